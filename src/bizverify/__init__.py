@@ -1,0 +1,59 @@
+"""bizverify: verify a file of Korean business customers before you mail it.
+
+>>> import bizverify as bv
+>>> bv.number.is_valid("124-81-00998")
+True
+
+The public names below are loaded on first use, so that ``import bizverify`` and ``bizverify --help`` are fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from bizverify import _namespace
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "aenrich": "pipeline",
+    "enrich": "pipeline",
+    "plan": "pipeline",
+    "verify": "pipeline",
+    "verify_frame": "pipeline",
+    "build_registry": "data",
+    "LocalEngine": "engine",
+    "Report": "report",
+    "Verification": "model",
+    "BizverifyError": "errors",
+}
+_MODULES = ("errors", "number")
+
+__all__ = [*_HOMES, *_MODULES, "__version__"]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from bizverify import errors, number
+    from bizverify.data import build_registry
+    from bizverify.engine import LocalEngine
+    from bizverify.errors import BizverifyError
+    from bizverify.model import Verification
+    from bizverify.pipeline import aenrich, enrich, plan, verify, verify_frame
+    from bizverify.report import Report
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"bizverify.{name}")
+    if name in _HOMES:
+        found = getattr(importlib.import_module(f"bizverify.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'bizverify' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+_namespace.register_with_polars()

@@ -1,0 +1,49 @@
+"""Registers the polars namespace ``brn`` without importing polars.
+
+``import bizverify`` must make ``pl.col(…).brn`` work whichever of the two is imported first, and must stay fast:
+polars takes longer to import than ``bizverify --help`` may take altogether. So where polars is not loaded yet,
+the registration waits for it (docs/decisions/003).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+
+class _AfterPolars:
+    """A meta path finder that lets polars be found as usual and registers the namespace after it has run."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "polars":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec("polars")
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_register(module: ModuleType) -> None:
+                run(module)
+                register()
+
+            spec.loader.exec_module = run_and_register  # type: ignore[method-assign]
+        return spec
+
+
+def register() -> None:
+    """Make ``pl.col(…).brn`` available."""
+    importlib.import_module("bizverify.number")
+
+
+def register_with_polars() -> None:
+    """Register now if polars is loaded, else as soon as it is."""
+    if "polars" in sys.modules:
+        register()
+    else:
+        sys.meta_path.insert(0, _AfterPolars())

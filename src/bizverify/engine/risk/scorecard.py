@@ -1,0 +1,207 @@
+"""The additive risk model: points → score → probability → grade → action, and the reasons that add up to the score."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+import polars as pl
+
+from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, is_blank
+from bizverify.errors import ModelError
+from bizverify.model import ACTIONS, GRADES, REASON_SEPARATOR, Lang
+
+Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]
+Source = Literal["nts", "registry", "juso", "postal", "number", "file", "label", "model"]
+Action = Literal["send", "fix_address", "confirm", "hold", "do_not_send"]
+Grade = Literal["A", "B", "C", "D", "E"]
+
+_SINCE: Final = "{since}"
+
+
+class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The points of one level of a feature and the texts of its reason."""
+
+    points: Points
+    source: Source
+    en: str
+    ko: str
+    always: bool = False
+
+
+class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The action of each grade, and when an address is to be repaired instead."""
+
+    A: Action
+    B: Action
+    C: Action
+    D: Action
+    E: Action
+    repair_from: Grade
+    repair_features: list[str]
+
+
+class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A scorecard as its file holds it; see ``scorecard.toml`` for what each field means."""
+
+    version: str
+    points_to_double: Annotated[int, msgspec.Meta(ge=1)]
+    ceiling: Annotated[float, msgspec.Meta(gt=0, le=1)]
+    base: Level
+    grades: dict[Grade, Points]
+    actions: Actions
+    features: dict[str, dict[str, Level]]
+
+    @classmethod
+    def load(cls, path: str | Path | None = None) -> Scorecard:
+        """Read a scorecard, the built-in one without ``path``; raise :class:`ModelError` naming the field."""
+        if path is None:
+            return _built_in()
+        try:
+            return _parsed(Path(path).read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"{path}: the scorecard cannot be read: {error}") from error
+
+    def assess(self, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang) -> pl.LazyFrame:
+        """Add ``bounce_prob``, ``grade``, ``action`` and ``reasons`` (text) to a frame that has the features' columns.
+
+        Risk needs a readable address. Without one there are no probability and grade, the action is ``fix_address``
+        if a name or a (masked) address was given, and the reasons tell what is known all the same.
+        """
+        frame = frame.with_columns(is_assessable().alias("assessable"))
+        frame = frame.with_columns(_level_codes(levels))
+        frame = frame.with_columns(score=self._score(), reasons=self._reasons(lang))
+        frame = frame.with_columns(
+            bounce_prob=pl.when("assessable").then(self._probability()),
+            grade=pl.when("assessable").then(self._grade()),
+        )
+        given = ~is_blank(pl.col("name")) | ~is_blank(pl.col("address"))
+        action = pl.when("assessable").then(self._action()).when(given).then(pl.lit("fix_address"))
+        return frame.with_columns(action=action)
+
+    def probability(self, score: int) -> float:
+        """Return the bounce probability of a score, rounded as it is written."""
+        return round(float(self.ceiling / (1 + 2 ** (-score / self.points_to_double))), 4)
+
+    def _score(self) -> pl.Expr:
+        return pl.sum_horizontal(
+            pl.lit(self.base.points, pl.Int32),
+            *(self._points(feature) for feature in self.features),
+        )
+
+    def _points(self, feature: str) -> pl.Expr:
+        points = pl.lit(0, pl.Int32)
+        for name, level in self.features[feature].items():
+            if level.points:
+                points = pl.when(_holds(feature, name)).then(pl.lit(level.points, pl.Int32)).otherwise(points)
+        return points
+
+    def _probability(self) -> pl.Expr:
+        doublings = -pl.col("score") / self.points_to_double
+        return (self.ceiling / (1 + (doublings * math.log(2)).exp())).round(4)
+
+    def _grade(self) -> pl.Expr:
+        grade = pl.lit(GRADES[-1])
+        for name in reversed(GRADES[:-1]):
+            grade = pl.when(pl.col("score") <= self.grades[name]).then(pl.lit(name)).otherwise(grade)
+        return grade
+
+    def _action(self) -> pl.Expr:
+        repair = pl.max_horizontal(self._points(feature) for feature in self.actions.repair_features)
+        others = pl.max_horizontal(
+            self._points(feature) for feature in self.features if feature not in self.actions.repair_features
+        )
+        action = pl.lit(None, pl.String)
+        for grade in GRADES:
+            usual = pl.lit(getattr(self.actions, grade))
+            if grade >= self.actions.repair_from:
+                usual = pl.when((repair > 0) & (repair >= others)).then(pl.lit("fix_address")).otherwise(usual)
+            action = pl.when(pl.col("grade") == grade).then(usual).otherwise(action)
+        return action
+
+    def _reasons(self, lang: Lang) -> pl.Expr:
+        """All reasons of a row joined, the largest effect first.
+
+        One term for each level in the order of its points, null where it does not hold: no list is built or sorted.
+        """
+        terms = [(self.base, "base", pl.col("assessable"))]
+        terms += [
+            (level, feature, _holds(feature, name))
+            for feature, levels in self.features.items()
+            for name, level in levels.items()
+            if level.points or level.always
+        ]
+        terms.sort(key=lambda term: -abs(term[0].points))
+        texts = [pl.when(holds).then(_reason(level, label, lang)) for level, label, holds in terms]
+        return pl.concat_str(texts, separator=REASON_SEPARATOR, ignore_nulls=True)
+
+
+def _reason(level: Level, label: str, lang: Lang) -> pl.Expr:
+    text = f"[{label} {level.points:+d}] {getattr(level, lang)} ({level.source})"
+    if _SINCE not in text:
+        return pl.lit(text)
+    before, _, after = text.partition(_SINCE)
+    return pl.concat_str(pl.lit(before), pl.col("since").dt.to_string("%Y-%m-%d"), pl.lit(after))
+
+
+def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
+    """For each feature the place (from 1) of the level that holds, 0 for none, as ``level:<feature>``."""
+    codes = []
+    for feature, names in FEATURES.items():
+        code = pl.lit(0, pl.UInt8)
+        for place, name in reversed(list(enumerate(names, 1))):
+            code = pl.when(levels[feature][name]).then(pl.lit(place, pl.UInt8)).otherwise(code)
+        if feature not in WITHOUT_ASSESSMENT:
+            code = pl.when("assessable").then(code).otherwise(pl.lit(0, pl.UInt8))
+        codes.append(code.alias(f"level:{feature}"))
+    return codes
+
+
+def _holds(feature: str, level: str) -> pl.Expr:
+    return pl.col(f"level:{feature}") == FEATURES[feature].index(level) + 1
+
+
+@cache
+def _built_in() -> Scorecard:
+    text = files("bizverify.engine.risk").joinpath("scorecard.toml").read_text(encoding="utf-8")
+    return _parsed(text, "the built-in scorecard")
+
+
+def _parsed(text: str, name: str) -> Scorecard:
+    try:
+        card = msgspec.convert(tomllib.loads(text), Scorecard)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ModelError(f"{name}: {error}") from error
+    for fault in _faults(card):
+        raise ModelError(f"{name}: {fault}")
+    return card
+
+
+def _faults(card: Scorecard) -> list[str]:
+    faults = []
+    for feature, names in FEATURES.items():
+        for level in names:
+            if level not in card.features.get(feature, {}):
+                faults.append(f"[features.{feature}.{level}] is missing")
+    for feature, levels in card.features.items():
+        faults += [
+            f"[features.{feature}.{level}] is not a feature of this version"
+            for level in levels
+            if level not in FEATURES.get(feature, ())
+        ]
+    cuts = [card.grades.get(grade) for grade in GRADES[:-1]]
+    if None in cuts or GRADES[-1] in card.grades or cuts != sorted(set(filter(None.__ne__, cuts))):  # type: ignore[type-var]
+        faults.append("[grades] must give A, B, C and D rising highest scores (E is everything above)")
+    if strange := set(card.actions.repair_features) - set(card.features):
+        faults.append(f"[actions] repair_features names {sorted(strange)[0]!r}, which is not a feature")
+    levels_ = [card.base, *(level for levels in card.features.values() for level in levels.values())]
+    for level_ in levels_:
+        for text in (level_.en, level_.ko):
+            if REASON_SEPARATOR.strip() in text or "\n" in text:
+                faults.append(f"the text {text!r} holds a line break or '|', which separates reasons")
+    return faults

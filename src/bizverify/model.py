@@ -1,0 +1,99 @@
+"""Frozen values that pass between stages, and the words of the column contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Lang = Literal["en", "ko"]
+LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
+
+ANSWER_COLUMNS: Final = (
+    "biz_status",
+    "bounce_prob",
+    "grade",
+    "action",
+    "fixed_zipcode",
+    "fixed_address",
+    "reasons",
+)
+"""The seven fields of a verification, in the order in which they are added to the user's file."""
+
+ROW_COLUMNS: Final = ("row_status", "row_note")
+"""What became of the row itself."""
+
+ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
+"""The nine columns that enrichment adds, in this order."""
+
+RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")
+"""What the engine reads of a row; only ``b_no`` is required."""
+
+BIZ_STATUSES: Final = ("active", "suspended", "closed", "unregistered", "unknown")
+GRADES: Final = ("A", "B", "C", "D", "E")
+ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
+ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
+
+REASON_SEPARATOR: Final = " | "
+"""Joins the reasons of a row in formats that have no lists (CSV, Excel)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A column of the user's file chosen for a role.
+
+    ``column`` is its position from 0, ``header`` its header as written, ``confidence`` between 0 and 1
+    (1: named by the user or an exact synonym), ``why`` one word for people.
+    """
+
+    column: int
+    header: str
+    confidence: float
+    why: Literal["given", "header", "similar", "content"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The answer for one business (INTERFACE §2.2), with what became of the row.
+
+    ``bounce_prob`` is a fraction between 0 and 1. Fields that are not known are ``None``.
+    """
+
+    b_no: str | None
+    biz_status: str | None
+    bounce_prob: float | None
+    grade: str | None
+    action: str | None
+    fixed_zipcode: str | None
+    fixed_address: str | None
+    reasons: tuple[str, ...]
+    row_status: str
+    row_note: str | None
+
+    def __str__(self) -> str:
+        lines = [f"{name:<14}{value}" for name, value in self._facts()]
+        return "\n".join([*lines, *(f"{'reason':<14}{reason}" for reason in self.reasons)])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        facts = [*self._facts(), ("reasons", "\n".join(self.reasons))]
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{name}</th>"
+            f"<td style='text-align:left;white-space:pre-line'>{escape(value)}</td></tr>"
+            for name, value in facts
+        )
+        return f"<table>{cells}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        shown = {
+            "b_no": self.b_no,
+            "biz_status": self.biz_status,
+            "bounce_prob": None if self.bounce_prob is None else f"{self.bounce_prob:.1%}",
+            "grade": self.grade,
+            "action": self.action,
+            "fixed_zipcode": self.fixed_zipcode,
+            "fixed_address": self.fixed_address,
+            "row_status": self.row_status,
+            "row_note": self.row_note,
+        }
+        return [(name, value) for name, value in shown.items() if value is not None]

@@ -1,0 +1,178 @@
+"""Which of a file's columns holds the number, the name, the address: chosen from headers, checked on content."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import polars as pl
+
+from bizverify import number
+from bizverify.errors import ColumnError, UsageError
+from bizverify.model import ADDED_COLUMNS, Choice
+from bizverify.tables.table import Table
+
+_SAMPLE_ROWS: Final = 1000
+_TIE: Final = 0.05
+_CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
+_BY_CONTENT: Final = 0.5
+_PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
+
+
+def choose_columns(
+    table: Table,
+    roles: Sequence[str],
+    given: Mapping[str, str] | None = None,
+    ours: Collection[int] = (),
+) -> dict[str, Choice]:
+    """Choose a column for each role; the first role must get one.
+
+    ``given`` names headers by role (or positions, ``#3`` for the third column) and overrides; ``ours`` are the
+    positions of columns from an earlier enrichment, which are never chosen. The number column must also look like
+    one: its first 1,000 rows lower or raise the confidence, and a column that holds nothing but numbers with right
+    check digits is found without any header. Raises :class:`ColumnError` when no number column is found or two fit
+    equally well.
+    """
+    given = dict(given or {})
+    if unknown := set(given) - set(roles):
+        raise UsageError(f"unknown column role {sorted(unknown)[0]!r}; the roles are {', '.join(roles)}")
+    chosen = {role: _given(table, role, header) for role, header in given.items()}
+    key = roles[0]
+    free = [place for place in range(len(table.headers)) if place not in ours]
+    for role in roles:
+        if role in chosen:
+            continue
+        taken = {choice.column for choice in chosen.values()}
+        places = [place for place in free if place not in taken]
+        found = _number_column(table, places) if role == key else _by_header(table, role, places)
+        if found is not None:
+            chosen[role] = found
+    return {role: chosen[role] for role in roles if role in chosen}
+
+
+def own_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
+    """Return where an earlier enrichment put its columns: contract name → position; empty if there was none.
+
+    A file is taken for an enriched one when it has all nine, each under its name or, where the user had a column of
+    that name, under the name with ``_bv``.
+    """
+    places: dict[str, int] = {}
+    for name in ADDED_COLUMNS:
+        marked = f"{prefix}{name}_bv"
+        title = marked if marked in headers else f"{prefix}{name}"
+        if title not in headers:
+            return {}
+        places[name] = len(headers) - 1 - list(reversed(headers)).index(title)
+    return places
+
+
+def _given(table: Table, role: str, header: str) -> Choice:
+    if re.fullmatch(r"#[1-9][0-9]*", header) and int(header[1:]) <= len(table.headers):
+        place = int(header[1:]) - 1
+        return Choice(place, table.headers[place], 1.0, "given")
+    places = [place for place, found in enumerate(table.headers) if found == header]
+    if len(places) == 1:
+        return Choice(places[0], header, 1.0, "given")
+    if places:
+        numbers = " or ".join(f"#{place + 1}" for place in places)
+        raise ColumnError(f"{table.name}: {len(places)} columns are headed {header!r}; give --columns {role}={numbers}")
+    raise ColumnError(f"{table.name}: no column is headed {header!r}; {_listed(table)}")
+
+
+def _by_header(table: Table, role: str, places: Sequence[int]) -> Choice | None:
+    choices = [choice for place in places if (choice := _rated(table, role, place))]
+    return max(choices, key=lambda choice: choice.confidence, default=None)
+
+
+def _rated(table: Table, role: str, place: int) -> Choice | None:
+    level = _level(role, table.headers[place])
+    if level is None:
+        return None
+    return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
+
+
+def _number_column(table: Table, places: Sequence[int]) -> Choice:
+    shares = _shares(table, places)
+    choices = []
+    for place in places:
+        rated = _rated(table, "b_no", place)
+        ten_digits, checked = shares[place]
+        if rated is not None:
+            weight = 1.0 if ten_digits is None else 0.6 + 0.4 * min(1.0, 2 * ten_digits)
+            confidence = round(rated.confidence * weight, 2)
+            choices.append(Choice(place, rated.header, confidence, rated.why))
+        elif checked is not None and checked >= 0.9 and not _is_trap("b_no", table.headers[place]):
+            choices.append(Choice(place, table.headers[place], _BY_CONTENT, "content"))
+    if not choices:
+        raise ColumnError(
+            f"{table.name}: no column with business numbers was found; {_listed(table)}; "
+            "name it with --columns b_no=HEADER"
+        )
+    choices.sort(key=lambda choice: -choice.confidence)
+    best, *rest = choices
+    equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
+    if equal:
+        fitting = " and ".join(f"{choice.header!r} (#{choice.column + 1})" for choice in [best, *equal])
+        raise ColumnError(
+            f"{table.name}: {fitting} fit equally well as the business number; "
+            f"choose with --columns b_no='{best.header}'"
+        )
+    return best
+
+
+def _shares(table: Table, places: Sequence[int]) -> dict[int, tuple[float | None, float | None]]:
+    """For each column: the share of its first non-blank cells that are ten digits, and that have a right check digit.
+
+    ``None`` where there are no cells; the second also where there are fewer than three.
+    """
+    sample = table.frame.head(_SAMPLE_ROWS).select([table.ids[place] for place in places]).collect()
+    shares: dict[int, tuple[float | None, float | None]] = {}
+    for place, values in zip(places, sample, strict=True):
+        if values.dtype.is_nested() or values.dtype == pl.Binary or values.drop_nulls().is_empty():
+            shares[place] = (None, None)
+            continue
+        cells = pl.DataFrame({"v": values.drop_nulls()})
+        ten, right = cells.select(
+            number.compact_expr(pl.col("v")).is_not_null().mean(), number.is_valid_expr(pl.col("v")).mean().alias("r")
+        ).row(0)
+        shares[place] = (ten, right if len(cells) >= 3 else None)
+    return shares
+
+
+def _level(role: str, header: str) -> str | None:
+    words = _synonyms()[role]
+    plain = _plain(header)
+    short = _plain(re.sub(r"[(\[].*?[)\]]", "", header))
+    for level in ("sure", "likely"):
+        if plain in words[level] or short in words[level]:
+            return level
+    if any(word in plain for word in words["contains"]) and not _is_trap(role, header):
+        return "contains"
+    return None
+
+
+def _is_trap(role: str, header: str) -> bool:
+    plain = _plain(header)
+    return any(word in plain for word in _synonyms()[role]["never"])
+
+
+@cache
+def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
+    text = files("bizverify.tables").joinpath("headers.toml").read_text(encoding="utf-8")
+    return {
+        role: {level: frozenset(map(_plain, words)) for level, words in levels.items()}
+        for role, levels in tomllib.loads(text).items()
+    }
+
+
+def _plain(header: str) -> str:
+    return _PUNCTUATION.sub("", unicodedata.normalize("NFKC", header)).lower()
+
+
+def _listed(table: Table) -> str:
+    return "the headers are: " + ", ".join(header or "(blank)" for header in table.headers)

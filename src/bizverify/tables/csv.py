@@ -1,0 +1,235 @@
+"""CSV and TSV ⇄ frames. Every cell is text: nothing is parsed, so leading zeros, long numbers and dates stay."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import polars as pl
+
+from bizverify.errors import InputError, OutputError, UsageError
+from bizverify.tables.table import Enriched, Table, column_ids, flat
+
+_CHUNK: Final = 1 << 20
+_SAMPLE: Final = 1 << 18
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_BOMS: Final = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a CSV file is written: a Python codec name, the delimiter and the line end."""
+
+    encoding: str = "utf-8-sig"
+    delimiter: str = ","
+    line_end: str = "\n"
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether polars reads and writes the bytes as they are."""
+        return self.encoding in ("utf-8", "utf-8-sig")
+
+
+def read(path: Path, encoding: str | None, resources: ExitStack) -> Table:
+    """Open a CSV file as a table of text columns.
+
+    Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls. Encodings other than UTF-8 are
+    transcoded, in chunks, to a private temporary file that lives as long as ``resources``.
+    Raises :class:`InputError` for bytes that do not decode and for lines with more fields than the header.
+    """
+    dialect, sample = _sniff(path, encoding)
+    header = _header(path, sample, dialect.delimiter)
+    source = path if dialect.is_utf8 else resources.enter_context(_transcoded(path, dialect.encoding))
+    frame = pl.scan_csv(
+        source,
+        separator=dialect.delimiter,
+        infer_schema=False,
+        glob=False,
+        with_column_names=lambda names: column_ids(len(names)),
+    )
+    try:
+        width = len(frame.collect_schema())
+    except pl.exceptions.PolarsError as error:
+        raise explained(path, dialect, error) from error
+    if width != len(header):
+        raise InputError(f"{path}: the header line cannot be read; check its quotes")
+    return Table(frame, tuple(header), "csv", path.name, path, dialect)
+
+
+def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
+    """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally.
+
+    Reasons are joined by ``" | "``, nested values written as JSON text.
+    Raises :class:`OutputError` naming the text that the encoding lacks.
+    """
+    dialect = _dialect_for(result.table, target, encoding)
+    rows = flat(result.titled(lists=False))
+    header = io.StringIO()
+    csv.writer(header, delimiter=dialect.delimiter, lineterminator=dialect.line_end).writerow(
+        [name for _, name in result.layout]
+    )
+    with target.open("wb") as file:
+        sink: IO[bytes] = file
+        if dialect.is_utf8:
+            file.write(header.getvalue().encode(dialect.encoding))
+            file.flush()
+        else:
+            sink = _Encoder(file, dialect.encoding)
+            sink.write(header.getvalue().encode())
+        query = rows.sink_csv(
+            sink,
+            include_header=False,
+            separator=dialect.delimiter,
+            line_terminator=dialect.line_end,
+            lazy=True,
+        )
+        _, tally = pl.collect_all([query, result.tally], engine="streaming")
+    return tally
+
+
+def explained(path: Path, dialect: Dialect, error: Exception) -> InputError:
+    """Return the reason why polars gave a file up, with the line where it can be found."""
+    if "utf-8" in str(error):
+        return InputError(
+            f"{path}: is not {dialect.encoding} throughout; name its encoding, e.g. --encoding cp949"
+        )
+    with path.open(encoding=dialect.encoding, errors="replace", newline="") as file:
+        lines = csv.reader(file, delimiter=dialect.delimiter)
+        width = len(next(lines, []))
+        for fields in lines:
+            if len(fields) > width:
+                return InputError(
+                    f"{path}: line {lines.line_num} has {len(fields)} fields, the header {width}; "
+                    f"quote cells that hold {dialect.delimiter!r}"
+                )
+    return InputError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}")
+
+
+def _dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
+    dialect = table.source if isinstance(table.source, Dialect) else Dialect()
+    suffix = target.suffix.lower()
+    delimiter = dialect.delimiter
+    if suffix in (".tsv", ".tab"):
+        delimiter = "\t"
+    elif suffix == ".csv" and delimiter == "\t":
+        delimiter = ","
+    return Dialect(_codec(encoding) if encoding else dialect.encoding, delimiter, dialect.line_end)
+
+
+def _sniff(path: Path, encoding: str | None) -> tuple[Dialect, str]:
+    with path.open("rb") as file:
+        head = file.read(_SAMPLE)
+    found = _codec(encoding) if encoding else _encoding(path, head)
+    sample = codecs.getincrementaldecoder(found)(errors="replace").decode(head)
+    line_end = "\r\n" if "\r\n" in sample else "\n"
+    if "\n" not in sample and "\r" in sample:
+        raise InputError(f"{path}: lines end in a bare CR (old Macintosh); save it with LF or CRLF line ends")
+    return Dialect(found, _delimiter(sample, path), line_end), sample
+
+
+def _codec(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise UsageError(f"unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16") from None
+
+
+def _encoding(path: Path, head: bytes) -> str:
+    """The BOM decides; else the first part of the file that is not ASCII: UTF-8 if it decodes as that, else CP949."""
+    for bom, name in _BOMS.items():
+        if head.startswith(bom):
+            return name
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            if chunk.isascii():
+                continue
+            for name in ("utf-8", "cp949"):
+                try:
+                    codecs.getincrementaldecoder(name)().decode(chunk)
+                except UnicodeDecodeError:
+                    continue
+                return name
+            raise InputError(f"{path}: is neither UTF-8 nor CP949; name its encoding with --encoding")
+    return "utf-8"
+
+
+def _delimiter(sample: str, path: Path) -> str:
+    """The candidate that splits the most lines into as many fields as the header, more fields first."""
+    lines = sample.splitlines(keepends=True)
+    whole = lines[:-1] if len(lines) > 1 else lines
+    scores = {}
+    for delimiter in _DELIMITERS:
+        widths = [len(fields) for fields in csv.reader(whole[:200], delimiter=delimiter) if fields]
+        if widths and widths[0] > 1:
+            scores[delimiter] = (Counter(widths)[widths[0]] / len(widths), widths[0])
+    if not scores:
+        return "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
+    return max(scores, key=lambda delimiter: scores[delimiter])
+
+
+def _header(path: Path, sample: str, delimiter: str) -> list[str]:
+    lines = csv.reader(io.StringIO(sample.removeprefix("\ufeff")), delimiter=delimiter)
+    for fields in lines:
+        if fields:
+            return fields
+    raise InputError(f"{path}: has no header line")
+
+
+@contextmanager
+def _transcoded(path: Path, encoding: str) -> Iterator[Path]:
+    """Yield a private temporary UTF-8 copy of a text file, made in chunks."""
+    with tempfile.TemporaryDirectory(prefix="bizverify-") as folder:
+        copy = Path(folder, "utf8.csv")
+        decoder = codecs.getincrementaldecoder(encoding)()
+        line = 1
+        with path.open("rb") as source, copy.open("wb") as sink:
+            more = True
+            while more:
+                more = bool(chunk := source.read(_CHUNK))
+                try:
+                    text = decoder.decode(chunk, final=not more)
+                except UnicodeDecodeError as error:
+                    line += bytes(error.object[: error.start]).count(b"\n")
+                    raise InputError(
+                        f"{path}: line {line}: byte 0x{error.object[error.start]:02x} is not {encoding}; "
+                        "name its encoding with --encoding"
+                    ) from error
+                sink.write(text.encode())
+                line += text.count("\n")
+        yield copy
+
+
+class _Encoder(io.RawIOBase):
+    """A sink that takes UTF-8 in pieces and writes another encoding."""
+
+    def __init__(self, file: IO[bytes], encoding: str) -> None:
+        self._file = file
+        self._encoding = encoding
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._encode = codecs.getincrementalencoder(encoding)().encode
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        text = self._decode(bytes(data))
+        try:
+            self._file.write(self._encode(text))
+        except UnicodeEncodeError as error:
+            lacking = text[error.start : error.end]
+            raise OutputError(
+                f"{self._encoding} has no {lacking!r}; write the output with --output-encoding utf-8-sig"
+            ) from error
+        return len(data)

@@ -1,0 +1,109 @@
+"""A user's file as a lazy frame, and an enriched one on its way back to a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import polars as pl
+
+from bizverify.model import REASON_SEPARATOR
+
+Format = Literal["csv", "xlsx", "json", "ndjson", "parquet", "frame"]
+
+RAW: Final = "raw"
+"""A JSON table's extra column: the text of each object as it stands in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A file (or a frame in memory) with a header, read lazily.
+
+    ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON. Users' headers may repeat,
+    be blank or clash with ours, so they are kept beside the frame, in ``headers``, and put back on writing.
+    ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper).
+    """
+
+    frame: pl.LazyFrame
+    headers: tuple[str, ...]
+    format: Format
+    name: str
+    path: Path | None = None
+    source: object = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ids(self) -> list[str]:
+        """The frame's column for each header."""
+        return column_ids(len(self.headers))
+
+    def count(self) -> int:
+        """The number of rows, counted by a pass of its own."""
+        return int(self.frame.select(pl.len()).collect(engine="streaming").item())
+
+
+@dataclass(frozen=True, slots=True)
+class Enriched:
+    """A table with the added columns, and the account taken of its rows in the same pass.
+
+    ``frame`` has the table's columns, the nine added ones under their contract names (``reasons`` as text), and
+    nothing else that is written. ``layout`` lists the output's columns as (column of ``frame``, header). ``tally`` is
+    a one-row query over the same rows; a writer collects it together with what it writes.
+    """
+
+    table: Table
+    frame: pl.LazyFrame
+    layout: tuple[tuple[str, str], ...]
+    tally: pl.LazyFrame
+
+    def titled(self, *, lists: bool) -> pl.LazyFrame:
+        """The output's columns under their headers, made unique where a header repeats or is blank.
+
+        ``lists``: reasons as a list of strings, for formats that have lists.
+        """
+        names = unique_names([header for _, header in self.layout])
+        columns = [written_column(column, lists=lists).alias(name) for (column, _), name in zip(self.layout, names, strict=True)]
+        return self.frame.select(columns)
+
+
+def written_column(column: str, *, lists: bool) -> pl.Expr:
+    """A column of an enriched frame as it is written: reasons as a list of strings where ``lists``."""
+    if column == "reasons" and lists:
+        return pl.col(column).str.split(REASON_SEPARATOR)
+    return pl.col(column)
+
+
+def column_ids(count: int) -> list[str]:
+    """``["c0", "c1", …]``."""
+    return [f"c{position}" for position in range(count)]
+
+
+def positional(frame: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
+    """Select the columns ``names`` and call them ``c0``, ``c1``, …"""
+    ids = column_ids(len(names))
+    return frame.select(pl.col(name).alias(id_) for name, id_ in zip(names, ids, strict=True))
+
+
+def unique_names(headers: list[str]) -> list[str]:
+    """Headers with ``_2``, ``_3``, … behind repeated ones and ``column_N`` for blank ones."""
+    taken = set(headers)
+    seen: set[str] = set()
+    names = []
+    for position, header in enumerate(headers, 1):
+        name, again = header or f"column_{position}", 2
+        while name in seen or (name != header and name in taken):
+            name, again = f"{header or f'column_{position}'}_{again}", again + 1
+        seen.add(name)
+        names.append(name)
+    return names
+
+
+def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Turn lists and structs into JSON text, for formats whose cells hold one value."""
+    nested = [name for name, dtype in frame.collect_schema().items() if dtype.is_nested()]
+    wrapped = (pl.struct(pl.col(name).alias("v")).struct.json_encode() for name in nested)
+    return frame.with_columns(
+        pl.when(pl.col(name).is_not_null()).then(text.str.slice(5).str.strip_suffix("}")).alias(name)
+        for name, text in zip(nested, wrapped, strict=True)
+    )
