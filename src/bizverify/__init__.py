@@ -16,30 +16,35 @@ from bizverify import _namespace
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from bizverify import errors as errors
+    from bizverify import number as number
+    from bizverify.data import build_registry as build_registry
+    from bizverify.engine import LocalEngine as LocalEngine
+    from bizverify.errors import BizverifyError as BizverifyError
+    from bizverify.model import Verification as Verification
+    from bizverify.pipeline import aenrich as aenrich
+    from bizverify.pipeline import enrich as enrich
+    from bizverify.pipeline import plan as plan
+    from bizverify.pipeline import verify as verify
+    from bizverify.pipeline import verify_frame as verify_frame
+    from bizverify.report import Report as Report
+
 _HOMES = {
+    "BizverifyError": "errors",
+    "LocalEngine": "engine",
+    "Report": "report",
+    "Verification": "model",
     "aenrich": "pipeline",
+    "build_registry": "data",
     "enrich": "pipeline",
     "plan": "pipeline",
     "verify": "pipeline",
     "verify_frame": "pipeline",
-    "build_registry": "data",
-    "LocalEngine": "engine",
-    "Report": "report",
-    "Verification": "model",
-    "BizverifyError": "errors",
 }
 _MODULES = ("errors", "number")
 
-__all__ = [*_HOMES, *_MODULES, "__version__"]  # noqa: PLE0604
-
-if TYPE_CHECKING:
-    from bizverify import errors, number
-    from bizverify.data import build_registry
-    from bizverify.engine import LocalEngine
-    from bizverify.errors import BizverifyError
-    from bizverify.model import Verification
-    from bizverify.pipeline import aenrich, enrich, plan, verify, verify_frame
-    from bizverify.report import Report
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:

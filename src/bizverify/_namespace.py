@@ -19,7 +19,7 @@ class _AfterPolars:
     """A meta path finder that lets polars be found as usual and registers the namespace after it has run."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != "polars":
             return None

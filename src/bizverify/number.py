@@ -106,7 +106,7 @@ _KIND_OF_MIDDLE: Final = (
 _WEIGHTS: Final = (1, 3, 7, 1, 3, 7, 1, 3, 5)
 
 _CANONICAL: Final = {
-    **{wide: narrow for wide, narrow in zip("０１２３４５６７８９．", "0123456789.", strict=True)},
+    **dict(zip("０１２３４５６７８９．", "0123456789.", strict=True)),
     **dict.fromkeys("－‐‑‒–—―−─﹣", "-"),  # dashes: full-width, hyphens, en, em, bar, minus, box drawing, small
     **dict.fromkeys(" \t\r\n\u00a0\u2002\u2003\u2009\u202f\u3000\u200b\u200c\u200d\u2060\ufeff", ""),
 }
@@ -145,7 +145,7 @@ def compact_expr(value: pl.Expr) -> pl.Expr:
 def problem_expr(value: pl.Expr) -> pl.Expr:
     """Return the key of :data:`PROBLEMS` (String) that a value has, null where it can be a business number."""
     good = compact_expr(value).is_not_null()
-    text = pl.when(~good).then(_text(value))  # null for the good ones: the patterns below then cost nothing
+    text = pl.when(~good).then(_text(value))  # null for the good ones: on nulls the patterns below cost nothing
     digits = _digits(text.str.replace(r"^([0-9]+)\.0*$", "$1"))
     length = digits.str.len_bytes()
     return (
@@ -186,10 +186,12 @@ def checksum_expr(key: pl.Expr) -> pl.Expr:
     """
 
     def digit(place: int) -> pl.Expr:
-        return key // 10 ** (9 - place) % 10
+        divisor: int = 10 ** (9 - place)
+        return key // divisor % 10
 
     weighted = pl.sum_horizontal(digit(place) * weight for place, weight in enumerate(_WEIGHTS))
-    return (10 - (weighted + digit(8) * 5 // 10) % 10) % 10 == digit(9)
+    expected = (10 - (weighted + digit(8) * 5 // 10) % 10) % 10
+    return digit(9) == expected
 
 
 def kind_of_key_expr(key: pl.Expr) -> pl.Expr:
@@ -214,9 +216,7 @@ def kind_expr(value: pl.Expr) -> pl.Expr:
 def format_expr(value: pl.Expr) -> pl.Expr:
     """Return the number as ``124-81-00998`` (String, null where it cannot be a business number)."""
     digits = compact_expr(value)
-    return pl.concat_str(
-        [digits.str.slice(0, 3), digits.str.slice(3, 2), digits.str.slice(5, 5)], separator="-"
-    )
+    return pl.concat_str([digits.str.slice(0, 3), digits.str.slice(3, 2), digits.str.slice(5, 5)], separator="-")
 
 
 def note_expr(problem: pl.Expr, lang: Lang) -> pl.Expr:

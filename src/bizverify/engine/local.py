@@ -13,7 +13,7 @@ from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import levels
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import UsageError
-from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, RECORD_COLUMNS, REASON_SEPARATOR, Lang
+from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 
 _HOME: Final = "bv:row"
 """Where the caller's columns wait while the engine works, so that no name of theirs can clash with one of its own."""
@@ -86,7 +86,8 @@ class LocalEngine:
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
-        note = number.note_expr(number.problem_expr(pl.col("b_no")), self.lang).alias("row_note")
+        problem = pl.when(~valid).then(number.problem_expr(pl.when(~valid).then("b_no")))
+        note = number.note_expr(problem, self.lang).alias("row_note")
         return [*seven, status, note]
 
 

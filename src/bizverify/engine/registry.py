@@ -21,9 +21,13 @@ from bizverify.errors import RegistryError
 
 STATUSES: Final = ("active", "suspended", "closed", "unregistered")
 STATUS_DTYPE: Final = pl.Enum(STATUSES)
-SCHEMA: Final = pl.Schema(
-    {"b_no": pl.UInt64, "biz_status": STATUS_DTYPE, "since": pl.Date, "opened": pl.Date, "as_of": pl.Date}
-)
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "b_no": pl.UInt64,
+    "biz_status": STATUS_DTYPE,
+    "since": pl.Date,
+    "opened": pl.Date,
+    "as_of": pl.Date,
+}
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 1
 
@@ -53,7 +57,7 @@ class Registry:
         if text is None:
             raise RegistryError(f"{path}: is a Parquet file but not a registry; {remedy}")
         about: dict[str, Any] = json.loads(text)
-        if about.get("format") != FORMAT or dict(schema) != dict(SCHEMA):
+        if about.get("format") != FORMAT or dict(schema) != SCHEMA:
             raise RegistryError(f"{path}: is a registry of another format ({about.get('format')}); {remedy}")
         return cls(path, str(about["version"]), int(about["rows"]))
 
@@ -74,7 +78,13 @@ def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def observations(
-    frame: pl.LazyFrame, *, b_no: str, status: str, since: str | None, opened: str | None, as_of: str | pl.Expr
+    frame: pl.LazyFrame,
+    *,
+    b_no: str,
+    status: str,
+    since: str | None,
+    opened: str | None,
+    as_of: str | pl.Expr,
 ) -> pl.LazyFrame:
     """Read rows of a source as observations: the registry's columns, ``problem`` and ``word``.
 
@@ -105,7 +115,7 @@ def observations(
 def snapshot(usable: pl.LazyFrame) -> pl.LazyFrame:
     """One row a number: the newest ``as_of`` wins, among equals the later row; sorted by number."""
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
-    return newest.unique("b_no", keep="last", maintain_order=True).select(SCHEMA.names())
+    return newest.unique("b_no", keep="last", maintain_order=True).select(list(SCHEMA))
 
 
 def _meaning(word: pl.Expr) -> pl.Expr:
@@ -120,9 +130,7 @@ def _meaning(word: pl.Expr) -> pl.Expr:
 def _status_words() -> dict[str, list[str]]:
     text = files("bizverify.engine").joinpath("status_words.toml").read_text(encoding="utf-8")
     vocabulary: dict[str, list[str]] = tomllib.loads(text)
-    return {
-        status: [word.lower().replace(" ", "") for word in words] for status, words in vocabulary.items()
-    }
+    return {status: [word.lower().replace(" ", "") for word in words] for status, words in vocabulary.items()}
 
 
 def _date(column: str | None) -> pl.Expr:
@@ -131,6 +139,4 @@ def _date(column: str | None) -> pl.Expr:
     text = pl.col(column).cast(pl.String).str.strip_chars()
     packed = text.str.replace(r"\.0$", "")
     dashed = text.str.replace(_DATE_DIGITS, "$1-$2-$3")
-    return pl.coalesce(
-        packed.str.to_date("%Y%m%d", strict=False), dashed.str.to_date("%Y-%m-%d", strict=False)
-    )
+    return pl.coalesce(packed.str.to_date("%Y%m%d", strict=False), dashed.str.to_date("%Y-%m-%d", strict=False))

@@ -10,11 +10,11 @@ import polars as pl
 
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import csv, excel, json, parquet
-from bizverify.tables.detect import detect_format, output_format
+from bizverify.tables.detect import detect_format
 from bizverify.tables.publish import published
 from bizverify.tables.table import Enriched, Format, Table
 
-__all__ = ["Enriched", "Format", "Table", "open_table", "output_format", "published", "reading", "write_table"]
+__all__ = ["Enriched", "Format", "Table", "open_table", "published", "reading", "write_table", "written_rows"]
 
 
 @contextmanager
@@ -29,14 +29,7 @@ def open_table(path: Path, *, sheet: str | None = None, encoding: str | None = N
     if encoding is not None and format != "csv":
         raise UsageError(f"{path}: --encoding is for CSV files, this file is {format}")
     with ExitStack() as resources:
-        if format == "csv":
-            yield csv.read(path, encoding, resources)
-        elif format == "xlsx":
-            yield excel.read(path, sheet)
-        elif format == "parquet":
-            yield parquet.read(path)
-        else:
-            yield json.read(path, format)
+        yield _read(path, format, sheet, encoding, resources)
 
 
 @contextmanager
@@ -66,3 +59,22 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     if format == "parquet":
         return parquet.write(result, target)
     return json.write(result, target, format)
+
+
+def written_rows(table: Table, path: Path, format: Format, encoding: str | None) -> int:
+    """Read back an output that was made from ``table`` and count its rows."""
+    sheet = table.source.name if format == "xlsx" and isinstance(table.source, excel.Sheet) else None
+    if encoding is None and format == "csv" and isinstance(table.source, csv.Dialect):
+        encoding = table.source.encoding
+    with ExitStack() as resources:
+        return _read(path, format, sheet, encoding, resources).count()
+
+
+def _read(path: Path, format: Format, sheet: str | None, encoding: str | None, resources: ExitStack) -> Table:
+    if format == "csv":
+        return csv.read(path, encoding, resources)
+    if format == "xlsx":
+        return excel.read(path, sheet)
+    if format == "parquet":
+        return parquet.read(path)
+    return json.read(path, format)

@@ -138,7 +138,8 @@ def _shares(table: Table, places: Sequence[int]) -> dict[int, tuple[float | None
             continue
         cells = pl.DataFrame({"v": values.drop_nulls()})
         ten, right = cells.select(
-            number.compact_expr(pl.col("v")).is_not_null().mean(), number.is_valid_expr(pl.col("v")).mean().alias("r")
+            number.compact_expr(pl.col("v")).is_not_null().mean(),
+            number.is_valid_expr(pl.col("v")).mean().alias("r"),
         ).row(0)
         shares[place] = (ten, right if len(cells) >= 3 else None)
     return shares

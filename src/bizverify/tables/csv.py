@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Any, BinaryIO, Final
 
 import polars as pl
 
@@ -80,14 +80,9 @@ def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
     csv.writer(header, delimiter=dialect.delimiter, lineterminator=dialect.line_end).writerow(
         [name for _, name in result.layout]
     )
-    with target.open("wb") as file:
-        sink: IO[bytes] = file
-        if dialect.is_utf8:
-            file.write(header.getvalue().encode(dialect.encoding))
-            file.flush()
-        else:
-            sink = _Encoder(file, dialect.encoding)
-            sink.write(header.getvalue().encode())
+    with target.open("wb") as file, _utf8_sink(file, dialect) as sink:
+        sink.write(header.getvalue().encode("utf-8-sig" if dialect.encoding == "utf-8-sig" else "utf-8"))
+        sink.flush()
         query = rows.sink_csv(
             sink,
             include_header=False,
@@ -102,9 +97,7 @@ def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
 def explained(path: Path, dialect: Dialect, error: Exception) -> InputError:
     """Return the reason why polars gave a file up, with the line where it can be found."""
     if "utf-8" in str(error):
-        return InputError(
-            f"{path}: is not {dialect.encoding} throughout; name its encoding, e.g. --encoding cp949"
-        )
+        return InputError(f"{path}: is not {dialect.encoding} throughout; name its encoding, e.g. --encoding cp949")
     with path.open(encoding=dialect.encoding, errors="replace", newline="") as file:
         lines = csv.reader(file, delimiter=dialect.delimiter)
         width = len(next(lines, []))
@@ -211,10 +204,20 @@ def _transcoded(path: Path, encoding: str) -> Iterator[Path]:
         yield copy
 
 
+@contextmanager
+def _utf8_sink(file: BinaryIO, dialect: Dialect) -> Iterator[BinaryIO]:
+    """The file itself where it is UTF-8, else a sink in front of it that encodes."""
+    if dialect.is_utf8:
+        yield file
+    else:
+        with io.BufferedWriter(_Encoder(file, dialect.encoding), _CHUNK) as sink:
+            yield sink
+
+
 class _Encoder(io.RawIOBase):
     """A sink that takes UTF-8 in pieces and writes another encoding."""
 
-    def __init__(self, file: IO[bytes], encoding: str) -> None:
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
         self._file = file
         self._encoding = encoding
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
@@ -223,7 +226,7 @@ class _Encoder(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]
+    def write(self, data: Any, /) -> int:
         text = self._decode(bytes(data))
         try:
             self._file.write(self._encode(text))

@@ -22,6 +22,14 @@ EXTENSIONS: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+_READ_ONLY = (".xlsm",)  # a workbook without its macros must not bear the name of one with them
+_DEFAULT_EXTENSION: dict[Format, str] = {
+    "csv": ".csv",
+    "xlsx": ".xlsx",
+    "json": ".json",
+    "ndjson": ".ndjson",
+    "parquet": ".parquet",
+}
 READABLE = "CSV, TSV, XLSX, JSON, NDJSON and Parquet are read"
 
 _HEAD = 4096
@@ -51,11 +59,18 @@ def detect_format(path: Path) -> Format:
 
 def output_format(path: Path) -> Format:
     """Return the format that an output's extension asks for; raise :class:`OutputError` when there is none."""
-    try:
-        return EXTENSIONS[path.suffix.lower()]
-    except KeyError:
-        known = " ".join(EXTENSIONS)
-        raise OutputError(f"{path}: unknown extension {path.suffix!r}; use one of {known}") from None
+    suffix = path.suffix.lower()
+    if suffix in EXTENSIONS and suffix not in _READ_ONLY:
+        return EXTENSIONS[suffix]
+    known = " ".join(extension for extension in EXTENSIONS if extension not in _READ_ONLY)
+    raise OutputError(f"{path}: cannot write the format {path.suffix!r}; use one of {known}")
+
+
+def default_output(path: Path, format: Format) -> Path:
+    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format."""
+    suffix = path.suffix.lower()
+    keep = suffix not in _READ_ONLY and EXTENSIONS.get(suffix, format) == format
+    return path.with_name(f"{path.stem}.enriched{path.suffix if keep else _DEFAULT_EXTENSION[format]}")
 
 
 def _binary_format(path: Path, head: bytes) -> Format | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from bizverify.tables.table import Enriched, Table, flat, positional
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
+    from polars.selectors import Selector
 
 MAX_ROWS: Final = 1_048_575
 MAX_CELL: Final = 32_767
@@ -49,6 +51,7 @@ def read(path: Path, sheet: str | None) -> Table:
     """
     import fastexcel
 
+    logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of every column without a value
     try:
         book = fastexcel.read_excel(path)
         names = book.sheet_names
@@ -78,7 +81,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     if isinstance(result.table.source, Sheet) and result.table.path is not None:
         added = [column for column, _ in result.layout if column in ADDED_COLUMNS]
         frame, tally = pl.collect_all([result.frame.select(added), result.tally], engine="streaming")
-        _extend(result, frame, result.table.path, target)
+        _extend(result, frame, result.table.source, result.table.path, target)
     else:
         frame, tally = pl.collect_all([flat(result.titled(lists=False)), result.tally], engine="streaming")
         _create(result, frame, target)
@@ -107,13 +110,12 @@ def _warnings(path: Path) -> tuple[str, ...]:
     return (f"{path.name}: {', '.join(lost)} are not carried into an enriched workbook",) if lost else ()
 
 
-def _extend(result: Enriched, frame: pl.DataFrame, source: Path, target: Path) -> None:
+def _extend(result: Enriched, frame: pl.DataFrame, read: Sheet, source: Path, target: Path) -> None:
     """Put the added columns into the user's own workbook, beside (or over) what is there."""
     import openpyxl
 
-    assert isinstance(result.table.source, Sheet)
     book = openpyxl.load_workbook(source)
-    sheet = book[result.table.source.name]
+    sheet = book[read.name]
     top, left = _corner(sheet)
     for place, (column, header) in enumerate(result.layout, left):
         if column in frame.columns:
@@ -148,17 +150,13 @@ def _fill(sheet: Worksheet, top: int, place: int, header: str, values: pl.Series
 
 def _create(result: Enriched, frame: pl.DataFrame, target: Path) -> None:
     if frame.height > MAX_ROWS:
-        raise OutputError(
-            f"{frame.height:,} rows are more than a sheet holds ({MAX_ROWS:,}); write CSV or Parquet"
-        )
+        raise OutputError(f"{frame.height:,} rows are more than a sheet holds ({MAX_ROWS:,}); write CSV or Parquet")
     frame = _cells(frame)
-    widths = {
+    widths: dict[str | Selector, tuple[str, ...] | int] = {
         name: 7 * _WIDTHS.get(column, _width(frame[name]))
         for (column, _), name in zip(result.layout, frame.columns, strict=True)
     }
-    percent = [
-        name for (column, _), name in zip(result.layout, frame.columns, strict=True) if column == "bounce_prob"
-    ]
+    percent = [name for (column, _), name in zip(result.layout, frame.columns, strict=True) if column == "bounce_prob"]
     with target.open("wb") as file:
         frame.write_excel(
             file,
@@ -179,9 +177,7 @@ def _cells(frame: pl.DataFrame) -> pl.DataFrame:
         if dtype == pl.String and (frame[name].str.len_chars().max() or 0) > MAX_CELL  # type: ignore[operator]
     ]
     if long:
-        raise OutputError(
-            f"column {long[0]!r} has a cell of more than {MAX_CELL:,} characters; write CSV or Parquet"
-        )
+        raise OutputError(f"column {long[0]!r} has a cell of more than {MAX_CELL:,} characters; write CSV or Parquet")
     inexact = [
         name
         for name, dtype in frame.schema.items()

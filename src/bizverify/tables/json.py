@@ -1,7 +1,7 @@
 """JSON ⇄ frames: an array of objects, an array inside a wrapper object, or one object a line (NDJSON).
 
-The text of each object is carried along (:data:`bizverify.tables.table.RAW`), so that JSON → JSON appends our fields to the
-user's objects and leaves everything else in them as it was: order and absence of keys, nesting, ``1.10``.
+The text of each object is carried along (:data:`~bizverify.tables.table.RAW`), so that JSON → JSON appends our
+fields to the user's objects and leaves everything else in them as it was: order and absence of keys, nesting, ``1.10``.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def write(result: Enriched, target: Path, format: Format) -> pl.DataFrame:
             file.write(wrapper.before + b"[\n")
             file.flush()
         start = file.tell()
-        sink = lines.sink_csv(
-            file, include_header=False, quote_style="never", line_terminator=separator, lazy=True
-        )
+        sink = lines.sink_csv(file, include_header=False, quote_style="never", line_terminator=separator, lazy=True)
         _, tally = pl.collect_all([sink, result.tally], engine="streaming")
         if format == "json":
             end = file.seek(0, 2)

@@ -39,8 +39,12 @@ class Table:
         return column_ids(len(self.headers))
 
     def count(self) -> int:
-        """The number of rows, counted by a pass of its own."""
-        return int(self.frame.select(pl.len()).collect(engine="streaming").item())
+        """The number of rows, counted by a pass of its own.
+
+        Numbering streams; ``pl.len()`` of a CSV file would map the whole of it into memory.
+        """
+        last = self.frame.with_row_index("row").select(pl.col("row").max())
+        return int(last.collect(engine="streaming").fill_null(-1).cast(pl.Int64).item()) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,10 @@ class Enriched:
         ``lists``: reasons as a list of strings, for formats that have lists.
         """
         names = unique_names([header for _, header in self.layout])
-        columns = [written_column(column, lists=lists).alias(name) for (column, _), name in zip(self.layout, names, strict=True)]
+        columns = [
+            written_column(column, lists=lists).alias(name)
+            for (column, _), name in zip(self.layout, names, strict=True)
+        ]
         return self.frame.select(columns)
 
 

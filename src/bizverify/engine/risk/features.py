@@ -34,9 +34,13 @@ WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
 """The features that are told even where no risk can be given."""
 
 _BLANK: Final = r"^[\s\-.]*$|^(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)$"
-_MASK: Final = ["*", "＊", "○", "●", "◯"]
+_MASK: Final = "[*＊○●◯]"
+_DIGIT: Final = "[0-9０-９]"
+_STARTS_LIKE_POSTAL: Final = r"^\W*[0-9]{3}"
 _POSTAL_AT_HEAD: Final = r"^\W*(?:[0-9]{3}-[0-9]{3}|[0-9]{5,6})\b"
-_OLD_POSTAL: Final = r"^[0-9]{3}-?[0-9]{3}$"
+_OLD_POSTAL_AT_HEAD: Final = r"^\W*[0-9]{3}-[0-9]{3}\b"
+_POSTAL: Final = "^[0-9]{5}$"
+_OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
 
 
 def is_blank(text: pl.Expr) -> pl.Expr:
@@ -46,7 +50,7 @@ def is_blank(text: pl.Expr) -> pl.Expr:
 
 def is_masked(text: pl.Expr) -> pl.Expr:
     """Whether parts of a text were hidden for privacy (``홍**``, ``역삼로 *** *층``)."""
-    return text.str.contains_any(_MASK).fill_null(False)
+    return text.str.contains(_MASK).fill_null(False)
 
 
 def is_assessable() -> pl.Expr:
@@ -97,20 +101,24 @@ def _status(today: date, registry: bool) -> Levels:
 def _address() -> Levels:
     address = pl.col("address")
     blank = is_blank(address)
+    coded = pl.when(address.str.contains(_STARTS_LIKE_POSTAL)).then(address)
+    numbered = pl.coalesce(coded.str.replace(_POSTAL_AT_HEAD, ""), address).str.contains(_DIGIT)
     return {
         "blank": blank & ~is_blank(pl.col("name")),  # with the number alone, no address was asked about
         "masked": is_masked(address),
-        "no_number": ~blank & ~address.str.replace(_POSTAL_AT_HEAD, "").str.contains("[0-9０-９]"),
+        "no_number": ~blank & ~numbered,
     }
 
 
 def _postal() -> Levels:
-    code = pl.col("zipcode").str.replace(r"\.0$", "").str.strip_chars()
-    blank = is_blank(code)
-    in_address = blank & pl.col("address").str.contains(r"^\W*[0-9]{3}-[0-9]{3}\b")
+    written = pl.col("zipcode")
+    odd = pl.when(~written.str.contains(_POSTAL)).then(written)  # null for most, and on nulls patterns cost nothing
+    code = odd.str.strip_chars().str.strip_suffix(".0")
+    blank = written.is_null() | code.str.contains(_BLANK).fill_null(False)
     return {
-        "old_six_digits": in_address | code.str.contains(_OLD_POSTAL),
-        "malformed": ~blank & ~code.str.contains("^[0-9]{5}$"),
+        "old_six_digits": (blank & pl.col("address").str.contains(_OLD_POSTAL_AT_HEAD))
+        | code.str.contains(_OLD_POSTAL),
+        "malformed": ~blank & ~code.str.contains(_POSTAL),
     }
 
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, is_blank
 from bizverify.errors import ModelError
-from bizverify.model import ACTIONS, GRADES, REASON_SEPARATOR, Lang
+from bizverify.model import GRADES, REASON_SEPARATOR, Lang
 
 Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]
 Source = Literal["nts", "registry", "juso", "postal", "number", "file", "label", "model"]
@@ -185,9 +185,8 @@ def _parsed(text: str, name: str) -> Scorecard:
 def _faults(card: Scorecard) -> list[str]:
     faults = []
     for feature, names in FEATURES.items():
-        for level in names:
-            if level not in card.features.get(feature, {}):
-                faults.append(f"[features.{feature}.{level}] is missing")
+        given = card.features.get(feature, {})
+        faults += [f"[features.{feature}.{level}] is missing" for level in names if level not in given]
     for feature, levels in card.features.items():
         faults += [
             f"[features.{feature}.{level}] is not a feature of this version"

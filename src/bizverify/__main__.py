@@ -1,0 +1,5 @@
+"""``python -m bizverify``."""
+
+from bizverify.cli import main
+
+main()

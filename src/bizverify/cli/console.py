@@ -1,0 +1,154 @@
+"""What the commands share: printing, progress, option types."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from bizverify.model import Choice
+
+INTERRUPTED: Final = 130
+_LINE_EVERY: Final = 5.0
+"""Seconds between progress lines where there is no terminal."""
+
+
+class KeyValues(click.ParamType[dict[str, str], str]):
+    """``role=HEADER,role=HEADER``; a header that holds a comma goes into an option of its own."""
+
+    name = "role=HEADER,…"
+
+    def __init__(self, roles: Iterable[str]) -> None:
+        self._roles = tuple(roles)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        """Read the roles; fail with the usage message for anything else."""
+        if isinstance(value, dict):
+            return value
+        found: dict[str, str] = {}
+        last = None
+        for part in str(value).split(","):
+            role, equals, header = part.partition("=")
+            if equals and role.strip() in self._roles:
+                last = role.strip()
+                found[last] = header.strip()
+            elif last is not None:  # a comma inside a header
+                found[last] += f",{part}"
+            else:
+                self.fail(f"{part!r} is not role=HEADER; the roles are {', '.join(self._roles)}", param, ctx)
+        return found
+
+
+def columns_option(roles: Iterable[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option ``--columns``."""
+    return click.option(
+        "--columns",
+        type=KeyValues(roles),
+        help="Which header has which role; by default found from the headers. #3 means the third column.",
+    )
+
+
+def set_up_logging() -> None:
+    """Log to stderr at the level that ``BIZVERIFY_LOG`` names, warnings by default."""
+    level = os.environ.get("BIZVERIFY_LOG", "warning").upper()
+    known = level in logging.getLevelNamesMapping()
+    logging.basicConfig(
+        level=level if known else "WARNING",
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if not known:
+        logging.getLogger("bizverify").warning("BIZVERIFY_LOG=%s is no level; use debug, info, warning", level)
+
+
+def say(text: str) -> None:
+    """Print to stderr, where people's text goes."""
+    click.echo(text, err=True)
+
+
+def say_table(lines: Iterable[tuple[str, str]]) -> None:
+    """Print (what, how much) in two columns to stderr."""
+    for what, value in lines:
+        say(f"{click.style(f'{what:<16}', dim=True)}{value}")
+
+
+def say_columns(chosen: Mapping[str, Choice]) -> None:
+    """Print which header was chosen for which role, and how sure that is."""
+    reason = {
+        "given": "given",
+        "header": "by its header",
+        "similar": "by a similar header",
+        "content": "by its content",
+    }
+    say_table(
+        (
+            role,
+            f"{choice.header!r}, column {choice.column + 1} ({reason[choice.why]}, confidence {choice.confidence:.0%})",
+        )
+        for role, choice in chosen.items()
+    )
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print warnings to stderr."""
+    for warning in warnings:
+        say(f"{click.style('note', fg='yellow')}: {warning}")
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object to stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+@contextmanager
+def progress_shown(mode: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a progress callback: a live bar on a terminal, one line every few seconds elsewhere, or none."""
+    if mode == "none":
+        yield None
+    elif mode == "plain" or not sys.stderr.isatty():
+        yield _plain_progress()
+    else:
+        with _bar() as advance:
+            yield advance
+
+
+def _plain_progress() -> Callable[[int, int], None]:
+    started = last = time.monotonic()
+    lock = threading.Lock()
+
+    def advance(done: int, total: int) -> None:
+        nonlocal last
+        with lock:
+            now = time.monotonic()
+            if now - last < _LINE_EVERY:
+                return
+            last = now
+        say(f"{done:,} of {total:,} rows ({done / max(total, 1):.0%}), {done / (now - started):,.0f} rows/s")
+
+    return advance
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("verifying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,54 @@
+"""``bizverify data …``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from bizverify.cli.console import columns_option, print_json, say_columns, say_table
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.group()
+def data() -> None:
+    """Build the local data that the embedded engine looks things up in."""
+
+
+@data.command(short_help="Build a registry of businesses and their status.")
+@click.argument("sources", type=_PATH, nargs=-1, required=True, metavar="SRC…")
+@click.option("-o", "--output", type=_PATH, required=True, metavar="OUT.parquet", help="The registry file.")
+@columns_option(("b_no", "status", "since", "opened", "as_of"))
+@click.option(
+    "--as-of",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="How fresh sources without a date column are; default: their file's date.",
+)
+@click.option("--encoding", metavar="NAME", help="The encoding of CSV sources, where it is not found rightly.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object on stdout.")
+def build_registry(
+    sources: tuple[Path, ...],
+    output: Path,
+    columns: dict[str, str] | None,
+    as_of: datetime | None,
+    encoding: str | None,
+    as_json: bool,
+) -> None:
+    """Build a registry from files, or folders of files, with a number and a status column.
+
+    Any table that `enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files enriched before. The
+    newest row of a number wins. Statuses are understood in Korean and English; words that are not are listed.
+    """
+    from bizverify.data import build_registry
+
+    report = build_registry(sources, output, columns=columns, as_of=as_of.date() if as_of else None, encoding=encoding)
+    if as_json:
+        print_json(report.as_dict())
+        return
+    for source, chosen in zip(report.sources, report.columns, strict=True):
+        if len(report.sources) <= 10:
+            say_table([("source", source)])
+            say_columns(chosen)
+    say_table(report.lines())

@@ -1,0 +1,41 @@
+"""``bizverify verify``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bizverify.cli.console import print_json
+from bizverify.model import LANGS
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(short_help="Verify one business.")
+@click.argument("b_no", metavar="B_NO")
+@click.option("--name", help="The business's name.")
+@click.option("--address", help="Its address; with it the risk of a bounce is assessed.")
+@click.option("--zipcode", help="Its postal code.")
+@click.option("--registry", type=_PATH, help="A registry built by `bizverify data build-registry`.")
+@click.option("--model", type=_PATH, help="A scorecard file, in place of the built-in one.")
+@click.option(
+    "--lang",
+    type=click.Choice(LANGS),
+    default="en",
+    show_default=True,
+    help="The language of reasons and notes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object.")
+def verify(as_json: bool, **options: Any) -> None:
+    """Verify one business by its number, readable or as JSON. Exit code 2 if it cannot be a business number."""
+    from bizverify import pipeline
+
+    answer = pipeline.verify(**options)
+    if as_json:
+        print_json(asdict(answer))
+    else:
+        click.echo(str(answer))
+    click.get_current_context().exit(2 if answer.row_status == "invalid" else 0)

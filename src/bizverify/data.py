@@ -1,0 +1,208 @@
+"""What is made before a run: registry snapshots from files that say which business has which status."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify.engine.registry import FORMAT, METADATA_KEY, STATUSES, observations, snapshot
+from bizverify.errors import RegistryError
+from bizverify.model import Choice
+from bizverify.tables import Table, open_table, published, reading
+from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.detect import EXTENSIONS
+
+ROLES: Final = ("b_no", "status", "since", "opened", "as_of")
+_UNKNOWN_WORDS_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryReport:
+    """What was read, left out and kept: ``left_out`` by problem, ``unknown_words`` are statuses not understood."""
+
+    output: str
+    version: str
+    sources: tuple[str, ...]
+    columns: tuple[Mapping[str, Choice], ...]
+    rows: int
+    left_out: dict[str, int]
+    unknown_words: dict[str, int]
+    duplicates: int
+    businesses: int
+    by_status: dict[str, int]
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values for JSON."""
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        found = [
+            ("rows read", f"{self.rows:,} from {len(self.sources)} file(s)"),
+            ("businesses", f"{self.businesses:,} ({_listed(self.by_status)})"),
+            ("repeated", f"{self.duplicates:,} older rows of the same number"),
+        ]
+        if self.left_out:
+            found.append(("left out", _listed(self.left_out)))
+        if self.unknown_words:
+            found.append(("unknown words", _listed(self.unknown_words)))
+        return [*found, ("output", self.output)]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
+
+
+def build_registry(
+    sources: Iterable[str | Path],
+    output: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    as_of: date | None = None,
+    encoding: str | None = None,
+) -> RegistryReport:
+    """Build a registry snapshot from files (or folders of files) with a number and a status column.
+
+    Any table that :func:`bizverify.enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files
+    that were enriched before. Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``,
+    ``as_of``; ``columns`` overrides). A number that occurs more than once gets the status of its newest ``as_of``,
+    among equals that of the later row; a source without such a column is as fresh as ``as_of``, by default the day
+    its file was last changed. Rows without a usable number or with a status that is not understood are left out and
+    counted.
+
+    Raises :class:`RegistryError`, :class:`bizverify.errors.InputError`, :class:`~bizverify.errors.OutputError`.
+    """
+    paths = _files(sources)
+    with ExitStack() as resources:
+        tables = [resources.enter_context(open_table(path, encoding=_encoding(path, encoding))) for path in paths]
+        for table in tables:
+            resources.enter_context(reading(table))
+        chosen = [_columns(table, columns) for table in tables]
+        parts = [
+            _observed(table, choice, as_of or _last_changed(path))
+            for table, choice, path in zip(tables, chosen, paths, strict=True)
+        ]
+        rows = pl.concat(parts)
+        counts = _counts(rows)
+        if not counts["usable"]:
+            raise RegistryError(f"none of {counts['rows']:,} rows has a usable number and a known status")
+        version = f"{counts['newest']}-{_digest(paths)}"
+        found = snapshot(rows.filter(pl.col("problem").is_null()))
+        about = {
+            "format": FORMAT,
+            "version": version,
+            "built": datetime.now(UTC).isoformat(timespec="seconds"),
+            "sources": [path.name for path in paths],
+        }
+        with published(Path(output)) as temporary:
+            by_status = _write(found, about, temporary)
+    businesses = sum(by_status.values())
+    return RegistryReport(
+        output=str(output),
+        version=version,
+        sources=tuple(str(path) for path in paths),
+        columns=tuple(chosen),
+        rows=counts["rows"],
+        left_out=counts["left_out"],
+        unknown_words=counts["unknown_words"],
+        duplicates=counts["usable"] - businesses,
+        businesses=businesses,
+        by_status=by_status,
+    )
+
+
+def _files(sources: Iterable[str | Path]) -> list[Path]:
+    paths: list[Path] = []
+    for source in map(Path, sources):
+        if source.is_dir():
+            inside = sorted(path for path in source.rglob("*") if path.suffix.lower() in EXTENSIONS)
+            if not inside:
+                raise RegistryError(f"{source}: the folder holds no table; {', '.join(EXTENSIONS)} are read")
+            paths += inside
+        else:
+            paths.append(source)
+    if not paths:
+        raise RegistryError("no source was given")
+    return paths
+
+
+def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:
+    ours = own_columns(table.headers, "")
+    chosen = choose_columns(table, ROLES, given, set(ours.values()))
+    if ours and "status" not in (given or {}):
+        chosen["status"] = Choice(ours["biz_status"], "biz_status", 1.0, "header")
+    if "status" not in chosen:
+        raise RegistryError(
+            f"{table.name}: no column with a status was found; the headers are: {', '.join(table.headers)}; "
+            "name it with --columns status=HEADER"
+        )
+    return chosen
+
+
+def _observed(table: Table, chosen: Mapping[str, Choice], as_of: date) -> pl.LazyFrame:
+    ids = {role: table.ids[choice.column] for role, choice in chosen.items()}
+    return observations(
+        table.frame,
+        b_no=ids["b_no"],
+        status=ids["status"],
+        since=ids.get("since"),
+        opened=ids.get("opened"),
+        as_of=ids.get("as_of") or pl.lit(as_of),
+    )
+
+
+def _last_changed(path: Path) -> date:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
+
+
+def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
+    usable = pl.col("problem").is_null()
+    totals, problems, words = pl.collect_all(
+        [
+            rows.select(pl.len(), usable.sum().alias("usable"), pl.col("as_of").filter(usable).max()),
+            rows.filter(~usable).group_by("problem").len().sort("len", "problem", descending=[True, False]),
+            rows.filter(pl.col("problem") == "unknown_status")
+            .group_by("word")
+            .len()
+            .sort("len", "word", descending=[True, False]),
+        ],
+        engine="streaming",
+    )
+    total, good, newest = totals.row(0)
+    return {
+        "rows": total,
+        "usable": good,
+        "newest": newest or "undated",
+        "left_out": dict(problems.iter_rows()),
+        "unknown_words": dict(words.head(_UNKNOWN_WORDS_SHOWN).iter_rows()),
+    }
+
+
+def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> dict[str, int]:
+    frame = found.collect(engine="streaming")
+    metadata = {METADATA_KEY: json.dumps(about | {"rows": frame.height}, ensure_ascii=False)}
+    frame.write_parquet(path, metadata=metadata)
+    return {status: int((frame["biz_status"] == status).sum()) for status in STATUSES}
+
+
+def _digest(paths: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:8]
+
+
+def _encoding(path: Path, encoding: str | None) -> str | None:
+    return encoding if EXTENSIONS.get(path.suffix.lower()) == "csv" else None
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"

@@ -1,0 +1,106 @@
+"""Answers back to every row, and the account that must balance before anything is published."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from bizverify.errors import AccountingError
+from bizverify.execute.plan import ROW_ID
+from bizverify.model import ACTIONS, ADDED_COLUMNS, BIZ_STATUSES, GRADES, ROW_STATUSES
+
+_OUT_ID = "out_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The counts of a finished run, taken from the very rows that were written."""
+
+    rows: int
+    in_order: bool
+    by_row_status: dict[str, int]
+    by_biz_status: dict[str, int]
+    by_grade: dict[str, int]
+    by_action: dict[str, int]
+
+
+def layout(
+    headers: Sequence[str], prefix: str, ours: Mapping[str, int]
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Return the output's columns as (column, header), and warnings.
+
+    The user's columns come first, in their order, the nine behind them. Columns of an earlier enrichment (``ours``:
+    contract name → position) are replaced where they stand. Where the user has a column of our name, it is kept and
+    ours is called ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
+    """
+    replaced = {place: name for name, place in ours.items()}
+    columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers)]
+    warnings = []
+    for name in ADDED_COLUMNS:
+        if name in ours:
+            continue
+        header, again = f"{prefix}{name}", 1
+        while header in headers:
+            header, again = f"{prefix}{name}_bv{again if again > 1 else ''}", again + 1
+        if again > 1:
+            warnings.append(f"the file has a column {prefix + name!r} of its own; it is kept, ours is {header!r}")
+        columns.append((name, header))
+    return tuple(columns), tuple(warnings)
+
+
+def numbered_out(answered: pl.LazyFrame) -> pl.LazyFrame:
+    """Number the answered rows as they leave, to be held against the number they came in with."""
+    return answered.with_row_index(_OUT_ID)
+
+
+def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
+    """Return a one-row query that counts rows of :func:`numbered_out`, with more aggregations beside."""
+    counted = {
+        "row_status": ROW_STATUSES,
+        "biz_status": BIZ_STATUSES,
+        "grade": GRADES,
+        "action": ACTIONS,
+    }
+    return answered.select(
+        pl.len().alias("rows"),
+        (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order"),
+        *(
+            (pl.col(name) == value).sum().alias(f"{name}:{value}")
+            for name, values in counted.items()
+            for value in values
+        ),
+        *more,
+    )
+
+
+def account_of(tallied: Mapping[str, int | bool]) -> Account:
+    """Return the account that a tally says."""
+
+    def by(name: str) -> dict[str, int]:
+        return {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
+
+    return Account(
+        rows=int(tallied["rows"]),
+        in_order=bool(tallied["in_order"]),
+        by_row_status=by("row_status"),
+        by_biz_status=by("biz_status"),
+        by_grade=by("grade"),
+        by_action=by("action"),
+    )
+
+
+def balance(rows_in: int, account: Account, rows_written: int) -> None:
+    """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
+    faults = []
+    if account.rows != rows_in:
+        faults.append(f"{rows_in:,} rows in, {account.rows:,} answered")
+    if rows_written != rows_in:
+        faults.append(f"{rows_in:,} rows in, {rows_written:,} in the output file")
+    if sum(account.by_row_status.values()) != rows_in:
+        faults.append(f"{rows_in:,} rows in, {sum(account.by_row_status.values()):,} with a row_status")
+    if not account.in_order:
+        faults.append("rows left in another order than they came")
+    if faults:
+        raise AccountingError(f"nothing was published, the rows do not balance: {'; '.join(faults)}")

@@ -1,0 +1,278 @@
+"""Wires the stages: read → map → plan → verify → join → account → publish → report."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+import warnings as python_warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify import __version__, number
+from bizverify.engine import LocalEngine, Registry, Scorecard
+from bizverify.errors import UsageError
+from bizverify.execute import join
+from bizverify.execute.plan import PLAN_COUNTS, ROW_ID, marked, plan_of, records
+from bizverify.execute.plan import plan as count_plan
+from bizverify.model import ADDED_COLUMNS, RECORD_COLUMNS, Choice, Lang, Verification
+from bizverify.report import Report, Versions, default_manifest, new_run_id, sha256_of, write_manifest
+from bizverify.tables import (
+    Enriched,
+    Format,
+    Table,
+    frames,
+    open_table,
+    published,
+    reading,
+    write_table,
+    written_rows,
+)
+from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.detect import default_output, output_format
+
+log = logging.getLogger(__name__)
+
+ENGINES: Final = ("local",)
+
+Progress = Callable[[int, int], None]
+"""Called with (rows done, rows in all), from any thread."""
+
+
+def enrich(
+    input: str | Path,
+    output: str | Path | None = None,
+    *,
+    engine: str = "local",
+    columns: Mapping[str, str] | None = None,
+    registry: str | Path | Registry | None = None,
+    model: str | Path | Scorecard | None = None,
+    lang: Lang = "en",
+    today: date | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    output_encoding: str | None = None,
+    in_place: bool = False,
+    prefix: str = "",
+    manifest: str | Path | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Verify every row of a file and write the file back with the nine columns added.
+
+    ``input``: CSV, TSV, XLSX, JSON, NDJSON or Parquet. ``output``: its extension chooses the format; by default
+    ``INPUT.enriched.EXT`` beside the input; ``in_place`` replaces the input. An existing output is replaced, in one
+    step, when the new one is complete and every row is accounted for; otherwise it stays as it was.
+
+    ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``) to headers where the choice from the headers
+    is not the right one. ``registry``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`. ``prefix`` goes before
+    the nine column names. ``dry_run`` plans only and writes nothing.
+
+    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
+    """
+    path, started = Path(input), datetime.now(UTC)
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINES)}")
+    local = LocalEngine(registry, model=model, lang=lang, today=today)
+    with ExitStack() as resources:
+        table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding))
+        target, format = _target(path, table.format, output, in_place)
+        stages = _staged(table, columns, prefix)
+        run = _Run(path, new_run_id(started), started, time.monotonic(), engine, local, stages)
+        with reading(table):
+            if dry_run:
+                return run.planned()
+            return run.carried_out(target, format, output_encoding, manifest, progress)
+
+
+def plan(input: str | Path, **options: Any) -> Report:
+    """Return what :func:`enrich` would do with the same arguments; spends and writes nothing."""
+    return enrich(input, **options, dry_run=True)
+
+
+async def aenrich(input: str | Path, output: str | Path | None = None, **options: Any) -> Report:
+    """Do what :func:`enrich` does without blocking the event loop (asyncio or trio)."""
+    from anyio import to_thread
+
+    return await to_thread.run_sync(functools.partial(enrich, input, output, **options))
+
+
+def verify_frame(
+    frame: Any,
+    *,
+    columns: Mapping[str, str] | None = None,
+    registry: str | Path | Registry | None = None,
+    model: str | Path | Scorecard | None = None,
+    lang: Lang = "en",
+    today: date | None = None,
+    prefix: str = "",
+) -> pl.DataFrame:
+    """Return a frame with the nine columns added.
+
+    ``frame``: polars (also lazy), pandas or pyarrow; the result is a polars DataFrame with the same rows in the same
+    order, ``reasons`` a list of strings. Arguments as for :func:`enrich`; warnings are Python warnings.
+    Raises :class:`bizverify.errors.BizverifyError`.
+    """
+    table = frames.read(frame)
+    stages = _staged(table, columns, prefix)
+    for warning in stages.warnings:
+        python_warnings.warn(warning, stacklevel=2)
+    answered = join.numbered_out(LocalEngine(registry, model=model, lang=lang, today=today).answer(stages.rows))
+    result, tallied = frames.write(Enriched(table, answered, stages.layout, join.tally(answered)))
+    join.balance(table.count(), join.account_of(tallied.row(0, named=True)), result.height)
+    return result
+
+
+def verify(
+    b_no: str | int,
+    name: str | None = None,
+    address: str | None = None,
+    zipcode: str | None = None,
+    *,
+    registry: str | Path | Registry | None = None,
+    model: str | Path | Scorecard | None = None,
+    lang: Lang = "en",
+    today: date | None = None,
+) -> Verification:
+    """Verify one business with the local engine; a value that is no business number gives ``row_status`` invalid."""
+    record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
+    frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+    answer = LocalEngine(registry, model=model, lang=lang, today=today).verify(frame).collect().row(0, named=True)
+    fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
+    digits = None if answer["row_status"] == "invalid" else number.compact(b_no)
+    return Verification(b_no=digits, reasons=tuple(answer["reasons"] or ()), **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """A table with its columns chosen and its output laid out."""
+
+    table: Table
+    chosen: Mapping[str, Choice]
+    rows: pl.LazyFrame
+    layout: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+
+
+def _staged(table: Table, columns: Mapping[str, str] | None, prefix: str) -> _Stages:
+    ours = own_columns(table.headers, prefix)
+    if table.headers:
+        with reading(table):
+            chosen = choose_columns(table, RECORD_COLUMNS, columns, set(ours.values()))
+    else:  # `[]`: no record, so no key to find
+        chosen = {}
+    log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
+    rows = records(table, chosen)
+    layout, warnings = join.layout(table.headers, prefix, ours)
+    if table.headers and "address" not in chosen:
+        warnings = (*warnings, "no address column was found: the status is verified, no bounce risk is given")
+    return _Stages(table, chosen, rows, layout, (*table.notes, *warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of the local engine over one file."""
+
+    path: Path
+    run_id: str
+    started: datetime
+    clock: float
+    engine: str
+    local: LocalEngine
+    stages: _Stages
+
+    def planned(self) -> Report:
+        return self._report(plan=count_plan(self.stages.rows))
+
+    def carried_out(
+        self,
+        target: Path,
+        format: Format,
+        encoding: str | None,
+        manifest: str | Path | None,
+        progress: Progress | None,
+    ) -> Report:
+        record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
+        table = self.stages.table
+        with published(record) as record_file, published(target) as temporary:
+            rows_in = table.count()
+            log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target)
+            answered = self._answered(progress, rows_in)
+            result = Enriched(table, answered, self.stages.layout, join.tally(answered, PLAN_COUNTS))
+            tallied = write_table(result, temporary, format, encoding).row(0, named=True)
+            account = join.account_of(tallied)
+            join.balance(rows_in, account, written_rows(table, temporary, format, encoding))
+            report = self._report(
+                plan=plan_of(tallied),
+                account=account,
+                output=str(target),
+                manifest=str(record),
+                input_sha256=sha256_of(self.path),
+            )
+            write_manifest(report, record_file)
+        log.info("run %s: published %s in %.2f s", self.run_id, target, report.seconds)
+        return report
+
+    def _answered(self, progress: Progress | None, total: int) -> pl.LazyFrame:
+        rows = marked(self.stages.rows)
+        if progress is not None:
+            rows = rows.with_columns(_watched(progress, total))
+        return join.numbered_out(self.local.answer(rows))
+
+    def _report(self, **found: Any) -> Report:
+        return Report(
+            run_id=self.run_id,
+            started=self.started,
+            seconds=time.monotonic() - self.clock,
+            engine=self.engine,
+            input=str(self.path),
+            columns=self.stages.chosen,
+            versions=Versions(
+                bizverify=__version__,
+                model=self.local.model.version,
+                registry=self.local.registry.version if self.local.registry else None,
+            ),
+            warnings=(*self.stages.warnings, *self._hints()),
+            **found,
+        )
+
+    def _hints(self) -> tuple[str, ...]:
+        if self.local.registry is not None:
+            return ()
+        return (
+            "no registry was given, so biz_status is unknown in every row; build one with "
+            "`bizverify data build-registry` and give it with --registry",
+        )
+
+
+def _watched(progress: Progress, total: int) -> pl.Expr:
+    """Return the row numbers, reporting how many have passed; polars may call from several threads at once."""
+    import threading
+
+    lock, done = threading.Lock(), 0
+
+    def count(row_ids: pl.Series) -> pl.Series:
+        nonlocal done
+        with lock:
+            done += len(row_ids)
+            progress(done, total)
+        return row_ids
+
+    return pl.col(ROW_ID).map_batches(count, return_dtype=pl.get_index_type(), is_elementwise=True)
+
+
+def _target(path: Path, format: Format, output: str | Path | None, in_place: bool) -> tuple[Path, Format]:
+    if in_place and output is not None:
+        raise UsageError("--in-place replaces the input; do not name an output as well")
+    if in_place:
+        return path, format
+    target = Path(output) if output is not None else default_output(path, format)
+    if target.exists() and target.samefile(path):
+        raise UsageError(f"{target}: is the input itself; give another output, or --in-place to replace it")
+    return target, format if output is None else output_format(target)

@@ -1,0 +1,186 @@
+"""What a run did: the report that people and scripts read, and the manifest that stays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+
+from bizverify.errors import OutputError
+from bizverify.execute.join import Account
+from bizverify.execute.plan import Plan
+from bizverify.model import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What the answers were computed with."""
+
+    bizverify: str
+    model: str
+    registry: str | None
+    gazetteer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
+
+    ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
+    ``None`` for a dry run; ``account`` is ``None`` then, too.
+    """
+
+    run_id: str
+    started: datetime
+    seconds: float
+    engine: str
+    input: str
+    columns: Mapping[str, Choice]
+    plan: Plan
+    versions: Versions
+    account: Account | None = None
+    output: str | None = None
+    warnings: tuple[str, ...] = ()
+    manifest: str | None = None
+    input_sha256: str | None = field(default=None, repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the file."""
+        return self.plan.rows
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by ``row_status``; empty for a dry run."""
+        return self.account.by_row_status if self.account else {}
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when rows failed or are in doubt, or 5 when some are pending."""
+        if self.counts.get("failed") or self.counts.get("in_doubt"):
+            return 3
+        return 5 if self.counts.get("pending") else 0
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values, as ``--json`` prints it."""
+        account = self.account
+        return {
+            "run_id": self.run_id,
+            "started": self.started.isoformat(),
+            "seconds": round(self.seconds, 3),
+            "engine": self.engine,
+            "input": self.input,
+            "output": self.output,
+            "manifest": self.manifest,
+            "dry_run": account is None,
+            "rows": self.rows,
+            "columns": {role: asdict(choice) for role, choice in self.columns.items()},
+            "row_status": self.counts,
+            "biz_status": account.by_biz_status if account else {},
+            "grade": account.by_grade if account else {},
+            "action": account.by_action if account else {},
+            "lookups": {
+                "planned": self.plan.lookups,
+                "paid": 0,
+                "cached": 0,
+                "saved": self.plan.duplicates,
+            },
+            "plan": self.plan.as_dict(),
+            "quota": {"before": None, "after": None},
+            "versions": asdict(self.versions),
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        plan, account = self.plan, self.account
+        found = [("rows", f"{self.rows:,}")]
+        if account is None:
+            found += [
+                ("would look up", f"{plan.lookups:,} distinct records, at no cost ({self.engine} engine)"),
+                ("repeated rows", f"{plan.duplicates:,}"),
+                ("invalid numbers", _listed(plan.invalid, plan.invalid_by_problem)),
+            ]
+        else:
+            found += [
+                ("row status", _counts(account.by_row_status)),
+                ("business", _counts(account.by_biz_status)),
+                ("grade", _counts(account.by_grade)),
+                ("action", _counts(account.by_action)),
+                ("lookups", f"{plan.lookups:,} distinct, {plan.duplicates:,} rows repeat one; paid 0"),
+            ]
+            if plan.invalid:
+                found.append(("invalid", _listed(plan.invalid, plan.invalid_by_problem)))
+        if plan.wrong_check_digits:
+            found.append(("check digit", f"wrong in {plan.wrong_check_digits:,} rows"))
+        if plan.without_address:
+            found.append(("no address", f"{plan.without_address:,} rows with a number"))
+        found.append(("time", f"{self.seconds:.1f} s, run {self.run_id}"))
+        if self.output:
+            found.append(("output", self.output))
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(what)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+            for what, value in self.lines()
+        )
+        warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
+        return f"<table>{rows}</table>{warnings}"
+
+
+def new_run_id(started: datetime) -> str:
+    """A run's id: when it started, and a random part (``20261121T081500-3f9a2c``)."""
+    return f"{started.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def state_directory() -> Path:
+    """Where manifests are kept: ``BIZVERIFY_STATE_DIR``, or the user's state directory of the platform."""
+    if given := os.environ.get("BIZVERIFY_STATE_DIR"):
+        return Path(given)
+    from platformdirs import user_state_path
+
+    return user_state_path("bizverify", appauthor=False)
+
+
+def default_manifest(run_id: str) -> Path:
+    """Where the manifest of a run goes unless ``--manifest`` says otherwise; the folder is made, mode 0700."""
+    folder = state_directory() / "runs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot be made for the run's manifest: {error.strerror}; give --manifest PATH"
+        ) from error
+    return folder / f"{run_id}.json"
+
+
+def write_manifest(report: Report, path: Path) -> None:
+    """Write the report and the input's SHA-256 to a file: the run's lasting record."""
+    record = report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
+    path.write_text(json.dumps(record, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return " · ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
+
+
+def _listed(total: int, parts: Mapping[str, int]) -> str:
+    if not parts:
+        return f"{total:,}"
+    return f"{total:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items())})"
