@@ -25,6 +25,7 @@ too) and rounded numbers are refused, each with its own ``problem``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import polars as pl
@@ -112,11 +113,20 @@ _CANONICAL: Final = {
 }
 _BLANKS: Final = ["", "-", ".", "null", "none", "nan", "n/a", "na", "#n/a", "없음", "미등록", "미상"]
 
+_VALUE: Final = "value"
 _PLAIN: Final = r"^[0-9]{3}[-.]*[0-9]{2}[-.]*[0-9]{5}$"
 _WHOLE_FLOAT: Final = r"^[0-9]{10}\.0*$"
 _FRACTION: Final = r"^[0-9]+\.[0-9]*[1-9][0-9]*$"
 _SCIENTIFIC: Final = r"^[0-9]+(\.[0-9]*)?[eE][+]?[0-9]+$"
 _DIGITS: Final = r"^[0-9][0-9.-]*$"
+
+
+def _once(value: pl.Expr, rule: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return ``rule(value)`` with the value computed once.
+
+    Within one expression polars computes a part as often as it is written there; a field of a struct is computed once.
+    """
+    return pl.struct(value.alias("x")).struct.with_fields(rule(pl.field("x")).alias("y")).struct.field("y")
 
 
 def _text(value: pl.Expr) -> pl.Expr:
@@ -131,7 +141,10 @@ def _digits(text: pl.Expr) -> pl.Expr:
 
 def compact_expr(value: pl.Expr) -> pl.Expr:
     """Return the ten digits (String), null where :func:`problem_expr` says why there are none."""
-    text = _text(value)
+    return _once(_text(value), _compact_text)
+
+
+def _compact_text(text: pl.Expr) -> pl.Expr:
     return (
         pl.when(~text.str.contains("[1-9]"))
         .then(pl.lit(None, pl.String))
@@ -144,14 +157,20 @@ def compact_expr(value: pl.Expr) -> pl.Expr:
 
 def problem_expr(value: pl.Expr) -> pl.Expr:
     """Return the key of :data:`PROBLEMS` (String) that a value has, null where it can be a business number."""
-    good = compact_expr(value).is_not_null()
-    text = pl.when(~good).then(_text(value))  # null for the good ones: on nulls the patterns below cost nothing
+    return _once(_text(value), _problem_of_text)
+
+
+def _problem_of_text(text: pl.Expr) -> pl.Expr:
+    bad = _compact_text(text).is_null()
+    # good texts become "", on which the patterns cost nothing
+    return pl.when(bad).then(_once(pl.when(bad).then(text).otherwise(pl.lit("")), _problem_of_bad_text))
+
+
+def _problem_of_bad_text(text: pl.Expr) -> pl.Expr:
     digits = _digits(text.str.replace(r"^([0-9]+)\.0*$", "$1"))
     length = digits.str.len_bytes()
     return (
-        pl.when(good)
-        .then(pl.lit(None, pl.String))
-        .when(text.is_null() | text.str.to_lowercase().is_in(_BLANKS))
+        pl.when(text.is_null() | text.str.to_lowercase().is_in(_BLANKS))
         .then(pl.lit("missing"))
         .when(text.str.contains(_SCIENTIFIC))
         .then(pl.lit("scientific"))
@@ -205,17 +224,20 @@ def kind_of_key_expr(key: pl.Expr) -> pl.Expr:
 
 def is_valid_expr(value: pl.Expr) -> pl.Expr:
     """Whether a value is ten digits with the right check digit (Boolean, never null: a blank is not valid)."""
-    return checksum_expr(key_expr(compact_expr(value))).fill_null(False)
+    return _once(key_expr(compact_expr(value)), checksum_expr).fill_null(False)
 
 
 def kind_expr(value: pl.Expr) -> pl.Expr:
     """Return what the number says its bearer is, one of :data:`KINDS` (String, null where unknown)."""
-    return kind_of_key_expr(key_expr(compact_expr(value)))
+    return _once(key_expr(compact_expr(value)), kind_of_key_expr)
 
 
 def format_expr(value: pl.Expr) -> pl.Expr:
     """Return the number as ``124-81-00998`` (String, null where it cannot be a business number)."""
-    digits = compact_expr(value)
+    return _once(compact_expr(value), _grouped)
+
+
+def _grouped(digits: pl.Expr) -> pl.Expr:
     return pl.concat_str([digits.str.slice(0, 3), digits.str.slice(3, 2), digits.str.slice(5, 5)], separator="-")
 
 
@@ -236,23 +258,23 @@ class BusinessNumbers:
 
     def compact(self) -> pl.Expr:
         """Ten digits (String), or null; see :func:`compact_expr`."""
-        return compact_expr(self._value)
+        return compact_expr(self._value).name.keep()
 
     def is_valid(self) -> pl.Expr:
         """Ten digits with the right check digit (Boolean); see :func:`is_valid_expr`."""
-        return is_valid_expr(self._value)
+        return is_valid_expr(self._value).name.keep()
 
     def format(self) -> pl.Expr:
         """``124-81-00998`` (String), or null; see :func:`format_expr`."""
-        return format_expr(self._value)
+        return format_expr(self._value).name.keep()
 
     def kind(self) -> pl.Expr:
         """What the number says its bearer is (String), or null; see :func:`kind_expr`."""
-        return kind_expr(self._value)
+        return kind_expr(self._value).name.keep()
 
     def problem(self) -> pl.Expr:
         """Why there are no ten digits, a key of :data:`PROBLEMS`, or null; see :func:`problem_expr`."""
-        return problem_expr(self._value)
+        return problem_expr(self._value).name.keep()
 
 
 def compact(value: object) -> str:
@@ -287,4 +309,9 @@ def problem(value: object) -> str | None:
 
 def _of_one(rule: Callable[[pl.Expr], pl.Expr], value: object) -> object:
     text = None if value is None else str(value)
-    return pl.select(rule(pl.lit(text, pl.String))).item()
+    return pl.DataFrame({_VALUE: [text]}, schema={_VALUE: pl.String}).select(_on_value(rule)).item()
+
+
+@cache
+def _on_value(rule: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    return rule(pl.col(_VALUE))

@@ -24,7 +24,7 @@ MAX_ROWS: Final = 1_048_575
 MAX_CELL: Final = 32_767
 _EXACT: Final = 10**15
 _WIDTHS: Final = dict(
-    zip(ADDED_COLUMNS, (13, 12, 8, 13, 13, 40, 70, 11, 30), strict=True)
+    zip(ADDED_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30), strict=True)
 )  # characters; reasons are long, so they get a wide column rather than a tall row
 _NOT_KEPT: Final = {
     "xl/charts/": "charts",

@@ -39,11 +39,11 @@ def read(path: Path, format: Format) -> Table:
     if format == "ndjson" or _is_lines(path):
         lines = pl.scan_lines(path, name=RAW, glob=False).select(pl.col(RAW).str.strip_chars("\ufeff \t\r"))
         return _table(path, "ndjson", lines.filter(pl.col(RAW) != ""), Wrapper())
-    data = path.read_bytes().removeprefix(codecs.BOM_UTF8).strip()
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
-        objects, wrapper = _array_in(path, data)
-        # a line break can stand between an object's tokens, never inside them
-        texts = [bytes(raw).decode().replace("\n", " ").replace("\r", " ") for raw in objects]
+        # without the white space between tokens; the tokens themselves stay as they are written
+        objects, wrapper = _array_in(path, msgspec.json.format(data, indent=-1))
+        texts = [bytes(raw).decode() for raw in objects]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not valid JSON: {error}") from error
     return _table(path, "json", pl.LazyFrame({RAW: texts}, schema={RAW: pl.String}), wrapper)
@@ -100,10 +100,10 @@ def _array_in(path: Path, data: bytes) -> tuple[list[msgspec.Raw], Wrapper]:
         raise InputError(f"{path}: holds several arrays of objects ({', '.join(arrays)}); keep the one to verify")
     if not arrays:
         return [msgspec.Raw(data)], Wrapper()
-    parts = [(key, msgspec.json.encode(key) + b": " + bytes(raw)) for key, raw in fields.items()]
+    parts = [(key, msgspec.json.encode(key) + b":" + bytes(raw)) for key, raw in fields.items()]
     place = list(fields).index(arrays[0])
-    before = b"{" + b"".join(part + b", " for _, part in parts[:place]) + msgspec.json.encode(arrays[0]) + b": "
-    after = b"".join(b", " + part for _, part in parts[place + 1 :]) + b"}"
+    before = b"{" + b"".join(part + b"," for _, part in parts[:place]) + msgspec.json.encode(arrays[0]) + b":"
+    after = b"".join(b"," + part for _, part in parts[place + 1 :]) + b"}"
     return _decode_array(fields[arrays[0]]), Wrapper(before, after)
 
 
@@ -152,7 +152,7 @@ def _appended(result: Enriched) -> pl.LazyFrame:
     values = (written_column(column, lists=True).alias(header) for column, header in added)
     fields = pl.struct(values).struct.json_encode().str.slice(1)
     own = raw.str.strip_suffix("}").str.strip_chars_end()
-    joint = pl.when(own == "{").then(pl.lit("")).otherwise(pl.lit(", "))
+    joint = pl.when(own == "{").then(pl.lit("")).otherwise(pl.lit(","))
     return result.frame.select(pl.concat_str(own, joint, fields))
 
 

@@ -1,0 +1,237 @@
+"""Makes the sample data. Seeded: running it again gives the same rows.
+
+Well-known public companies appear with their public number and address; everybody else is invented, with numbers whose
+check digit is right and which are not looked up anywhere. Run: ``python sample_data/make.py``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import openpyxl
+from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
+
+HERE = Path(__file__).parent
+ROWS = 300
+TODAY = date(2026, 11, 21)
+
+PUBLIC = [
+    ("1248100998", "삼성전자(주)", "경기도 수원시 영통구 삼성로 129 (매탄동)", "16677"),
+    ("1268103725", "SK하이닉스(주)", "경기도 이천시 부발읍 경충대로 2091", "17336"),
+    ("1078614075", "LG전자(주)", "서울특별시 영등포구 여의대로 128", "07336"),
+    ("1208147521", "(주)카카오", "제주특별자치도 제주시 첨단로 242 (영평동)", "63309"),
+    ("2208162517", "네이버(주)", "경기도 성남시 분당구 불정로 6", "13561"),
+    ("1018109147", "현대자동차(주)", "서울특별시 서초구 헌릉로 12", "06797"),
+]
+ROADS = [
+    ("서울특별시 종로구 종로", "031"),
+    ("서울특별시 강남구 테헤란로", "062"),
+    ("서울특별시 마포구 월드컵북로", "039"),
+    ("부산광역시 해운대구 센텀중앙로", "480"),
+    ("대구광역시 수성구 동대구로", "422"),
+    ("인천광역시 연수구 송도과학로", "219"),
+    ("대전광역시 유성구 대학로", "341"),
+    ("경기도 성남시 분당구 판교역로", "134"),
+    ("경기도 화성시 동탄대로", "184"),
+    ("강원특별자치도 춘천시 중앙로", "242"),
+    ("충청남도 천안시 서북구 불당대로", "311"),
+    ("전북특별자치도 전주시 완산구 전주천동로", "549"),
+    ("경상남도 창원시 성산구 중앙대로", "514"),
+    ("제주특별자치도 제주시 연북로", "631"),
+]
+WORDS = "가람 나래 다온 라온 미르 바다 새벽 아라 온누리 한빛 푸른 해오름 별하 늘봄 도담 솔내 참빛 한결".split()
+TRADES = "상사 건설 식품 물산 테크 디자인 유통 산업 전자 섬유 인쇄 정밀 약국 공방 서점 물류".split()
+SOLE, COMPANY = list(range(1, 80)), [81, 86, 87, 88]
+WEIGHTS = (1, 3, 7, 1, 3, 7, 1, 3, 5)
+HEADERS = ["고객코드", "사업자등록번호", "상호", "대표자", "주소", "우편번호", "최근거래일", "비고"]
+
+
+def check_digit(nine: str) -> str:
+    digits = [int(digit) for digit in nine]
+    total = sum(digit * weight for digit, weight in zip(digits, WEIGHTS, strict=True)) + digits[8] * 5 // 10
+    return str((10 - total % 10) % 10)
+
+
+class Business:
+    """An invented business and what is really true of it."""
+
+    def __init__(self, chance: random.Random) -> None:
+        kind = chance.choice(chance.choices([SOLE, COMPANY, [82], [80]], [55, 38, 5, 2])[0])
+        nine = f"{chance.randint(101, 899)}{kind:02d}{chance.randint(1, 9999):04d}"
+        self.b_no = nine + check_digit(nine)
+        title = f"{chance.choice(WORDS)}{chance.choice(WORDS)}{chance.choice(TRADES)}"
+        company = kind in COMPANY
+        self.name = chance.choice(["(주){}", "주식회사 {}", "{}(주)"]).format(title) if company else title
+        self.owner = chance.choice("김이박최정강조윤") + chance.choice(["민준", "서연", "도윤", "하은", "지호", "수아"])
+        road, zone = chance.choice(ROADS)
+        unit = f", {chance.randint(1, 12)}층 {chance.randint(1, 12) * 100 + chance.randint(1, 9)}호"
+        self.address = f"{road} {chance.randint(1, 480)}{unit if chance.random() < 0.5 else ''}"
+        self.zipcode = f"{zone}{chance.randint(0, 99):02d}"
+        self.status = chance.choices(["계속사업자", "폐업자", "휴업자"], [84, 12, 4])[0]
+        self.opened = TODAY - timedelta(days=chance.randint(100, 9000))
+        self.since = None if self.status == "계속사업자" else TODAY - timedelta(days=chance.randint(20, 1200))
+
+
+def customers(chance: random.Random) -> tuple[list[Business], list[list[object]]]:
+    """The businesses, and the customer list as people keep it: spelled every way, with gaps and repeats."""
+    businesses = [Business(chance) for _ in range(ROWS - len(PUBLIC) - 30)]
+    rows: list[list[object]] = []
+    for number, name, address, zipcode in PUBLIC:
+        rows.append([f"{number[:3]}-{number[3:5]}-{number[5:]}", name, "", address, zipcode, ""])
+    for business in businesses:
+        rows.append(
+            [spelled(business.b_no, chance), business.name, business.owner, business.address, business.zipcode, ""]
+        )
+    for row in chance.sample(rows, 20):  # entered twice, spelled anew
+        rows.append([respelled(str(row[0])), *row[1:5], "중복 입력?"])
+    spoil(rows, chance)
+    while len(rows) < ROWS:
+        rows.append(["", chance.choice(WORDS) + "협회", "", "서울특별시 중구 세종대로 110", "04524", "번호 확인 요망"])
+    chance.shuffle(rows)
+    return businesses, [
+        [f"{place:06d}", *row[:5], TODAY - timedelta(days=chance.randint(1, 700)), row[5]]
+        for place, row in enumerate(rows, 1)
+    ]
+
+
+def spelled(number: str, chance: random.Random) -> str:
+    hyphened = f"{number[:3]}-{number[3:5]}-{number[5:]}"
+    wide = hyphened.translate(str.maketrans("0123456789-", "０１２３４５６７８９－"))
+    ways = [hyphened, number, number + ".0", hyphened.replace("-", " "), hyphened.replace("-", "."), wide, f"'{number}"]
+    return chance.choices(ways, [60, 20, 5, 4, 3, 4, 4])[0]
+
+
+def respelled(written: str) -> str:
+    return written.replace("-", "") if "-" in written else written
+
+
+def spoil(rows: list[list[object]], chance: random.Random) -> None:
+    """Put in what goes wrong in real lists."""
+
+    def some(count: int) -> list[list[object]]:
+        return chance.sample(rows[len(PUBLIC) :], count)
+
+    for row in some(3):
+        row[0] = "1.248E+09"
+    for row in some(3):
+        row[0] = str(row[0]).replace("-", "")[1:10]
+    for row in some(2):
+        row[0] = f"{chance.randint(50, 99)}0101-1{chance.randint(100000, 999999)}"
+    for row in some(4):
+        digits = "".join(character for character in str(row[0]) if character.isdecimal())[:10]
+        row[0] = digits[:-1] + str((int(digits[-1]) + 3) % 10) if len(digits) == 10 else row[0]
+    for row in some(2):
+        row[0] = "확인중"
+    for row in some(8):
+        row[3] = ""
+    for row in some(6):
+        row[3] = str(row[3]).rsplit(" ", 1)[0].replace("로", "로 ***", 1)
+    for row in some(6):
+        row[3] = " ".join(str(row[3]).split()[:2])
+    for row in some(8):
+        row[4] = f"{chance.randint(100, 799)}-{chance.randint(100, 899)}"
+    for row in some(10):
+        row[4] = ""
+    for row in some(5):
+        row[1] = ""
+    for row in some(4):
+        row[1] = str(row[1])[:1] + "**"
+
+
+def as_text(row: list[object]) -> list[str]:
+    return [value.isoformat() if isinstance(value, date) else str(value) for value in row]
+
+
+def write_csv(path: Path, header: list[str], rows: list[list[str]], encoding: str) -> None:
+    with path.open("w", encoding=encoding, newline="") as file:
+        csv.writer(file, lineterminator="\r\n" if encoding == "cp949" else "\n").writerows([header, *rows])
+
+
+def write_json(path: Path, rows: list[list[object]]) -> None:
+    items = [dict(zip(HEADERS, as_text(row), strict=True)) for row in rows]
+    for item in items:
+        for key in [key for key, value in item.items() if not value]:
+            del item[key]
+    path.write_text(
+        json.dumps({"total": len(items), "data": items}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+    )
+
+
+def write_workbook(path: Path, rows: list[list[object]]) -> None:
+    book = openpyxl.Workbook()
+    book.properties.created = book.properties.modified = datetime(2026, 11, 21)
+    sheet = book.active
+    sheet.title = "고객명단"
+    line = Side(style="thin", color="BFBFBF")
+    for place, header in enumerate(HEADERS, 1):
+        cell = sheet.cell(1, place, header)
+        cell.font = Font(bold=True, color="FFFFFF")
+        cell.fill = PatternFill("solid", fgColor="1F4E78")
+        cell.alignment = Alignment(horizontal="center")
+    for number, row in enumerate(rows, 2):
+        for place, value in enumerate(row, 1):
+            cell = sheet.cell(number, place, value if value != "" else None)
+            cell.border = Border(bottom=line)
+            if isinstance(value, date):
+                cell.number_format = "yyyy-mm-dd"
+            plain = isinstance(value, str) and value.endswith(".0")
+            if place == 2 and plain:  # a number that Excel took for a number
+                cell.value = int(value[:-2])
+    for place, width in enumerate((10, 17, 24, 9, 52, 10, 13, 14), 1):
+        sheet.column_dimensions[sheet.cell(1, place).column_letter].width = width
+    sheet.freeze_panes = "C2"
+    sheet.auto_filter.ref = f"A1:H{len(rows) + 1}"
+    notes = book.create_sheet("안내")
+    notes["A1"] = "비즈베리파이 예제: 잘 알려진 회사를 뺀 나머지는 모두 지어낸 업체입니다."
+    book.save(path)
+
+
+def registry_rows(businesses: list[Business], chance: random.Random) -> list[list[str]]:
+    """What a status list says of nine in ten of them, with an older row for some."""
+    rows = [[number, "계속사업자", "", "", "2026-11-01"] for number, *_ in PUBLIC]
+    for business in businesses:
+        if chance.random() < 0.1:
+            continue
+        since = business.since.isoformat() if business.since else ""
+        rows.append([business.b_no, business.status, since, business.opened.isoformat(), "2026-11-01"])
+        if chance.random() < 0.1:
+            rows.append([business.b_no, "계속사업자", "", business.opened.isoformat(), "2025-05-01"])
+    chance.shuffle(rows)
+    return rows
+
+
+def outcomes(rows: list[list[object]], businesses: list[Business], chance: random.Random) -> list[list[str]]:
+    """Which letters of a mailing came back, and why: for the commands that learn from it."""
+    closed = {business.name for business in businesses if business.status == "폐업자"}
+    found = []
+    for row in rows:
+        code, number, name, _, address, *_ = row
+        if not address or "*" in str(address):
+            continue
+        likely = 0.8 if name in closed else 0.25 if not any(map(str.isdecimal, str(address))) else 0.03
+        bounced = chance.random() < likely
+        reason = chance.choice(["폐업", "수취인불명", "이사불명"] if name in closed else ["이사불명", "주소불명", "폐문부재"])
+        found.append([str(code), str(number), "Y" if bounced else "N", reason if bounced else "", "2026-10-05"])
+    return found
+
+
+def main() -> None:
+    chance = random.Random(20261121)
+    businesses, rows = customers(chance)
+    texts = [as_text(row) for row in rows]
+    write_csv(HERE / "customers.csv", HEADERS, texts, "utf-8")
+    write_csv(HERE / "customers_cp949.csv", HEADERS, texts, "cp949")
+    write_json(HERE / "customers.json", rows)
+    write_workbook(HERE / "customers.xlsx", rows)
+    status_header = ["사업자등록번호", "사업자상태", "폐업일자", "개업일자", "기준일자"]
+    write_csv(HERE / "registry_source.csv", status_header, registry_rows(businesses, chance), "utf-8")
+    outcome_header = ["고객코드", "사업자등록번호", "반송여부", "반송사유", "발송일"]
+    write_csv(HERE / "outcomes.csv", outcome_header, outcomes(rows, businesses, chance), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

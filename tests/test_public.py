@@ -1,0 +1,69 @@
+"""What users import, and that importing it is cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import bizverify as bv
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_public_names_are_these() -> None:
+    """A name is added or taken away deliberately, never by accident."""
+    assert sorted(bv.__all__) == [
+        "BizverifyError",
+        "LocalEngine",
+        "Report",
+        "Verification",
+        "__version__",
+        "aenrich",
+        "build_registry",
+        "enrich",
+        "errors",
+        "number",
+        "plan",
+        "verify",
+        "verify_frame",
+    ]
+    for name in bv.__all__:
+        assert getattr(bv, name) is not None
+    assert set(bv.__all__) == set(dir(bv))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        bv.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("order", ["import bizverify, polars as pl", "import polars as pl, bizverify"])
+def test_the_namespace_is_there_whichever_is_imported_first(order: str) -> None:
+    assert python(f"{order}; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())") == "True"
+
+
+@pytest.mark.parametrize("command", ["--help", "enrich --help", "--version"])
+def test_help_loads_nothing_heavy(command: str) -> None:
+    """`bizverify --help` is to answer at once: polars, openpyxl and the like are imported when they are needed."""
+    heavy = ["polars", "openpyxl", "httpx", "pyarrow", "pydantic", "rich", "xlsxwriter", "fastexcel", "msgspec"]
+    code = (
+        f"import sys; sys.argv = ['bizverify', *{command.split()!r}]\n"
+        "from bizverify.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"print('loaded:', [name for name in {heavy!r} if name in sys.modules])"
+    )
+    assert python(code).endswith("loaded: []")
+
+
+def test_every_error_has_an_exit_code_and_one_root() -> None:
+    found = [value for value in vars(bv.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert len(found) == 9
+    for error in found:
+        assert issubclass(error, bv.BizverifyError)
+        assert error.exit_code in (1, 2)
+        assert error.__name__ in (bv.errors.__doc__ or "")
