@@ -214,7 +214,9 @@ def outcomes(rows: list[list[object]], businesses: list[Business], chance: rando
             continue
         likely = 0.8 if name in closed else 0.25 if not any(map(str.isdecimal, str(address))) else 0.03
         bounced = chance.random() < likely
-        reason = chance.choice(["폐업", "수취인불명", "이사불명"] if name in closed else ["이사불명", "주소불명", "폐문부재"])
+        reason = chance.choice(
+            ["폐업", "수취인불명", "이사불명"] if name in closed else ["이사불명", "주소불명", "폐문부재"]
+        )
         found.append([str(code), str(number), "Y" if bounced else "N", reason if bounced else "", "2026-10-05"])
     return found
 

@@ -114,7 +114,9 @@ def test_a_value_has_ten_digits_or_a_problem_and_never_both(value: object) -> No
         assert not number.is_valid(value)
 
 
-@given(st.lists(st.one_of(st.none(), st.text(max_size=14), st.sampled_from([s for s in SPELLINGS if isinstance(s, str)]))))
+@given(
+    st.lists(st.one_of(st.none(), st.text(max_size=14), st.sampled_from([s for s in SPELLINGS if isinstance(s, str)])))
+)
 def test_a_column_gives_what_its_values_give_one_by_one(values: list[str | None]) -> None:
     found = pl.DataFrame({"v": values}, schema={"v": pl.String}).select(
         problem=pl.col("v").brn.problem(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import click
@@ -38,11 +39,10 @@ app.add_command(data)
 def main() -> None:
     """Run the command line; errors raised on purpose become one line on stderr and an exit code."""
     set_up_logging()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stopped job tidies up as an interrupted one does
     try:
         sys.exit(app.main(standalone_mode=False) or 0)
-    except click.exceptions.Abort:
-        _fail("interrupted; nothing was published", INTERRUPTED)
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was published", INTERRUPTED)
     except click.ClickException as error:
         error.show()

@@ -111,13 +111,12 @@ def explained(path: Path, dialect: Dialect, error: Exception) -> InputError:
 
 
 def _dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
+    """The input's own dialect; another extension than the input's asks for its usual delimiter."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
-    suffix = target.suffix.lower()
     delimiter = dialect.delimiter
-    if suffix in (".tsv", ".tab"):
-        delimiter = "\t"
-    elif suffix == ".csv" and delimiter == "\t":
-        delimiter = ","
+    if table.path is None or table.path.suffix != target.suffix:
+        tabs = target.suffix.lower() in (".tsv", ".tab")
+        delimiter = "\t" if tabs else "," if delimiter == "\t" else delimiter
     return Dialect(_codec(encoding) if encoding else dialect.encoding, delimiter, dialect.line_end)
 
 

@@ -114,7 +114,8 @@ def _extend(result: Enriched, frame: pl.DataFrame, read: Sheet, source: Path, ta
     """Put the added columns into the user's own workbook, beside (or over) what is there."""
     import openpyxl
 
-    book = openpyxl.load_workbook(source)
+    with source.open("rb") as file:  # by its content: openpyxl refuses a path whose extension it does not know
+        book = openpyxl.load_workbook(file)
     sheet = book[read.name]
     top, left = _corner(sheet)
     for place, (column, header) in enumerate(result.layout, left):

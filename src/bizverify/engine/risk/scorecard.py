@@ -6,6 +6,7 @@ import math
 import tomllib
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -193,8 +194,8 @@ def _faults(card: Scorecard) -> list[str]:
             for level in levels
             if level not in FEATURES.get(feature, ())
         ]
-    cuts = [card.grades.get(grade) for grade in GRADES[:-1]]
-    if None in cuts or GRADES[-1] in card.grades or cuts != sorted(set(filter(None.__ne__, cuts))):  # type: ignore[type-var]
+    cuts = [points for _, points in sorted(card.grades.items())]
+    if sorted(card.grades) != list(GRADES[:-1]) or any(low >= high for low, high in pairwise(cuts)):
         faults.append("[grades] must give A, B, C and D rising highest scores (E is everything above)")
     if strange := set(card.actions.repair_features) - set(card.features):
         faults.append(f"[actions] repair_features names {sorted(strange)[0]!r}, which is not a feature")

@@ -1,0 +1,54 @@
+"""Runs commands as whole processes, in turn, and compares medians: machines are noisy, ratios in one run are not."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Figures:
+    """Wall seconds and peak memory (MB) of each run of a command."""
+
+    name: str
+    seconds: list[float] = field(default_factory=list)
+    peaks: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def __str__(self) -> str:
+        low, high = min(self.seconds), max(self.seconds)
+        return f"{self.name:<34}{self.median:8.2f} s  ({low:.2f} to {high:.2f})  peak {max(self.peaks):7,.0f} MB"
+
+
+def alternate(commands: dict[str, list[str]], runs: int = 3) -> dict[str, Figures]:
+    """Run each command in turn, ``runs`` times after one round that is not counted."""
+    figures = {name: Figures(name) for name in commands}
+    for place in range(runs + 1):
+        for name, command in commands.items():
+            seconds, peak = once(command)
+            if place:
+                figures[name].seconds.append(seconds)
+                figures[name].peaks.append(peak)
+    return figures
+
+
+def once(command: list[str]) -> tuple[float, float]:
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = process.stderr.read() if process.stderr else b""
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started
+    if status:
+        sys.exit(f"{' '.join(command)} failed: {said.decode()}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def bizverify(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "bizverify", *map(str, arguments)]

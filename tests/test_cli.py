@@ -1,0 +1,214 @@
+"""The command line as its user meets it: real processes, messages, exit codes, interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import openpyxl
+import polars as pl
+import pytest
+from conftest import NINE, SAMPLE, write
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+HEADER = "사업자등록번호,상호,주소"
+ROW = "124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write(tmp_path / "list.csv", f"{HEADER}\n{ROW}\n1.2E9,가,나\n")
+
+
+def test_the_main_job_runs_on_the_sample_workbook(run: Run, tmp_path: Path) -> None:
+    shutil.copy(SAMPLE / "customers.xlsx", tmp_path)
+    done = run("enrich", "customers.xlsx")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    for part in (
+        "'사업자등록번호', column 2",
+        "rows            300",
+        "customers.enriched.xlsx",
+        "no registry was given",
+    ):
+        assert part in done.stderr
+    sheet = openpyxl.load_workbook(tmp_path / "customers.enriched.xlsx")["고객명단"]
+    assert [cell.value for cell in sheet[1]][8:] == list(NINE)
+    assert sheet.max_row == 301
+
+
+def test_json_is_one_object_on_stdout_and_people_read_stderr(run: Run, source: Path) -> None:
+    done = run("enrich", source, "--json", "--progress", "none")
+    report = json.loads(done.stdout)
+    assert report["rows"] == sum(report["row_status"].values()) == 2
+    assert report["lookups"] == {"planned": 1, "paid": 0, "cached": 0, "saved": 0}
+    assert report["quota"] == {"before": None, "after": None}
+    assert Path(report["output"]).exists()
+    assert Path(report["manifest"]).exists()
+    assert set(report) >= {"run_id", "seconds", "engine", "columns", "grade", "action", "versions", "warnings"}
+
+
+@pytest.mark.parametrize("arguments", [["plan", "list.csv"], ["enrich", "list.csv", "--dry-run"]])
+def test_planning_writes_nothing(run: Run, source: Path, state_directory: Path, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 0
+    assert "would look up   1 distinct records, at no cost" in done.stderr
+    assert [path.name for path in source.parent.iterdir()] == ["list.csv"]
+    assert list(state_directory.iterdir()) == []
+
+
+def test_one_business_is_shown_or_printed_as_json(run: Run) -> None:
+    done = run("verify", "124-81-00998", "--name", "삼성전자", "--address", "서울 강남구 테헤란로 1", "--lang", "ko")
+    assert done.returncode == 0
+    assert "[kind -3] 법인사업자 번호 (number)" in done.stdout
+    answer = json.loads(run("verify", "1248100998", "--json").stdout)
+    assert answer["biz_status"] == "unknown"
+    assert answer["bounce_prob"] is None
+
+
+def test_a_number_that_is_none_exits_2(run: Run) -> None:
+    done = run("verify", "12345")
+    assert done.returncode == 2
+    assert "fewer than ten digits" in done.stdout
+
+
+def test_a_registry_is_built_and_used(run: Run, tmp_path: Path, source: Path) -> None:
+    write(tmp_path / "status.csv", "사업자번호,상태,폐업일\n1248100998,폐업자,2020-01-01\n2208162517,이상한말,\n")
+    built = run("data", "build-registry", "status.csv", "-o", "r.parquet")
+    assert built.returncode == 0, built.stderr
+    assert "unknown words   이상한말 1" in built.stderr
+    done = run("enrich", source, "--registry", "r.parquet", "-o", "out.csv")
+    assert done.returncode == 0
+    assert pl.read_csv(tmp_path / "out.csv")["biz_status"].to_list() == ["closed", None]
+    assert (
+        json.loads(run("data", "build-registry", "status.csv", "-o", "r.parquet", "--json").stdout)["businesses"] == 1
+    )
+
+
+BAD_INPUT = {
+    "a missing file": (["enrich", "none.csv"], "none.csv: there is no such file"),
+    "a folder": (["enrich", "."], "is a folder, not a file"),
+    "an empty file": (["enrich", "empty.csv"], "empty.csv: is empty"),
+    "unknown content": (["enrich", "noise.dat"], "no known format"),
+    "no number column": (["enrich", "other.csv"], "the headers are: a, b; name it with --columns"),
+    "two number columns": (["enrich", "two.csv"], "fit equally well"),
+    "output is the input": (["enrich", "list.csv", "-o", "./list.csv"], "--in-place"),
+    "an output folder that is not there": (["enrich", "list.csv", "-o", "no/x.csv"], "does not exist"),
+    "an output format that is not written": (["enrich", "list.csv", "-o", "x.pdf"], "cannot write the format"),
+    "a registry that is none": (["enrich", "list.csv", "--registry", "other.csv"], "is not a registry"),
+    "a registry that is missing": (["enrich", "list.csv", "--registry", "no.parquet"], "no such registry"),
+    "a model that is none": (["enrich", "list.csv", "--model", "other.csv"], "other.csv: "),
+    "a sheet of a csv": (["enrich", "list.csv", "--sheet", "x"], "--sheet is for Excel"),
+    "an unknown encoding": (["enrich", "list.csv", "--encoding", "klingon"], "unknown encoding 'klingon'"),
+    "an unknown engine": (["enrich", "list.csv", "--engine", "cloud"], "--engine"),
+    "an unknown role": (["enrich", "list.csv", "--columns", "x=y"], "the roles are b_no, name, address, zipcode"),
+    "an unknown option": (["enrich", "list.csv", "--nonsense"], "No such option"),
+    "no input": (["enrich"], "Missing argument"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_gets_a_clear_line_exit_2_and_nothing_written(
+    run: Run, tmp_path: Path, source: Path, arguments: list[str], message: str
+) -> None:
+    write(tmp_path / "empty.csv", "")
+    write(tmp_path / "other.csv", "a,b\n1,2\n")
+    write(tmp_path / "two.csv", "사업자번호,사업자등록번호\n")
+    (tmp_path / "noise.dat").write_bytes(bytes(range(256)))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    if done.stderr.startswith("bizverify:"):
+        assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_header_without_rows_is_no_error(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "h.csv", HEADER + "\n")
+    assert run("enrich", "h.csv").returncode == 0
+    assert (tmp_path / "h.enriched.csv").read_text().strip() == HEADER + "," + ",".join(NINE)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_write_permission_is_refused(run: Run, tmp_path: Path, source: Path) -> None:
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        done = run("enrich", "list.csv")
+    finally:
+        tmp_path.chmod(0o700)
+    assert done.returncode == 2
+    assert "cannot be written: Permission denied" in done.stderr
+
+
+def test_a_device_cannot_be_an_output(run: Run, source: Path) -> None:
+    done = run("enrich", source, "-o", "/proc/out.csv")
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+
+
+def test_logging_is_set_by_the_environment(run: Run, source: Path) -> None:
+    assert "rows to verify" not in run("enrich", source).stderr
+    assert "2 rows to verify" in run("enrich", source, env={"BIZVERIFY_LOG": "info"}).stderr
+
+
+def big_list(path: Path, rows: int = 1_500_000) -> Path:
+    frame = pl.DataFrame({"b_no": ["124-81-00998"], "name": ["삼성전자"], "address": ["서울 강남구 테헤란로 1"]})
+    pl.concat([frame] * 1000).lazy().select(pl.all().repeat_by(rows // 1000).explode()).sink_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda kill: kill.name)
+def test_an_interrupted_run_leaves_the_old_output(tmp_path: Path, kill: signal.Signals) -> None:
+    """Whenever a run dies, the output is the old one, whole; when it can, it says so, exits 130 and tidies up."""
+    big_list(tmp_path / "big.csv")
+    old = write(tmp_path / "out.csv", "old")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bizverify", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not any(path.stat().st_size for path in tmp_path.glob(".bizverify-*-out.csv")):
+        assert process.poll() is None, "the run ended before it could be interrupted"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(kill)
+    _, said = process.communicate(timeout=60)
+    assert old.read_text() == "old"
+    if kill == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 130
+        assert said.strip() == "bizverify: interrupted; nothing was published"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv", "out.csv"]
+
+
+def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    from bizverify.cli import console
+
+    now = [0.0]
+    console_time, console.time = console.time, type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})
+    try:
+        with console.progress_shown("auto") as advance:
+            assert advance is not None
+            for now[0] in (1.0, 4.0, 6.0, 7.0, 12.0):
+                advance(int(now[0]) * 10, 1000)
+    finally:
+        console.time = console_time
+    assert capsys.readouterr().err.splitlines() == [
+        "60 of 1,000 rows (6%), 10 rows/s",
+        "120 of 1,000 rows (12%), 10 rows/s",
+    ]

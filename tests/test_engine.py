@@ -1,0 +1,281 @@
+"""The embedded engine: reasons that add up, the rules of the column contract, unknown that stays unknown."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import NINE
+
+import bizverify as bv
+from bizverify.engine import Scorecard
+from bizverify.errors import ModelError, RegistryError, UsageError
+from bizverify.model import ACTIONS, BIZ_STATUSES, GRADES
+
+TODAY = date(2026, 11, 21)
+REASON = re.compile(r"^\[([a-z_]+) ([+-]\d+)\] (.+) \((nts|registry|juso|postal|number|file|label|model)\)$")
+BUILT_IN = Path(bv.__file__).parent / "engine" / "risk" / "scorecard.toml"
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("registry")
+    rows = [
+        ("1248100998", "계속사업자", "", "2000-01-01"),
+        ("2208162517", "폐업자", "2026-10-01", ""),
+        ("1208147521", "폐업자", "2026-03-01", ""),
+        ("1078614075", "폐업자", "2020-01-01", "2019-01-01"),
+        ("1268103725", "폐업자", "", ""),
+        ("1018109147", "휴업자", "2026-01-01", "2026-06-01"),
+        ("1028142945", "국세청에 등록되지 않은 사업자등록번호입니다.", "", ""),
+        ("1298200103", "계속사업자", "", "2025-01-01"),
+    ]
+    source = folder / "status.csv"
+    source.write_text("b_no,상태,폐업일,개업일\n" + "\n".join(",".join(row) for row in rows), encoding="utf-8")
+    bv.build_registry([source], folder / "registry.parquet")
+    return folder / "registry.parquet"
+
+
+def ask(registry: Path | None = None, lang: str = "en", **columns: object) -> dict[str, object]:
+    engine = bv.LocalEngine(registry, lang=lang, today=TODAY)
+    frame = pl.LazyFrame({name: [value] for name, value in columns.items()}, schema=dict.fromkeys(columns, pl.String))
+    return engine.verify(frame).collect().row(0, named=True)
+
+
+def labels(answer: dict[str, object]) -> list[str]:
+    return [REASON.match(reason).group(1) for reason in answer["reasons"]]
+
+
+ADDRESS = "경기도 수원시 영통구 삼성로 129"
+
+
+@pytest.mark.parametrize(
+    ("b_no", "biz_status", "points", "text"),
+    [
+        ("1248100998", "active", -3, "business active"),
+        ("2208162517", "closed", 45, "closed less than 3 months ago (2026-10-01)"),
+        ("1208147521", "closed", 57, "closed 3 to 12 months ago (2026-03-01)"),
+        ("1078614075", "closed", 66, "closed more than 12 months ago (2020-01-01)"),
+        ("1268103725", "closed", 57, "closed, date not known"),
+        ("1018109147", "suspended", 30, "business suspended"),
+        ("1028142945", "unregistered", 40, "number not registered with the tax authority"),
+        ("6038129936", "unknown", 0, "status not known: the number is not in the registry"),
+    ],
+)
+def test_the_registry_gives_the_status_and_its_points(
+    registry: Path, b_no: str, biz_status: str, points: int, text: str
+) -> None:
+    answer = ask(registry, b_no=b_no, name="가나다", address=ADDRESS)
+    assert answer["biz_status"] == biz_status
+    assert f"[status {points:+d}] {text} (registry)" in answer["reasons"]
+
+
+def test_without_a_registry_the_status_is_unknown_and_costs_nothing() -> None:
+    answer = ask(b_no="6038129936", name="가나다", address=ADDRESS)
+    assert answer["biz_status"] == "unknown"
+    assert "[status +0] status not checked: no registry was given (registry)" in answer["reasons"]
+
+
+def test_with_the_number_alone_the_status_is_given_and_no_risk(registry: Path) -> None:
+    answer = ask(registry, b_no="2208162517")
+    assert answer["biz_status"] == "closed"
+    assert answer["reasons"] == ["[status +45] closed less than 3 months ago (2026-10-01) (registry)"]
+    assert [answer[name] for name in ("bounce_prob", "grade", "action")] == [None, None, None]
+    assert answer["row_status"] == "verified"
+
+
+@pytest.mark.parametrize("address", [None, "", "  ", "-", "null", "없음", "서울특별시 강남구 역삼로 *** *층"])
+def test_a_blank_or_masked_address_asks_for_repair_and_gets_no_probability(address: str | None) -> None:
+    answer = ask(b_no="1248100998", name="가나다", address=address)
+    assert (answer["bounce_prob"], answer["grade"], answer["action"]) == (None, None, "fix_address")
+    assert "no probability can be given" in " ".join(answer["reasons"])
+
+
+@pytest.mark.parametrize("b_no", [None, "", "1.248E+09", "248100998", "9001011234567", "번호"])
+def test_what_cannot_be_a_number_is_invalid_with_a_note_and_no_answer(b_no: str | None) -> None:
+    answer = ask(b_no=b_no, name="가나다", address=ADDRESS)
+    assert answer["row_status"] == "invalid"
+    assert answer["row_note"]
+    assert [answer[name] for name in NINE[:7]] == [None] * 7
+
+
+def test_a_wrong_check_digit_is_a_flag_and_not_a_verdict() -> None:
+    answer = ask(b_no="1248100999", name="가나다", address=ADDRESS)
+    assert answer["row_status"] == "verified"
+    assert "[number +30] check digit of the business number is wrong (number)" in answer["reasons"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"address": "서울특별시 강남구"}, "[address +34]"),
+        ({"address": "(137-070) 서울특별시 서초구"}, "[address +34]"),
+        ({"address": "06236 서울특별시 강남구"}, "[address +34]"),
+        ({"address": "(137-070) 서울특별시 서초구 서초동 1"}, "[postal +6]"),
+        ({"zipcode": "137-070"}, "[postal +6]"),
+        ({"zipcode": "137070"}, "[postal +6]"),
+        ({"zipcode": "6236"}, "[postal +3]"),
+        ({"name": ""}, "[name +3]"),
+        ({"name": "홍**"}, "[name +5]"),
+    ],
+)
+def test_what_the_file_says_takes_and_adds_points(columns: dict[str, str], reason: str) -> None:
+    answer = ask(**{"b_no": "6037129936", "name": "가나다", "address": ADDRESS} | columns)
+    assert any(found.startswith(reason) for found in answer["reasons"])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"address": "서울특별시 강남구 테헤란로 1"},
+        {"address": "06236 서울특별시 강남구 테헤란로 1"},
+        {"address": "서울 강남구 역삼동 １２"},
+        {"zipcode": "06236"},
+        {"zipcode": "16677.0"},
+        {"zipcode": ""},
+        {"zipcode": None},
+    ],
+)
+def test_what_is_in_order_or_missing_is_no_negative_fact(columns: dict[str, str | None]) -> None:
+    answer = ask(**{"b_no": "6032429936", "name": "가나다", "address": ADDRESS} | columns)
+    assert not {"address", "postal", "name"} & set(labels(answer))
+
+
+def test_address_trouble_asks_for_repair_unless_something_graver_is_known(registry: Path) -> None:
+    bare = "서울특별시 강남구"
+    assert ask(registry, b_no="1248100998", name="가", address=bare)["action"] == "fix_address"
+    gone = ask(registry, b_no="1078614075", name="가", address=bare)
+    assert (gone["grade"], gone["action"]) == ("E", "do_not_send")
+
+
+def generated(rows: int) -> pl.DataFrame:
+    chance = random.Random(7)
+    numbers = ["1248100998", "2208162517", "1208147521", "1078614075", "1268103725", "1018109147", "1028142945"]
+    numbers += ["1298200103", "6038129936", "1248100999", "", "1.2E9", "124-81-00998"]
+    names = [None, "", "가나다", "홍**", "(주)라마바"]
+    addresses = [None, "", "서울특별시 강남구", ADDRESS, "역삼로 ***", "(137-070) 서울 서초동 1", "06236 서울 강남구"]
+    zipcodes = [None, "", "06236", "137-070", "6236", "16677.0"]
+    sources = {"b_no": numbers, "name": names, "address": addresses, "zipcode": zipcodes}
+    return pl.DataFrame({name: chance.choices(values, k=rows) for name, values in sources.items()})
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_the_points_of_the_reasons_add_up_to_the_probability_in_every_row(registry: Path, lang: str) -> None:
+    """bounce_prob = 0.93 / (1 + 2^(-S/10)) with S the sum of the signed integers, the base among them."""
+    rows = generated(20_000)
+    found = bv.LocalEngine(registry, lang=lang, today=TODAY).verify(rows.lazy()).collect()
+    assert found.select(rows.columns).equals(rows)
+    bands = {"A": (-999, -50), "B": (-49, -35), "C": (-34, -19), "D": (-18, 2), "E": (3, 999)}
+    assessed = 0
+    for row in found.unique(NINE).iter_rows(named=True):
+        matches = [REASON.match(reason) for reason in row["reasons"] or ()]
+        assert all(matches)
+        sizes = [abs(int(match.group(2))) for match in matches]
+        assert sizes == sorted(sizes, reverse=True)
+        if row["bounce_prob"] is None:
+            assert row["grade"] is None
+            continue
+        score = sum(int(match.group(2)) for match in matches)
+        assert row["bounce_prob"] == pytest.approx(0.93 / (1 + 2 ** (-score / 10)), abs=5.1e-5)
+        low, high = bands[row["grade"]]
+        assert low <= score <= high
+        assert labels(row).count("base") == 1
+        assessed += 1
+    assert assessed > 100
+
+
+def test_answers_keep_to_the_vocabularies(registry: Path) -> None:
+    found = bv.LocalEngine(registry, today=TODAY).verify(generated(5_000).lazy()).collect()
+    assert set(found["biz_status"].drop_nulls()) <= set(BIZ_STATUSES)
+    assert set(found["grade"].drop_nulls()) <= set(GRADES)
+    assert set(found["action"].drop_nulls()) <= set(ACTIONS)
+    assert set(found["row_status"]) == {"verified", "invalid"}
+    assert found["fixed_address"].null_count() == found["fixed_zipcode"].null_count() == found.height
+
+
+def test_the_engine_keeps_the_callers_columns_and_their_order(registry: Path) -> None:
+    rows = generated(1000).with_row_index("key").with_columns(score=pl.col("key"), since=pl.lit("mine"))
+    found = bv.LocalEngine(registry).verify(rows.lazy()).collect(engine="streaming")
+    assert found.columns == [*rows.columns, *NINE]
+    assert found.select(rows.columns).equals(rows)
+
+
+def test_the_engine_is_one_lazy_query_that_streams(registry: Path) -> None:
+    """No step falls back to holding all rows: only the registry's side of the join is kept in memory."""
+    query = bv.LocalEngine(registry).verify(generated(10).lazy())
+    assert isinstance(query, pl.LazyFrame)
+    plan = query.show_graph(plan_stage="physical", engine="streaming", raw_output=True) or ""
+    kinds = dict(re.findall(r'label="([a-z-]+)[^"]*"(?:,style=filled,fillcolor="([0-9.]+) )?', plan))
+    assert "equi-join" in kinds
+    fallbacks = [kind for kind, colour in kinds.items() if colour == "0.0"]  # the legend's in-memory fallback
+    assert fallbacks == []
+    assert {kind for kind, colour in kinds.items() if colour} <= {"in-memory-source", "equi-join"}
+
+
+def test_the_engine_refuses_frames_it_cannot_answer() -> None:
+    engine = bv.LocalEngine()
+    with pytest.raises(UsageError, match="no column 'b_no'; it has a"):
+        engine.verify(pl.LazyFrame({"a": [1]}))
+    with pytest.raises(UsageError, match="already has a column 'grade'"):
+        engine.verify(pl.LazyFrame({"b_no": ["1"], "grade": ["A"]}))
+    with pytest.raises(UsageError, match="unknown language 'fr'"):
+        bv.LocalEngine(lang="fr")  # type: ignore[arg-type]
+
+
+# ── the scorecard's file ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_another_scorecard_changes_the_answers(tmp_path: Path) -> None:
+    text = BUILT_IN.read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text.replace("points = -50", "points = -20", 1), encoding="utf-8")
+    answer = bv.verify("1248100998", name="가", address=ADDRESS, model=tmp_path / "mine.toml")
+    assert answer.bounce_prob == pytest.approx(0.93 / (1 + 2**2.3), abs=1e-4)
+    assert "[base -20] where an ordinary business letter starts (model)" in answer.reasons
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("points = 66", 'points = "many"', "features"),
+        ("points = 66", "points = nan", "features"),
+        ("ceiling = 0.93", "ceiling = nan", "ceiling"),
+        ("ceiling = 0.93", "ceiling = 1.5", "ceiling"),
+        ("[features.kind.corporation]", "[features.kind.corp]", r"\[features.kind.corporation\] is missing"),
+        ("B = -35", "B = -60", "rising"),
+        ('E = "do_not_send"', 'E = "burn"', "actions"),
+        ('"address", "postal"', '"adress", "postal"', "'adress', which is not a feature"),
+        ("business active", "business | active", "separates reasons"),
+        ("[base]", "[base", "scorecard"),
+        ('version = "2026.11.1"', "", "version"),
+    ],
+)
+def test_a_scorecard_that_does_not_hold_together_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = BUILT_IN.read_text(encoding="utf-8")
+    assert old in text
+    broken = tmp_path / "scorecard.toml"
+    broken.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ModelError, match=message):
+        Scorecard.load(broken)
+
+
+def test_a_missing_scorecard_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be read"):
+        Scorecard.load(tmp_path / "none.toml")
+
+
+# ── the registry's file ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_no_registry_is_refused(tmp_path: Path) -> None:
+    for name, content in (("a.parquet", b"text"), ("b.parquet", None), ("none.parquet", b"")):
+        path = tmp_path / name
+        if content is None:
+            pl.DataFrame({"b_no": [1]}).write_parquet(path)
+        elif content:
+            path.write_bytes(content)
+        with pytest.raises(RegistryError, match="build one with"):
+            bv.LocalEngine(path)

@@ -1,0 +1,422 @@
+"""From a file to its enriched file: every row accounted for, published whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from conftest import NINE, SAMPLE, json_of, write
+
+import bizverify as bv
+from bizverify import pipeline
+from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
+from bizverify.tables import publish
+
+TEXT = "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n,무명,서울\n1.2E+9,가,나\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write(tmp_path / "list.csv", TEXT)
+
+
+def frame_of(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema=False)
+
+
+# ── the sample ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["customers.csv", "customers_cp949.csv", "customers.json", "customers.xlsx"])
+def test_the_sample_is_enriched_the_same_in_every_format(tmp_path: Path, name: str) -> None:
+    options = {"registry": SAMPLE / "registry.parquet"}
+    report = bv.enrich(SAMPLE / name, tmp_path / "out.parquet", **options)
+    assert report.rows == 300
+    assert sum(report.counts.values()) == 300
+    assert report.plan.rows == report.plan.lookups + report.plan.duplicates + report.plan.invalid
+    expected = bv.verify_frame(pl.read_csv(SAMPLE / "customers.csv", infer_schema=False), **options)
+    found = pl.read_parquet(tmp_path / "out.parquet")
+    assert found.select(NINE).equals(expected.select(NINE))
+    assert {"active", "closed", "suspended", "unknown"} == set(found["biz_status"].drop_nulls())
+
+
+# ── columns ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("headers", "chosen"),
+    [
+        ("사업자등록번호,상호명,도로명주소,우편번호", "0123"),
+        ("No,사업자 번호,회사명(상호),사업장 소재지(도로명)", "123"),
+        ("b_no,b_nm,address,zip", "0123"),
+        (
+            "통신판매번호,신고기관명,상호,사업자등록번호,법인여부,대표자명,전화번호,전자우편,신고일자,사업장소재지,사업장소재지(도로명)",
+            "329",
+        ),
+        ("법인등록번호,종사업장번호,사업자번호,담당자명,거래처명,이메일주소,주소", "246"),
+        ("BIZ_NO,Company Name,Road Address", "012"),
+    ],
+)
+def test_columns_are_found_from_the_headers_that_people_use(tmp_path: Path, headers: str, chosen: str) -> None:
+    found = bv.plan(write(tmp_path / "x.csv", headers + "\n")).columns
+    assert "".join(str(choice.column) for choice in found.values()) == chosen
+
+
+def test_header_synonyms_seen_in_real_files_are_known(shared: Path, tmp_path: Path) -> None:
+    """Every header spelling gathered for a role is found; every trap is not taken for a number."""
+    synonyms = json_of(shared / "status" / "header_synonyms.json")
+    roles = {"b_no": "b_no", "name": "name", "address": "address", "zip": "zipcode"}
+    missed = []
+    for kind, role in roles.items():
+        for header in synonyms[kind]:
+            text = f"{header}\n" if role == "b_no" else f"사업자등록번호,{header}\n"
+            found = bv.plan(write(tmp_path / "x.csv", text)).columns
+            if role not in found or found[role].header != header:
+                missed.append((role, header))
+    assert missed == []
+    for trap in synonyms["collision_traps"]:
+        with pytest.raises(ColumnError):
+            bv.plan(write(tmp_path / "x.csv", f"{trap}\nx\n"))
+
+
+def test_a_column_of_right_numbers_is_found_without_a_header_that_says_so(tmp_path: Path) -> None:
+    rows = "\n".join(f"{number},x" for number in ("124-81-00998", "220-81-62517", "120-81-47521", ""))
+    choice = bv.plan(write(tmp_path / "x.csv", f"구분,메모\n{rows}\n")).columns["b_no"]
+    assert (choice.header, choice.why, choice.confidence) == ("구분", "content", 0.5)
+
+
+def test_without_a_number_column_the_headers_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(ColumnError, match="the headers are: 이름, 메모; name it with --columns b_no=HEADER"):
+        bv.enrich(write(tmp_path / "x.csv", "이름,메모\n가,나\n"))
+
+
+def test_two_equally_good_number_columns_ask_for_a_choice(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.csv", "공급자사업자등록번호,상호,공급받는자사업자등록번호,상호\n1248100998,가,2208162517,나\n"
+    )
+    with pytest.raises(ColumnError, match=r"\(#1\).*\(#3\) fit equally well"):
+        bv.enrich(path)
+    report = bv.enrich(path, columns={"b_no": "공급받는자사업자등록번호", "name": "#4"})
+    assert [choice.column for choice in report.columns.values()] == [2, 3]
+    with pytest.raises(ColumnError, match="2 columns are headed '상호'; give --columns name=#2 or #4"):
+        bv.enrich(path, columns={"b_no": "#1", "name": "상호"})
+    with pytest.raises(ColumnError, match="no column is headed 'x'"):
+        bv.enrich(path, columns={"b_no": "x"})
+    with pytest.raises(UsageError, match="unknown column role 'bno'"):
+        bv.enrich(path, columns={"bno": "상호"})
+
+
+def test_content_decides_between_headers_that_say_the_same(tmp_path: Path) -> None:
+    rows = "\n".join("없음,124-81-00998" for _ in range(5))
+    assert bv.plan(write(tmp_path / "x.csv", f"사업자번호,사업자등록번호\n{rows}\n")).columns["b_no"].column == 1
+
+
+# ── the nine columns and their names ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_users_own_column_is_kept_and_ours_gets_a_suffix(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "b_no,grade,action\n1248100998,VIP,call\n")
+    report = bv.enrich(path, tmp_path / "y.csv")
+    found = frame_of(tmp_path / "y.csv")
+    assert (found["grade"][0], found["action"][0]) == ("VIP", "call")
+    assert found.columns[3:] == ["biz_status", "bounce_prob", "grade_bv", "action_bv", *NINE[4:]]
+    assert "'grade' of its own; it is kept, ours is 'grade_bv'" in " ".join(report.warnings)
+    again = bv.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
+    assert (tmp_path / "z.csv").read_text() == (tmp_path / "y.csv").read_text()
+    assert not any("grade" in warning for warning in again.warnings)
+
+
+@pytest.mark.parametrize("format", ["csv", "xlsx", "json", "ndjson", "parquet"])
+def test_enriching_an_enriched_file_replaces_the_nine_columns(source: Path, tmp_path: Path, format: str) -> None:
+    one, two = tmp_path / f"one.{format}", tmp_path / f"two.{format}"
+    bv.enrich(source, one, lang="ko")
+    bv.enrich(one, two, lang="en")
+    bv.enrich(source, tmp_path / "direct.csv", lang="en")
+    bv.enrich(two, tmp_path / "end.csv", lang="en")
+    assert frame_of(tmp_path / "end.csv").equals(frame_of(tmp_path / "direct.csv"))
+
+
+def test_a_prefix_goes_before_the_names_and_is_known_again(source: Path, tmp_path: Path) -> None:
+    bv.enrich(source, tmp_path / "a.csv", prefix="bv_")
+    assert frame_of(tmp_path / "a.csv").columns[3:] == [f"bv_{name}" for name in NINE]
+    bv.enrich(tmp_path / "a.csv", tmp_path / "b.csv", prefix="bv_")
+    assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "a.csv").read_bytes()
+
+
+# ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_the_default_output_stands_beside_the_input_and_is_private(source: Path) -> None:
+    report = bv.enrich(source)
+    out = source.with_name("list.enriched.csv")
+    assert report.output == str(out)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert leftovers(source.parent) == []
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_stays_a_link(source: Path, tmp_path: Path) -> None:
+    real = write(tmp_path / "real.csv", "old")
+    real.chmod(0o640)
+    link = tmp_path / "link.csv"
+    link.symlink_to(real)
+    bv.enrich(source, link)
+    assert link.is_symlink()
+    assert real.read_text().startswith("사업자등록번호")
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+
+
+def test_the_input_is_only_replaced_on_request(source: Path) -> None:
+    with pytest.raises(UsageError, match="--in-place"):
+        bv.enrich(source, source)
+    assert source.read_text() == TEXT
+    with pytest.raises(UsageError, match="do not name an output"):
+        bv.enrich(source, source, in_place=True)
+    bv.enrich(source, in_place=True)
+    assert frame_of(source).columns[3:] == list(NINE)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+def test_a_failing_disk_leaves_the_old_output_and_no_leftovers(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    target = write(tmp_path / "out.csv", "old")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    if call == "replace":
+        monkeypatch.setattr(Path, "replace", fail)
+    else:
+        monkeypatch.setattr(publish.os, call, fail)
+    with pytest.raises(OutputError, match="No space left on device"):
+        bv.enrich(source, target)
+    monkeypatch.undo()
+    assert target.read_text() == "old"
+    assert leftovers(tmp_path) == []
+
+
+def test_rows_that_do_not_balance_are_never_published(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever loses, doubles or reorders rows between reading and writing, the account notices."""
+    answer = bv.LocalEngine.answer
+    faults = {
+        "lost": lambda frame: frame.filter(pl.col("c0") != "1.2E+9"),
+        "doubled": lambda frame: pl.concat([frame, frame.head(1)]),
+        "reordered": lambda frame: frame.reverse(),
+        "unlabelled": lambda frame: frame.with_columns(row_status=pl.lit("odd")),
+    }
+    for fault in faults.values():
+        monkeypatch.setattr(bv.LocalEngine, "answer", lambda self, frame, fault=fault: fault(answer(self, frame)))
+        with pytest.raises(AccountingError, match="nothing was published"):
+            bv.enrich(source, tmp_path / "out.csv")
+        assert not (tmp_path / "out.csv").exists()
+    monkeypatch.setattr(bv.LocalEngine, "answer", answer)
+    monkeypatch.setattr(pipeline, "written_rows", lambda *_: 2)
+    with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
+        bv.enrich(source, tmp_path / "out.csv")
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("no/such/out.csv", "does not exist"), (".", "cannot write|is a folder"), ("out.doc", "cannot write the format")],
+)
+def test_an_output_that_cannot_be_written_is_refused_first(
+    source: Path, tmp_path: Path, output: str, message: str
+) -> None:
+    with pytest.raises(OutputError, match=message):
+        bv.enrich(source, tmp_path / output)
+    assert [path.name for path in tmp_path.iterdir()] == ["list.csv"]
+
+
+# ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_counts_without_writing_anything(source: Path, tmp_path: Path, state_directory: Path) -> None:
+    write(source, TEXT + "1248100998,삼성전자,경기도 수원시 영통구 삼성로 129\n")
+    report = bv.plan(source)
+    plan = report.plan
+    assert (plan.rows, plan.lookups, plan.duplicates, plan.invalid) == (4, 1, 1, 2)
+    assert plan.invalid_by_problem == {"missing": 1, "scientific": 1}
+    assert report.account is None
+    assert [path.name for path in tmp_path.iterdir()] == ["list.csv"]
+    assert list(state_directory.rglob("*")) == []
+
+
+def test_a_manifest_records_the_run(source: Path, tmp_path: Path, state_directory: Path) -> None:
+    report = bv.enrich(source, registry=SAMPLE / "registry.parquet")
+    path = state_directory / "runs" / f"{report.run_id}.json"
+    record = json_of(path)
+    assert report.manifest == str(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert record["inputs"][0]["sha256"] == pipeline.sha256_of(source)
+    assert record["versions"]["bizverify"] == bv.__version__
+    assert record["versions"]["registry"].startswith("2026-11-01-")
+    assert record["row_status"] == {"verified": 1, "cached": 0, "invalid": 2, "pending": 0, "in_doubt": 0, "failed": 0}
+    bv.enrich(source, manifest=tmp_path / "mine.json")
+    assert json_of(tmp_path / "mine.json")["rows"] == 3
+
+
+def test_a_state_directory_that_cannot_be_made_asks_for_a_manifest_path(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(write(tmp_path / "file", "") / "below"))
+    with pytest.raises(OutputError, match="give --manifest PATH"):
+        bv.enrich(source)
+
+
+def test_progress_is_told_up_to_the_last_row(source: Path) -> None:
+    told: list[tuple[int, int]] = []
+    bv.enrich(source, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (3, 3)
+
+
+def test_reports_show_in_a_notebook_with_everything_escaped(tmp_path: Path) -> None:
+    source = write(tmp_path / "<b>.csv", TEXT)
+    html = bv.enrich(source)._repr_html_()
+    assert "&lt;b&gt;.enriched.csv" in html
+    assert "<b>" not in html
+    assert "<script>" not in bv.verify("1248100998", name="<script>", address="<script> 1")._repr_html_()
+
+
+# ── without a file ───────────────────────────────────────────────────────────────────────────────────────────────
+
+ROWS = {
+    "사업자등록번호": ["124-81-00998", None],
+    "상호": ["삼성전자", "x"],
+    "주소": ["경기 수원시 영통구 삼성로 129", None],
+}
+
+
+@pytest.mark.parametrize(
+    "make", [pl.DataFrame, pl.LazyFrame, pd.DataFrame, pa.table], ids=["polars", "lazy", "pandas", "arrow"]
+)
+def test_frames_of_every_library_are_verified(make: Any) -> None:
+    found = bv.verify_frame(make(ROWS))
+    assert isinstance(found, pl.DataFrame)
+    assert found.columns == [*ROWS, *NINE]
+    assert found["row_status"].to_list() == ["verified", "invalid"]
+    assert found["상호"].to_list() == ROWS["상호"]
+
+
+def test_numbers_in_a_pandas_float_column_are_read() -> None:
+    with pytest.warns(UserWarning, match="no address column"):
+        found = bv.verify_frame(pd.DataFrame({"b_no": [1248100998.0, float("nan")]}))
+    assert found["row_status"].to_list() == ["verified", "invalid"]
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(InputError, match="a dict is no table"):
+        bv.verify_frame(ROWS)
+
+
+def test_a_frames_own_column_is_kept_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="ours is 'grade_bv'"):
+        found = bv.verify_frame(pl.DataFrame({"b_no": ["1248100998"], "address": [""], "grade": ["VIP"]}))
+    assert found["grade"][0] == "VIP"
+
+
+def test_one_business_is_verified() -> None:
+    one = bv.verify("124-81-00998", name="삼성전자", address="경기 수원시 영통구 삼성로 129")
+    assert (one.b_no, one.biz_status, one.grade, one.action) == ("1248100998", "unknown", "A", "send")
+    assert "[base -50]" in str(one)
+    bad = bv.verify("900101-1234567")
+    assert (bad.b_no, bad.row_status) == (None, "invalid")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_async_door_gives_the_same_report(source: Path, backend: str) -> None:
+    pytest.importorskip(backend)
+    report = anyio.run(lambda: bv.aenrich(source), backend=backend)
+    assert report.rows == 3
+
+
+def test_the_engine_must_be_one_that_exists(source: Path) -> None:
+    with pytest.raises(UsageError, match="unknown engine 'cloud'"):
+        bv.enrich(source, engine="cloud")
+
+
+# ── registries ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def registry_of(path: Path) -> dict[str, str]:
+    return {f"{row['b_no']:010d}": row["biz_status"] for row in pl.read_parquet(path).iter_rows(named=True)}
+
+
+def test_the_newest_row_of_a_number_wins_and_unknown_words_are_listed(tmp_path: Path) -> None:
+    rows = [
+        "124-81-00998,계속사업자,2024-01-01",
+        "1248100998,폐업자,20260101",
+        "220-81-62517,휴업자,2026.1.2",
+        "220-81-62517,폐업자,2025-12-31",
+        "120-81-47521,이전중,2026-01-01",
+        "1.2E9,계속사업자,2026-01-01",
+        "107-86-14075,,2026-01-01",
+    ]
+    source = write(tmp_path / "s.csv", "사업자번호,상태,기준일자\n" + "\n".join(rows))
+    report = bv.build_registry([source], tmp_path / "r.parquet")
+    assert registry_of(tmp_path / "r.parquet") == {"1248100998": "closed", "2208162517": "suspended"}
+    assert report.unknown_words == {"이전중": 1}
+    assert report.left_out == {"no_status": 1, "scientific": 1, "unknown_status": 1}
+    assert (report.rows, report.businesses, report.duplicates) == (7, 2, 2)
+    assert report.version.startswith("2026-01-02-")
+
+
+def test_the_mail_order_registry_is_understood(shared: Path, tmp_path: Path) -> None:
+    report = bv.build_registry([shared / "status" / "ftc_shape_sample_cp949.csv"], tmp_path / "r.parquet")
+    assert report.by_status == {"active": 3, "suspended": 0, "closed": 1, "unregistered": 0}
+    assert registry_of(tmp_path / "r.parquet")["2208734425"] == "closed"
+
+
+def test_a_registry_is_built_from_folders_enriched_files_and_every_format(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder / "a.csv", "b_no,status\n1248100998,active\n")
+    pl.DataFrame({"b_no": [2208162517], "b_stt": ["폐업자"], "end_dt": ["20250102"]}).write_parquet(
+        folder / "b.parquet"
+    )
+    bv.build_registry([folder], tmp_path / "r.parquet")
+    customers = write(tmp_path / "c.csv", "b_no,name\n1248100998,가\n2208162517,나\n1208147521,다\n")
+    bv.enrich(customers, tmp_path / "c.xlsx", registry=tmp_path / "r.parquet")
+    report = bv.build_registry([tmp_path / "c.xlsx"], tmp_path / "again.parquet")
+    assert registry_of(tmp_path / "again.parquet") == {"1248100998": "active", "2208162517": "closed"}
+    assert report.left_out == {"no_status": 1}
+    since = pl.read_parquet(tmp_path / "r.parquet").sort("b_no")["since"].to_list()
+    assert [str(day) for day in since] == ["None", "2025-01-02"]
+
+
+def test_sources_that_make_no_registry_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "r.parquet"
+    with pytest.raises(RegistryError, match="no column with a status was found; the headers are: b_no, 메모"):
+        bv.build_registry([write(tmp_path / "a.csv", "b_no,메모\n1248100998,x\n")], out)
+    with pytest.raises(RegistryError, match="none of 1 rows"):
+        bv.build_registry([write(tmp_path / "a.csv", "b_no,상태\n1248100998,x\n")], out)
+    with pytest.raises(RegistryError, match="no source"):
+        bv.build_registry([], out)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RegistryError, match="holds no table"):
+        bv.build_registry([tmp_path / "empty"], out)
+    assert not out.exists()
+
+
+def test_the_sample_registry_is_what_its_source_gives(tmp_path: Path) -> None:
+    bv.build_registry([SAMPLE / "registry_source.csv"], tmp_path / "r.parquet")
+    assert pl.read_parquet(tmp_path / "r.parquet").equals(pl.read_parquet(SAMPLE / "registry.parquet"))
+
+
+def test_outputs_do_not_depend_on_the_callers_folder(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source.parent)
+    assert bv.enrich("list.csv").output == "list.enriched.csv"
+    assert os.path.exists("list.enriched.csv")  # noqa: PTH110 - the point is the relative path
