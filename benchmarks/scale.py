@@ -82,7 +82,8 @@ def make_registry(folder: Path, rows: int) -> Path:
 
 BASELINE = """
 import sys, polars as pl
-reasons = "[base -50] where an ordinary business letter starts (model) | [kind -3] a company by its number (number) | [status -3] business active (registry)"
+reasons = "[base -50] where an ordinary business letter starts (model) | [kind -3] a company by its number (number)"
+reasons += " | [status -3] business active (registry)"
 pl.scan_csv(sys.argv[1], infer_schema=False).with_columns(
     biz_status=pl.lit("active"), bounce_prob=pl.lit(0.0188), grade=pl.lit("A"), action=pl.lit("send"),
     fixed_zipcode=pl.lit(None, pl.String), fixed_address=pl.lit(None, pl.String), reasons=pl.lit(reasons),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
@@ -43,8 +44,8 @@ ROADS = [
     ("경상남도 창원시 성산구 중앙대로", "514"),
     ("제주특별자치도 제주시 연북로", "631"),
 ]
-WORDS = "가람 나래 다온 라온 미르 바다 새벽 아라 온누리 한빛 푸른 해오름 별하 늘봄 도담 솔내 참빛 한결".split()
-TRADES = "상사 건설 식품 물산 테크 디자인 유통 산업 전자 섬유 인쇄 정밀 약국 공방 서점 물류".split()
+WORDS = ("가람 나래 다온 라온 미르 바다 새벽 아라 온누리 한빛 푸른 해오름 별하 늘봄 도담 솔내 참빛 한결").split()
+TRADES = ("상사 건설 식품 물산 테크 디자인 유통 산업 전자 섬유 인쇄 정밀 약국 공방 서점 물류").split()
 SOLE, COMPANY = list(range(1, 80)), [81, 86, 87, 88]
 WEIGHTS = (1, 3, 7, 1, 3, 7, 1, 3, 5)
 HEADERS = ["고객코드", "사업자등록번호", "상호", "대표자", "주소", "우편번호", "최근거래일", "비고"]
@@ -80,14 +81,16 @@ def customers(chance: random.Random) -> tuple[list[Business], list[list[object]]
     """The businesses, and the customer list as people keep it: spelled every way, with gaps and repeats."""
     businesses = [Business(chance) for _ in range(ROWS - len(PUBLIC) - 30)]
     rows: list[list[object]] = []
-    for number, name, address, zipcode in PUBLIC:
-        rows.append([f"{number[:3]}-{number[3:5]}-{number[5:]}", name, "", address, zipcode, ""])
-    for business in businesses:
-        rows.append(
-            [spelled(business.b_no, chance), business.name, business.owner, business.address, business.zipcode, ""]
-        )
-    for row in chance.sample(rows, 20):  # entered twice, spelled anew
-        rows.append([respelled(str(row[0])), *row[1:5], "중복 입력?"])
+    rows += [
+        [f"{number[:3]}-{number[3:5]}-{number[5:]}", name, "", address, zipcode, ""]
+        for number, name, address, zipcode in PUBLIC
+    ]
+    rows += [
+        [spelled(business.b_no, chance), business.name, business.owner, business.address, business.zipcode, ""]
+        for business in businesses
+    ]
+    twice = chance.sample(rows, 20)
+    rows += [[respelled(str(row[0])), *row[1:5], "중복 입력?"] for row in twice]
     spoil(rows, chance)
     while len(rows) < ROWS:
         rows.append(["", chance.choice(WORDS) + "협회", "", "서울특별시 중구 세종대로 110", "04524", "번호 확인 요망"])
@@ -115,31 +118,27 @@ def spoil(rows: list[list[object]], chance: random.Random) -> None:
     def some(count: int) -> list[list[object]]:
         return chance.sample(rows[len(PUBLIC) :], count)
 
-    for row in some(3):
-        row[0] = "1.248E+09"
-    for row in some(3):
-        row[0] = str(row[0]).replace("-", "")[1:10]
-    for row in some(2):
-        row[0] = f"{chance.randint(50, 99)}0101-1{chance.randint(100000, 999999)}"
-    for row in some(4):
-        digits = "".join(character for character in str(row[0]) if character.isdecimal())[:10]
-        row[0] = digits[:-1] + str((int(digits[-1]) + 3) % 10) if len(digits) == 10 else row[0]
-    for row in some(2):
-        row[0] = "확인중"
-    for row in some(8):
-        row[3] = ""
-    for row in some(6):
-        row[3] = str(row[3]).rsplit(" ", 1)[0].replace("로", "로 ***", 1)
-    for row in some(6):
-        row[3] = " ".join(str(row[3]).split()[:2])
-    for row in some(8):
-        row[4] = f"{chance.randint(100, 799)}-{chance.randint(100, 899)}"
-    for row in some(10):
-        row[4] = ""
-    for row in some(5):
-        row[1] = ""
-    for row in some(4):
-        row[1] = str(row[1])[:1] + "**"
+    def wrong_digit(number: str) -> str:
+        digits = "".join(character for character in number if character.isdecimal())[:10]
+        return digits[:-1] + str((int(digits[-1]) + 3) % 10) if len(digits) == 10 else number
+
+    spoilers: list[tuple[int, int, Callable[[str], str]]] = [
+        (3, 0, lambda _: "1.248E+09"),
+        (3, 0, lambda number: number.replace("-", "")[1:10]),
+        (2, 0, lambda _: f"{chance.randint(50, 99)}0101-1{chance.randint(100000, 999999)}"),
+        (4, 0, wrong_digit),
+        (2, 0, lambda _: "확인중"),
+        (8, 3, lambda _: ""),
+        (6, 3, lambda address: address.rsplit(" ", 1)[0].replace("로", "로 ***", 1)),
+        (6, 3, lambda address: " ".join(address.split()[:2])),
+        (8, 4, lambda _: f"{chance.randint(100, 799)}-{chance.randint(100, 899)}"),
+        (10, 4, lambda _: ""),
+        (5, 1, lambda _: ""),
+        (4, 1, lambda name: name[:1] + "**"),
+    ]
+    for count, column, spoiled in spoilers:
+        for row in some(count):
+            row[column] = spoiled(str(row[column]))
 
 
 def as_text(row: list[object]) -> list[str]:

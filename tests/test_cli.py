@@ -16,6 +16,7 @@ from pathlib import Path
 import openpyxl
 import polars as pl
 import pytest
+
 from conftest import NINE, SAMPLE, write
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import NINE
 
 import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.errors import ModelError, RegistryError, UsageError
 from bizverify.model import ACTIONS, BIZ_STATUSES, GRADES
+from conftest import NINE
 
 TODAY = date(2026, 11, 21)
 REASON = re.compile(r"^\[([a-z_]+) ([+-]\d+)\] (.+) \((nts|registry|juso|postal|number|file|label|model)\)$")

@@ -12,12 +12,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from conftest import NINE, SAMPLE, json_of, write
 
 import bizverify as bv
 from bizverify import pipeline
 from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
 from bizverify.tables import publish
+from conftest import NINE, SAMPLE, json_of, write
 
 TEXT = "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n,무명,서울\n1.2E+9,가,나\n"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import openpyxl
 import polars as pl
 import pytest
-from conftest import NINE, json_of, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import InputError, OutputError, UsageError
+from conftest import NINE, json_of, write
 
 HEADER = "사업자등록번호,상호,주소"
 ROW = "124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129"

@@ -251,30 +251,34 @@ def note_expr(problem: pl.Expr, lang: Lang) -> pl.Expr:
 
 @pl.api.register_expr_namespace("brn")
 class BusinessNumbers:
-    """``pl.col(…).brn``: business registration numbers as expressions."""
+    """``pl.col(…).brn``: business registration numbers as expressions of one column; the result keeps its name."""
 
     def __init__(self, value: pl.Expr) -> None:
         self._value = value
 
+    def _named(self, result: pl.Expr) -> pl.Expr:
+        name = self._value.meta.output_name(raise_if_undetermined=False)
+        return result if name is None else result.alias(name)
+
     def compact(self) -> pl.Expr:
         """Ten digits (String), or null; see :func:`compact_expr`."""
-        return compact_expr(self._value).name.keep()
+        return self._named(compact_expr(self._value))
 
     def is_valid(self) -> pl.Expr:
         """Ten digits with the right check digit (Boolean); see :func:`is_valid_expr`."""
-        return is_valid_expr(self._value).name.keep()
+        return self._named(is_valid_expr(self._value))
 
     def format(self) -> pl.Expr:
         """``124-81-00998`` (String), or null; see :func:`format_expr`."""
-        return format_expr(self._value).name.keep()
+        return self._named(format_expr(self._value))
 
     def kind(self) -> pl.Expr:
         """What the number says its bearer is (String), or null; see :func:`kind_expr`."""
-        return kind_expr(self._value).name.keep()
+        return self._named(kind_expr(self._value))
 
     def problem(self) -> pl.Expr:
         """Why there are no ten digits, a key of :data:`PROBLEMS`, or null; see :func:`problem_expr`."""
-        return problem_expr(self._value).name.keep()
+        return self._named(problem_expr(self._value))
 
 
 def compact(value: object) -> str:

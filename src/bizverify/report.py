@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -28,7 +28,7 @@ class Versions:
     gazetteer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
 
@@ -48,7 +48,7 @@ class Report:
     output: str | None = None
     warnings: tuple[str, ...] = ()
     manifest: str | None = None
-    input_sha256: str | None = field(default=None, repr=False)
+    input_sha256: str | None = None
 
     @property
     def rows(self) -> int:
@@ -125,6 +125,10 @@ class Report:
         if self.output:
             found.append(("output", self.output))
         return found
+
+    def __repr__(self) -> str:
+        done = _counts(self.counts) if self.account else "planned"
+        return f"<bizverify.Report {self.run_id}: {self.input}, {self.rows:,} rows, {done}>"
 
     def __str__(self) -> str:
         return "\n".join(f"{what:<16}{value}" for what, value in self.lines())

@@ -25,8 +25,8 @@ def app() -> None:
     bizverify finds business number, name and address in a CSV, Excel, JSON or Parquet file, verifies every row and
     writes the same file back with status, bounce probability, grade, action and reasons.
 
-    Exit codes: 0 done; 2 usage or unreadable input; 3 rows failed or in doubt; 4 refused by the service; 5 paused,
-    resumable; 130 interrupted, resumable.
+    Exit codes: 0 done, every row accounted for; 2 usage or unreadable input; 3 finished, but rows failed or in doubt;
+    4 refused; 5 paused, resumable; 130 interrupted, nothing published. 1 is a defect of bizverify: nothing published.
     """
 
 

@@ -1,0 +1,98 @@
+"""The documentation and the sample are true: commands run, pages agree with the code, the notebook executes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import openpyxl
+import polars as pl
+from nbclient import NotebookClient
+
+import bizverify as bv
+from conftest import NINE, ROOT, SAMPLE, json_of
+
+sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "sample_data"))
+
+
+def test_the_pages_agree_with_the_code() -> None:
+    import check
+
+    assert check.faults() == []
+
+
+def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.split("## What you get")[1].split("## Use")[0]
+    assert [name for name in re.findall(r"`([a-z_]+)`", table) if name in NINE][: len(NINE)] == list(NINE)
+    assert len(re.findall(r"^python3 -m venv .*$", text, flags=re.M)) == 2
+
+
+def test_the_readmes_lines_for_the_shell_are_understood() -> None:
+    """Each `bizverify …` line of README parses: its command and its options exist."""
+    from bizverify.cli import app
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.S))
+    for words in re.findall(r"^bizverify ([^#\n]+)", blocks, flags=re.M):
+        command = app
+        for word in words.split():
+            if word in getattr(command, "commands", {}):
+                command = command.commands[word]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert command is not app
+        assert set(re.findall(r"(?<!\w)(-{1,2}[a-z][a-z-]*)", words)) <= known
+
+
+def test_the_notebook_executes(tmp_path: Path) -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(ROOT / "notebooks")}}).execute()
+    shown = str([cell.get("outputs") for cell in notebook.cells])
+    assert "verified 280" in shown
+    assert "124-81-00998" in shown
+
+
+def test_the_doctests_hold() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--doctest-modules", bv.number.__file__],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_sample_is_what_its_script_makes(tmp_path: Path, monkeypatch: object) -> None:
+    """Seeded: text files come out byte for byte, the workbook cell for cell."""
+    import make
+
+    make.HERE = tmp_path
+    make.main()
+    for made in tmp_path.iterdir():
+        if made.suffix == ".xlsx":
+            cells = [
+                [list(row) for row in openpyxl.load_workbook(path).active.values] for path in (made, SAMPLE / made.name)
+            ]
+            assert cells[0] == cells[1]
+        else:
+            assert made.read_bytes() == (SAMPLE / made.name).read_bytes(), made.name
+
+
+def test_the_sample_has_what_real_lists_have() -> None:
+    plan = bv.plan(SAMPLE / "customers.csv").plan
+    assert plan.rows == 300
+    assert plan.duplicates >= 10
+    assert plan.wrong_check_digits >= 2
+    assert set(plan.invalid_by_problem) >= {"missing", "scientific", "nine_digits", "thirteen_digits", "letters"}
+    written = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
+    for pattern in (r"^\d{3}-\d{2}-\d{5}$", "^[０-９]", r"\.0$", r"^\d{10}$", "^'", r"^\d{3} "):
+        assert written["사업자등록번호"].str.contains(pattern).any()
+    assert written["고객코드"].str.starts_with("000").all()
+    assert json_of(SAMPLE / "customers.json")["total"] == 300
+    outcomes = pl.read_csv(SAMPLE / "outcomes.csv", infer_schema=False)
+    assert set(outcomes["반송여부"]) == {"Y", "N"}
