@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 
@@ -40,13 +41,16 @@ def alternate(commands: dict[str, list[str]], runs: int = 3) -> dict[str, Figure
 
 
 def once(command: list[str]) -> tuple[float, float]:
-    started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = process.stderr.read() if process.stderr else b""
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started
+    with tempfile.TemporaryFile() as said:
+        started = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)  # the kernel's own account of this very process
+        seconds = time.perf_counter() - started
+        said.seek(0)
+        words = said.read().decode()
+    process.returncode = os.waitstatus_to_exitcode(status)
     if status:
-        sys.exit(f"{' '.join(command)} failed: {said.decode()}")
+        sys.exit(f"{' '.join(command)} failed: {words}")
     return seconds, usage.ru_maxrss / 1024
 
 

@@ -290,16 +290,6 @@ def test_a_sheet_is_chosen_by_name_and_a_wrong_name_lists_the_sheets(tmp_path: P
         bv.enrich(source, sheet="x")
 
 
-def test_a_workbook_that_would_lose_something_says_so(tmp_path: Path) -> None:
-    source = workbook(tmp_path / "in.xlsx", [["b_no", "n"], ["1248100998", 1]])
-    book = openpyxl.load_workbook(source)
-    chart = openpyxl.chart.BarChart()
-    chart.add_data(openpyxl.chart.Reference(book.active, min_col=2, min_row=1, max_row=2))
-    book.active.add_chart(chart)
-    book.save(source)
-    assert "charts are not carried into" in " ".join(bv.enrich(source).warnings)
-
-
 # ── all of them ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 FORMATS = ("csv", "tsv", "xlsx", "json", "ndjson", "parquet")

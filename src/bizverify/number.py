@@ -109,16 +109,18 @@ _WEIGHTS: Final = (1, 3, 7, 1, 3, 7, 1, 3, 5)
 _CANONICAL: Final = {
     **dict(zip("０１２３４５６７８９．", "0123456789.", strict=True)),
     **dict.fromkeys("－‐‑‒–—―−─﹣", "-"),  # dashes: full-width, hyphens, en, em, bar, minus, box drawing, small
-    **dict.fromkeys(" \t\r\n\u00a0\u2002\u2003\u2009\u202f\u3000\u200b\u200c\u200d\u2060\ufeff", ""),
+    **dict.fromkeys("\t\r\n\u00a0\u2002\u2003\u2009\u202f\u3000", " "),
+    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),  # without width, so separating nothing
 }
 _BLANKS: Final = ["", "-", ".", "null", "none", "nan", "n/a", "na", "#n/a", "없음", "미등록", "미상"]
 
 _VALUE: Final = "value"
-_PLAIN: Final = r"^[0-9]{3}[-.]*[0-9]{2}[-.]*[0-9]{5}$"
+_PLAIN: Final = r"^[0-9]{3}[- ]*[0-9]{2}[- ]*[0-9]{5}$|^[0-9]{3} *\. *[0-9]{2} *\. *[0-9]{5}$"
+"""A dot comes twice or not at all: 124.8100998 is a fraction."""
 _WHOLE_FLOAT: Final = r"^[0-9]{10}\.0*$"
 _FRACTION: Final = r"^[0-9]+\.[0-9]*[1-9][0-9]*$"
 _SCIENTIFIC: Final = r"^[0-9]+(\.[0-9]*)?[eE][+]?[0-9]+$"
-_DIGITS: Final = r"^[0-9][0-9.-]*$"
+_DIGITS: Final = r"^[0-9][0-9. -]*$"
 
 
 def _once(value: pl.Expr, rule: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
@@ -130,13 +132,15 @@ def _once(value: pl.Expr, rule: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
 
 
 def _text(value: pl.Expr) -> pl.Expr:
-    """The value as text with full-width forms narrowed and white space and a leading apostrophe gone."""
+    """The value as text with full-width forms narrowed, and outer white space and a leading apostrophe gone."""
     narrow = value.cast(pl.String).str.replace_many(list(_CANONICAL), list(_CANONICAL.values()))
-    return narrow.str.strip_chars_start("'’`")
+    return narrow.str.strip_chars_end(" ").str.strip_chars_start(" '’`")
 
 
 def _digits(text: pl.Expr) -> pl.Expr:
-    return text.str.replace_all("-", "", literal=True).str.replace_all(".", "", literal=True)
+    for separator in "-. ":
+        text = text.str.replace_all(separator, "", literal=True)
+    return text
 
 
 def compact_expr(value: pl.Expr) -> pl.Expr:

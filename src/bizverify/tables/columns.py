@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -21,6 +22,7 @@ _SAMPLE_ROWS: Final = 1000
 _TIE: Final = 0.05
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
 _BY_CONTENT: Final = 0.5
+_TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
 _PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
 
 
@@ -33,7 +35,8 @@ def choose_columns(
     """Choose a column for each role; the first role must get one.
 
     ``given`` names headers by role (or positions, ``#3`` for the third column) and overrides; ``ours`` are the
-    positions of columns from an earlier enrichment, which are never chosen. The number column must also look like
+    positions of columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes.
+    The number column must also look like
     one: its first 1,000 rows lower or raise the confidence, and a column that holds nothing but numbers with right
     check digits is found without any header. Raises :class:`ColumnError` when no number column is found or two fit
     equally well.
@@ -41,9 +44,15 @@ def choose_columns(
     given = dict(given or {})
     if unknown := set(given) - set(roles):
         raise UsageError(f"unknown column role {sorted(unknown)[0]!r}; the roles are {', '.join(roles)}")
+    schema = table.frame.collect_schema()
+    textual = [_prints(schema[id_]) for id_ in table.ids]
     chosen = {role: _given(table, role, header) for role, header in given.items()}
+    for role, choice in chosen.items():
+        if not textual[choice.column]:
+            kind = schema[table.ids[choice.column]]
+            raise ColumnError(f"{table.name}: column {choice.header!r} holds {kind}, which cannot be the {role}")
     key = roles[0]
-    free = [place for place in range(len(table.headers)) if place not in ours]
+    free = [place for place in range(len(table.headers)) if place not in ours and textual[place]]
     for role in roles:
         if role in chosen:
             continue
@@ -59,16 +68,28 @@ def own_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
     """Return where an earlier enrichment put its columns: contract name → position; empty if there was none.
 
     A file is taken for an enriched one when it has all nine, each under its name or, where the user had a column of
-    that name, under the name with ``_bv``.
+    that name, under the name with ``_bv``, ``_bv2`` and so on: what :func:`bizverify.execute.join.layout` calls them.
     """
+    last = {header: place for place, header in enumerate(headers)}
     places: dict[str, int] = {}
     for name in ADDED_COLUMNS:
-        marked = f"{prefix}{name}_bv"
-        title = marked if marked in headers else f"{prefix}{name}"
-        if title not in headers:
+        variants = list(itertools.takewhile(last.__contains__, _variants(f"{prefix}{name}")))
+        if not variants:
             return {}
-        places[name] = len(headers) - 1 - list(reversed(headers)).index(title)
+        # ours stands behind the user's columns, also where one of those is called like a later variant of it
+        places[name] = max(last[variant] for variant in variants)
     return places
+
+
+def _variants(name: str) -> Iterator[str]:
+    yield name
+    yield f"{name}_bv"
+    yield from (f"{name}_bv{again}" for again in itertools.count(2))
+
+
+def has_role(header: str, *roles: str) -> bool:
+    """Whether a header names one of these roles, by default of all there are."""
+    return any(_level(role, header) for role in roles or _synonyms())
 
 
 def _given(table: Table, role: str, header: str) -> Choice:
@@ -118,9 +139,9 @@ def _number_column(table: Table, places: Sequence[int]) -> Choice:
     equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
     if equal:
         fitting = " and ".join(f"{choice.header!r} (#{choice.column + 1})" for choice in [best, *equal])
+        advice = f"'{best.header}'" if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
         raise ColumnError(
-            f"{table.name}: {fitting} fit equally well as the business number; "
-            f"choose with --columns b_no='{best.header}'"
+            f"{table.name}: {fitting} fit equally well as the business number; choose with --columns b_no={advice}"
         )
     return best
 
@@ -128,21 +149,28 @@ def _number_column(table: Table, places: Sequence[int]) -> Choice:
 def _shares(table: Table, places: Sequence[int]) -> dict[int, tuple[float | None, float | None]]:
     """For each column: the share of its first non-blank cells that are ten digits, and that have a right check digit.
 
-    ``None`` where there are no cells; the second also where there are fewer than three.
+    ``None`` where there are no cells or none that could be a number; the second also where there are fewer than three.
     """
-    sample = table.frame.head(_SAMPLE_ROWS).select([table.ids[place] for place in places]).collect()
-    shares: dict[int, tuple[float | None, float | None]] = {}
-    for place, values in zip(places, sample, strict=True):
-        if values.dtype.is_nested() or values.dtype == pl.Binary or values.drop_nulls().is_empty():
-            shares[place] = (None, None)
-            continue
-        cells = pl.DataFrame({"v": values.drop_nulls()})
-        ten, right = cells.select(
-            number.compact_expr(pl.col("v")).is_not_null().mean(),
-            number.is_valid_expr(pl.col("v")).mean().alias("r"),
-        ).row(0)
-        shares[place] = (ten, right if len(cells) >= 3 else None)
+    shares: dict[int, tuple[float | None, float | None]] = dict.fromkeys(places, (None, None))
+    schema = table.frame.collect_schema()
+    ids = {table.ids[place]: place for place in places}
+    asked = [id_ for id_ in ids if schema[id_].is_numeric() or schema[id_] in _TEXTS]
+    if not asked:
+        return shares
+    # all columns below one another, so that the rule is planned and run once however many there are
+    sample = table.frame.head(_SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
+    cells = sample.lazy().unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
+    cells = cells.with_columns(digits=number.compact_expr(pl.col("cell")))
+    cells = cells.with_columns(right=number.checksum_expr(number.key_expr(pl.col("digits"))).fill_null(False))
+    found = cells.group_by("id").agg(pl.col("digits").is_not_null().mean(), pl.col("right").mean(), pl.len()).collect()
+    for id_, ten, right, count in found.iter_rows():  # a row is a column of the table
+        shares[ids[id_]] = (ten, right if count >= 3 else None)
     return shares
+
+
+def _prints(dtype: pl.DataType) -> bool:
+    """Whether values of a type can be read as the text of a cell."""
+    return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Duration))
 
 
 def _level(role: str, header: str) -> str | None:

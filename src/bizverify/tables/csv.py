@@ -8,7 +8,7 @@ import io
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -16,11 +16,12 @@ from typing import Any, BinaryIO, Final
 import polars as pl
 
 from bizverify.errors import InputError, OutputError, UsageError
-from bizverify.tables.table import Enriched, Table, column_ids, flat
+from bizverify.tables.table import Enriched, Table, column_ids, flat, refuse_binary
 
 _CHUNK: Final = 1 << 20
 _SAMPLE: Final = 1 << 18
 _DELIMITERS: Final = (",", ";", "\t", "|")
+_TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
 _BOMS: Final = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -46,7 +47,8 @@ def read(path: Path, encoding: str | None, resources: ExitStack) -> Table:
     """Open a CSV file as a table of text columns.
 
     Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls. Encodings other than UTF-8 are
-    transcoded, in chunks, to a private temporary file that lives as long as ``resources``.
+    transcoded, in chunks, to a private temporary file that lives as long as ``resources``. A bare CR at the very end
+    of a cell without quotes is lost: polars takes it for a part of a line end.
     Raises :class:`InputError` for bytes that do not decode and for lines with more fields than the header.
     """
     dialect, sample = _sniff(path, encoding)
@@ -75,7 +77,9 @@ def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
     Raises :class:`OutputError` naming the text that the encoding lacks.
     """
     dialect = _dialect_for(result.table, target, encoding)
-    rows = flat(result.titled(lists=False))
+    titled = result.titled(lists=False)
+    refuse_binary(titled, "CSV")
+    rows = flat(titled)
     header = io.StringIO()
     csv.writer(header, delimiter=dialect.delimiter, lineterminator=dialect.line_end).writerow(
         [name for _, name in result.layout]
@@ -99,14 +103,19 @@ def explained(path: Path, dialect: Dialect, error: Exception) -> InputError:
     if "utf-8" in str(error):
         return InputError(f"{path}: is not {dialect.encoding} throughout; name its encoding, e.g. --encoding cp949")
     with path.open(encoding=dialect.encoding, errors="replace", newline="") as file:
-        lines = csv.reader(file, delimiter=dialect.delimiter)
-        width = len(next(lines, []))
-        for fields in lines:
-            if len(fields) > width:
-                return InputError(
-                    f"{path}: line {lines.line_num} has {len(fields)} fields, the header {width}; "
-                    f"quote cells that hold {dialect.delimiter!r}"
-                )
+        lines = csv.reader(file, delimiter=dialect.delimiter, strict=True)
+        done = width = 0
+        try:
+            for fields in lines:
+                width = width or len(fields)
+                if len(fields) > width:
+                    return InputError(
+                        f"{path}: line {lines.line_num} has {len(fields)} fields, the header {width}; "
+                        f"quote cells that hold {dialect.delimiter!r}"
+                    )
+                done = lines.line_num
+        except csv.Error:  # a quote that is not closed, or closed before the end of its cell
+            return InputError(f"{path}: line {done + 1}: the quotes of a cell do not match; write a quote in it twice")
     return InputError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}")
 
 
@@ -124,7 +133,10 @@ def _sniff(path: Path, encoding: str | None) -> tuple[Dialect, str]:
     with path.open("rb") as file:
         head = file.read(_SAMPLE)
     found = _codec(encoding) if encoding else _encoding(path, head)
-    sample = codecs.getincrementaldecoder(found)(errors="replace").decode(head)
+    try:
+        sample = codecs.getincrementaldecoder(found)(errors="replace").decode(head)
+    except UnicodeError as error:
+        raise _undecodable(path, found, 1, error) from error
     line_end = "\r\n" if "\r\n" in sample else "\n"
     if "\n" not in sample and "\r" in sample:
         raise InputError(f"{path}: lines end in a bare CR (old Macintosh); save it with LF or CRLF line ends")
@@ -132,10 +144,14 @@ def _sniff(path: Path, encoding: str | None) -> tuple[Dialect, str]:
 
 
 def _codec(name: str) -> str:
+    """The codec's own name; it must turn plain text into bytes and back, which base64, idna or undefined do not."""
     try:
-        return codecs.lookup(name).name
-    except LookupError:
-        raise UsageError(f"unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16") from None
+        encoded = codecs.getincrementalencoder(name)().encode(_TRIAL, True)
+        if isinstance(encoded, bytes) and codecs.getincrementaldecoder(name)().decode(encoded, True) == _TRIAL:
+            return codecs.lookup(name).name
+    except (LookupError, ValueError, TypeError):
+        pass
+    raise UsageError(f"unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16")
 
 
 def _encoding(path: Path, head: bytes) -> str:
@@ -163,7 +179,7 @@ def _delimiter(sample: str, path: Path) -> str:
     whole = lines[:-1] if len(lines) > 1 else lines
     scores = {}
     for delimiter in _DELIMITERS:
-        widths = [len(fields) for fields in csv.reader(whole[:200], delimiter=delimiter) if fields]
+        widths = _widths(whole[:200], delimiter)
         if widths and widths[0] > 1:
             scores[delimiter] = (Counter(widths)[widths[0]] / len(widths), widths[0])
     if not scores:
@@ -171,12 +187,21 @@ def _delimiter(sample: str, path: Path) -> str:
     return max(scores, key=lambda delimiter: scores[delimiter])
 
 
+def _widths(lines: list[str], delimiter: str) -> list[int]:
+    """The number of fields of each record, up to one that the csv module gives up (an open quote over pages)."""
+    widths: list[int] = []
+    with suppress(csv.Error):
+        widths.extend(len(fields) for fields in csv.reader(lines, delimiter=delimiter) if fields)
+    return widths
+
+
 def _header(path: Path, sample: str, delimiter: str) -> list[str]:
     lines = csv.reader(io.StringIO(sample.removeprefix("\ufeff")), delimiter=delimiter)
-    for fields in lines:
-        if fields:
-            return fields
-    raise InputError(f"{path}: has no header line")
+    with suppress(csv.Error):
+        for fields in lines:
+            if fields:
+                return fields
+    raise InputError(f"{path}: has no header line, or its quotes do not match")
 
 
 @contextmanager
@@ -192,15 +217,20 @@ def _transcoded(path: Path, encoding: str) -> Iterator[Path]:
                 more = bool(chunk := source.read(_CHUNK))
                 try:
                     text = decoder.decode(chunk, final=not more)
-                except UnicodeDecodeError as error:
-                    line += bytes(error.object[: error.start]).count(b"\n")
-                    raise InputError(
-                        f"{path}: line {line}: byte 0x{error.object[error.start]:02x} is not {encoding}; "
-                        "name its encoding with --encoding"
-                    ) from error
-                sink.write(text.encode())
+                    sink.write(text.encode())
+                except UnicodeError as error:
+                    raise _undecodable(path, encoding, line, error) from error
                 line += text.count("\n")
         yield copy
+
+
+def _undecodable(path: Path, encoding: str, line: int, error: UnicodeError) -> InputError:
+    """Return what is wrong with bytes that follow ``line``; not every codec says which of them it is."""
+    reason = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        line += bytes(error.object[: error.start]).count(b"\n")
+        reason = f"byte 0x{error.object[error.start]:02x} is not {encoding}"
+    return InputError(f"{path}: line {line}: {reason}; name its encoding with --encoding")
 
 
 @contextmanager

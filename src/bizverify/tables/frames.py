@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.tables.table import Enriched, Table, positional
+from bizverify.tables.table import Enriched, Table, column_ids, positional
 
 
 def read(frame: Any) -> Table:
     """Take a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table or RecordBatch as a table.
 
-    Raises :class:`InputError` for anything else. A pandas index is not a column and is left out.
+    Column names may repeat. A pandas index is not a column and is left out; a pandas column of mixed objects is text.
+    Raises :class:`InputError` for anything else.
     """
-    lazy = _lazy(frame)
-    headers = lazy.collect_schema().names()
-    return Table(positional(lazy, headers), tuple(headers), "frame", "the frame")
+    lazy, headers = _lazy(frame)
+    return Table(lazy, headers, "frame", "the frame")
 
 
 def write(result: Enriched) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -26,18 +26,41 @@ def write(result: Enriched) -> tuple[pl.DataFrame, pl.DataFrame]:
     return frame, tally
 
 
-def _lazy(frame: Any) -> pl.LazyFrame:
-    if isinstance(frame, pl.LazyFrame):
-        return frame
-    if isinstance(frame, pl.DataFrame):
-        return frame.lazy()
+def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
+    """The columns as ``c0``, ``c1``, … and their names: polars has no two columns of one name, others have."""
+    if isinstance(frame, pl.LazyFrame | pl.DataFrame):
+        lazy = frame.lazy()
+        names = lazy.collect_schema().names()
+        return positional(lazy, names), tuple(names)
     home = type(frame).__module__.partition(".")[0]
     if home == "pandas" and hasattr(frame, "columns"):
-        return pl.from_pandas(frame).lazy()
-    if home == "pyarrow":
-        converted = pl.from_arrow(frame)
+        ids = column_ids(frame.shape[1])
+        columns = [_series(frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
+        return pl.LazyFrame(columns), tuple(map(str, frame.columns))
+    if home == "pyarrow" and hasattr(frame, "rename_columns"):
+        converted = pl.from_arrow(frame.rename_columns(column_ids(frame.num_columns)))
         if isinstance(converted, pl.DataFrame):
-            return converted.lazy()
+            return converted.lazy(), tuple(frame.column_names)
     raise InputError(
         f"a {type(frame).__name__} is no table; give a polars, pandas or pyarrow one, or a file to enrich()"
     )
+
+
+def _series(column: Any) -> pl.Series:
+    """A pandas column; as text where its objects are of several types."""
+    try:
+        return cast(pl.Series, pl.from_pandas(column))
+    except (pl.exceptions.PolarsError, TypeError, ValueError, NotImplementedError):  # pyarrow's errors are among these
+        if column.dtype != object:
+            raise InputError(f"column {column.name!r}: {column.dtype} values cannot be read; make them text") from None
+        # only such columns are gone through value by value: no type of polars or pyarrow holds them
+        return pl.Series([_text(value) for value in column], dtype=pl.String)
+
+
+def _text(value: Any) -> str | None:
+    """A value as one would write it: 1248100998.0 is 1248100998, None and NaN are blank."""
+    if isinstance(value, str):
+        return value
+    if str(value) in ("None", "nan", "NaT", "<NA>"):
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 import polars as pl
+from polars.datatypes import DataTypeClass
 
+from bizverify.errors import OutputError
 from bizverify.model import REASON_SEPARATOR
 
 Format = Literal["csv", "xlsx", "json", "ndjson", "parquet", "frame"]
@@ -109,8 +111,25 @@ def unique_names(headers: list[str]) -> list[str]:
 def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Turn lists and structs into JSON text, for formats whose cells hold one value."""
     nested = [name for name, dtype in frame.collect_schema().items() if dtype.is_nested()]
-    wrapped = (pl.struct(pl.col(name).alias("v")).struct.json_encode() for name in nested)
-    return frame.with_columns(
-        pl.when(pl.col(name).is_not_null()).then(text.str.slice(5).str.strip_suffix("}")).alias(name)
-        for name, text in zip(nested, wrapped, strict=True)
-    )
+    return frame.with_columns(json_text(pl.col(name)).alias(name) for name in nested)
+
+
+def json_text(value: pl.Expr) -> pl.Expr:
+    """A column of any type as JSON text (String), null where there is no value."""
+    wrapped = pl.struct(value.alias("v")).struct.json_encode()
+    return pl.when(value.is_not_null()).then(wrapped.str.slice(5).str.strip_suffix("}"))
+
+
+def refuse_binary(frame: pl.LazyFrame, format: str) -> None:
+    """Raise :class:`OutputError` where a column holds bytes, which a format of text cells has no place for."""
+    for name, dtype in frame.collect_schema().items():
+        if _holds_binary(dtype):
+            raise OutputError(f"column {name!r} holds binary data, which {format} cannot hold; write Parquet")
+
+
+def _holds_binary(dtype: pl.DataType | DataTypeClass) -> bool:
+    if isinstance(dtype, pl.Struct):
+        return any(_holds_binary(field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.List | pl.Array):
+        return _holds_binary(dtype.inner)
+    return dtype == pl.Binary

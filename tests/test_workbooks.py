@@ -1,0 +1,225 @@
+"""The user's workbook comes back as it was, nine columns wider; a new one holds every cell unchanged."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from zipfile import ZipFile
+
+import fastexcel
+import openpyxl
+import polars as pl
+import pytest
+import xlsxwriter
+
+import bizverify as bv
+from bizverify.errors import OutputError
+from conftest import NINE, SAMPLE, write
+
+NUMBER = "124-81-00998"
+SHEET = "xl/worksheets/sheet1.xml"
+
+
+def parts(path: Path) -> dict[str, bytes]:
+    with ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def enriched(path: Path, name: str = "out.xlsx") -> Path:
+    bv.enrich(path, path.with_name(name))
+    return path.with_name(name)
+
+
+def cells(path: Path, sheet: str | int = 0) -> list[tuple[object, ...]]:
+    """Every cell as text, read by the reader, stored results of formulas among them."""
+    return fastexcel.read_excel(path).load_sheet(sheet, header_row=None, dtypes="string").to_polars().rows()
+
+
+def written(path: Path, rows: list[list[object]]) -> Path:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+def test_every_other_part_of_the_package_is_byte_identical(tmp_path: Path) -> None:
+    """Charts, formulas with their results, comments, other sheets: only the sheet and the styles' end change."""
+    source = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(source) as book:
+        sheet = book.add_worksheet("고객")
+        money = book.add_format({"num_format": "#,##0", "bg_color": "#FFEEDD"})
+        for row, line in enumerate([["b_no", "상호", "금액"], [NUMBER, "가", 1200], ["2208162517", "나", 3400.5]]):
+            sheet.write_row(row, 0, line, money)
+        sheet.write_formula("C4", "=SUM(C2:C3)", money, 4600.5)
+        sheet.write_comment("A2", "note")
+        chart = book.add_chart({"type": "column"})
+        chart.add_series({"values": "=고객!$C$2:$C$3"})
+        sheet.insert_chart("E10", chart)
+        book.add_worksheet("other").write("A1", "kept")
+        book.define_name("금액들", "=고객!$C$2:$C$3")
+    before, after = parts(source), parts(enriched(source))
+    assert list(before) == list(after)
+    assert [name for name in before if before[name] != after[name]] == ["xl/styles.xml", SHEET] or [
+        name for name in before if before[name] != after[name]
+    ] == [SHEET, "xl/styles.xml"]
+    head = before["xl/styles.xml"].partition(b"</cellXfs>")[0].partition(b"<cellXfs")[2].partition(b">")[2]
+    assert head in after["xl/styles.xml"]
+    assert cells(enriched(source))[3][:3] == (None, None, "4600.5")
+
+
+def test_cells_that_openpyxl_would_change_stay_as_they_are(tmp_path: Path) -> None:
+    """Dates out of range, odd times, long fractions, stored formula results: read again, they are the same."""
+    source = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(source) as book:
+        sheet = book.add_worksheet()
+        date, time = book.add_format({"num_format": "yyyy-mm-dd"}), book.add_format({"num_format": "hh:mm:ss"})
+        sheet.write_row(0, 0, ["사업자번호", "날짜", "시각", "긴수"])
+        sheet.write_formula("A2", '="124"&"8100998"', None, "1248100998")
+        sheet.write_number("B2", 20240101, date)
+        sheet.write_number("C2", 60.5, time)
+        sheet.write_number("D2", 45000.1234567891)
+    one = enriched(source)
+    two = enriched(one, "two.xlsx")
+    for path in (one, two):
+        assert [row[:4] for row in cells(path)] == [row[:4] for row in cells(source)]
+        assert [row[-2] for row in cells(path)] == ["row_status", "verified"]
+        raw = parts(path)[SHEET].decode()
+        for value in ("20240101", "60.5", "45000.1234567891", "1248100998"):
+            assert f"<v>{value}</v>" in raw
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[None, "b_no", "name", "address"], ["=ROW()", NUMBER, "가", "서울 1"]],
+        [["b_no", "name", "address", None], [NUMBER, "가", "서울 1", "=1+1"]],
+        [["=TODAY()"], ["b_no", "name", "address"], [NUMBER, "가", "서울 1"]],
+        [[None, None], [None, "b_no", "name"], [None, NUMBER, "가"], [None, None, "나"]],
+    ],
+    ids=["formulas to the left", "formulas to the right", "a formula above", "blank edges"],
+)
+def test_what_lies_around_the_table_is_not_overwritten(tmp_path: Path, rows: list[list[object]]) -> None:
+    source = written(tmp_path / "in.xlsx", rows)
+    after = openpyxl.load_workbook(enriched(source)).active
+    for down, row in enumerate(rows, 1):
+        for right, value in enumerate(row, 1):
+            assert after.cell(down, right).value == value
+    assert {cell.value for row in after.iter_rows() for cell in row} >= set(NINE)
+
+
+def test_merged_cells_and_styled_blanks_beside_the_table_do_no_harm(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.xlsx", [["b_no", "name"], [NUMBER, "가"], ["합계", None]])
+    book = openpyxl.load_workbook(source)
+    book.active.merge_cells("A3:D3")
+    for row in (1, 2):
+        for column in (5, 9, 20):
+            book.active.cell(row, column).fill = openpyxl.styles.PatternFill("solid", fgColor="FFFF00")
+    book.save(source)
+    out = enriched(source)
+    sheet = openpyxl.load_workbook(out).active
+    assert [cell.value for cell in sheet[1]][4:13] == list(NINE)
+    assert sheet["T1"].fill.fgColor.rgb == "00FFFF00"
+    assert "A3:D3" in [str(merged) for merged in sheet.merged_cells.ranges]
+    references = [cell.coordinate for cell in sheet[2]]
+    assert references == sorted(references, key=lambda name: (len(name), name))
+    assert [row[-1] for row in cells(enriched(out, "again.xlsx"))] == [row[-1] for row in cells(out)]
+
+
+def test_a_column_added_to_the_right_of_ours_stays_when_ours_are_replaced(tmp_path: Path) -> None:
+    one = enriched(written(tmp_path / "in.xlsx", [["b_no", "name"], [NUMBER, "가"], ["x", "나"]]))
+    book = openpyxl.load_workbook(one)
+    for row, value in enumerate(["메모", "first", "second"], 1):
+        book.active.cell(row, 12, value)
+    book.save(one)
+    two = cells(enriched(one, "two.xlsx"))
+    assert [row[11] for row in two] == ["메모", "first", "second"]
+    assert list(two[0]) == ["b_no", "name", *NINE, "메모"]
+
+
+def test_the_new_cells_look_like_their_neighbours(tmp_path: Path) -> None:
+    out = tmp_path / "out.xlsx"
+    bv.enrich(SAMPLE / "customers.xlsx", out)
+    sheet = openpyxl.load_workbook(out).worksheets[0]
+    assert (sheet["I1"].font.b, sheet["I1"].fill.fgColor.rgb) == (sheet["H1"].font.b, sheet["H1"].fill.fgColor.rgb)
+    assert sheet["K5"].border.bottom.style == sheet["H5"].border.bottom.style == "thin"
+    assert sheet["J5"].number_format == "0.00%"
+    assert sheet.column_dimensions["O"].width == 70
+    assert sheet.dimensions == "A1:Q301"
+
+
+def test_a_workbook_without_cell_references_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.xlsx", [["b_no"], [NUMBER]])
+    stripped = parts(source)
+    stripped[SHEET] = stripped[SHEET].replace(b' r="A1"', b"").replace(b' r="A2"', b"")
+    with ZipFile(source, "w") as archive:
+        for name, data in stripped.items():
+            archive.writestr(name, data)
+    with pytest.raises(OutputError, match=r"cannot be extended.*-o OUT\.csv"):
+        enriched(source)
+    bv.enrich(source, tmp_path / "out.csv")
+
+
+# ── new workbooks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_text_of_every_kind_is_held_unchanged_by_a_new_workbook(tmp_path: Path) -> None:
+    texts = [
+        "=1+1",
+        "https://example.org/" + "x" * 2100,
+        "mailto:foo@example.org",
+        "internal:Sheet1!A1",
+        "  spaces  ",
+        "a\nb",
+        "<&>\"'",
+        "_x0041_",
+        "tab\there",
+        "똠방각하 ☃ 𝄞",
+        "00012",
+        "+82-2-1234",
+        "@me",
+    ]
+    pl.DataFrame({"b_no": [NUMBER] * len(texts), "memo": texts}).write_parquet(tmp_path / "in.parquet")
+    sheet = openpyxl.load_workbook(enriched(tmp_path / "in.parquet")).active
+    found = [sheet.cell(row, 2) for row in range(2, len(texts) + 2)]
+    from openpyxl.utils.escape import unescape
+
+    assert [unescape(cell.value) for cell in found] == texts
+    assert {cell.data_type for cell in found} <= {"s", "inlineStr"}
+
+
+def test_values_that_excel_cannot_hold_as_numbers_become_text(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "b_no": [1248100998, 2208162517],
+            "big": [12345678901234567, 5],
+            "float": [float("nan"), 1.5],
+            "inf": [float("inf"), -0.25],
+            "date": [dt.date(1800, 1, 1), dt.date(2024, 2, 29)],
+            "zoned": pl.Series([dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None]),
+            "when": [dt.datetime(2024, 1, 2, 12), None],
+            "span": [dt.timedelta(hours=30), None],
+            "exact": pl.Series(["1.10", "2.20"]).cast(pl.Decimal(20, 2)),
+            "yes": [True, None],
+            "deep": [{"a": [1]}, None],
+        }
+    )
+    frame.write_parquet(tmp_path / "in.parquet")
+    rows = list(openpyxl.load_workbook(enriched(tmp_path / "in.parquet")).active.values)
+    assert rows[1][:3] == (1248100998, "12345678901234567", "NaN")
+    assert rows[1][3:6] == ("inf", "1800-01-01", "2024-01-01T00:00:00+00:00") or rows[1][3:5] == ("inf", "1800-01-01")
+    assert (rows[2][1], rows[2][2], rows[2][3], rows[2][4]) == (5, 1.5, -0.25, dt.datetime(2024, 2, 29))
+    assert rows[1][6] == dt.datetime(2024, 1, 2, 12)
+    assert rows[1][8:11] == ("1.10", True, '{"a":[1]}')
+
+
+def test_headers_that_differ_in_case_only_or_repeat_stay(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", "b_no,Name,name,name,,row\n1248100998,a,b,c,d,e\n")
+    assert cells(enriched(source))[0][:6] == ("b_no", "Name", "name", "name", None, "row")
+    assert cells(enriched(source))[1][:6] == ("1248100998", "a", "b", "c", "d", "e")
+
+
+def test_binary_data_is_refused_by_name(tmp_path: Path) -> None:
+    pl.DataFrame({"b_no": [NUMBER], "blob": [b"\x00"]}).write_parquet(tmp_path / "in.parquet")
+    with pytest.raises(OutputError, match="'blob' holds binary data, which Excel cannot hold"):
+        enriched(tmp_path / "in.parquet")
