@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -40,10 +41,11 @@ def alternate(commands: dict[str, list[str]], runs: int = 3) -> dict[str, Figure
     return figures
 
 
-def once(command: list[str]) -> tuple[float, float]:
+def once(command: list[str], cwd: Path | None = None) -> tuple[float, float]:
+    """Run a command; return its wall seconds and its peak memory in MB."""
     with tempfile.TemporaryFile() as said:
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=cwd)
         _, status, usage = os.wait4(process.pid, 0)  # the kernel's own account of this very process
         seconds = time.perf_counter() - started
         said.seek(0)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 from measure import alternate
-from scale import make_customers
+from scale import prepared
 
 ROWS = """
 import sys, polars as pl, bizverify as bv
@@ -38,11 +38,11 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as name:
         folder = Path(name)
-        make_customers(folder / "all.csv", options.rows)
+        source, _ = prepared(folder, options.rows)
         names = {"사업자등록번호": "b_no", "상호": "name", "주소": "address", "우편번호": "zipcode"}
         distinct = int(options.rows * (1 - options.repeats))
-        frame = pl.read_csv(folder / "all.csv", infer_schema=False).rename(names)
-        pl.concat([frame.head(distinct), frame.head(options.rows - distinct)]).write_csv(folder / "in.csv")
+        frame = pl.scan_csv(source, infer_schema=False).rename(names)
+        pl.concat([frame.head(distinct), frame.head(options.rows - distinct)]).sink_csv(folder / "in.csv")
         arguments = [str(folder / "in.csv"), str(folder / "out.csv")]
         figures = alternate(
             {

@@ -18,7 +18,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
-from measure import alternate, bizverify
+from measure import alternate, bizverify, once
 
 import bizverify as bv
 
@@ -59,7 +59,7 @@ def make_customers(path: Path, rows: int) -> None:
     ).write_csv(path)
 
 
-def make_registry(folder: Path, rows: int) -> Path:
+def make_registry(folder: Path, rows: int) -> None:
     place = pl.int_range(pl.len(), dtype=pl.UInt32)
     day = pl.lit(date(2026, 11, 1)) - pl.duration(days=place * 37 % 4000)
     status = (
@@ -77,7 +77,17 @@ def make_registry(folder: Path, rows: int) -> Path:
         (pl.lit(date(2025, 1, 1)) - pl.duration(days=place * 13 % 9000)).alias("개업일"),
     ).write_parquet(source)
     bv.build_registry([source], target, as_of=date.today() - timedelta(days=1))
-    return target
+
+
+def make(folder: str, rows: int) -> None:
+    make_customers(Path(folder) / f"customers_{rows}.csv", rows)
+    make_registry(Path(folder), rows)
+
+
+def prepared(folder: Path, rows: int) -> tuple[Path, Path]:
+    """Make customers and registry in a process of its own: a child's peak memory starts at its parent's."""
+    once([sys.executable, "-c", f"import scale; scale.make({str(folder)!r}, {rows})"], cwd=Path(__file__).parent)
+    return folder / f"customers_{rows}.csv", folder / f"registry_{rows}.parquet"
 
 
 BASELINE = """
@@ -101,9 +111,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bizverify-bench-", dir=options.folder) as name:
         folder = Path(name)
         os.environ["BIZVERIFY_STATE_DIR"] = str(folder / "state")
-        source = folder / "customers.csv"
-        make_customers(source, options.rows)
-        registry = make_registry(folder, options.rows)
+        source, registry = prepared(folder, options.rows)
         figures = alternate(
             {
                 "bare read → write": [sys.executable, "-c", BASELINE, str(source), str(folder / "base.csv")],

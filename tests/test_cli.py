@@ -170,7 +170,9 @@ def big_list(path: Path, rows: int = 1_500_000) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda kill: kill.name)
+@pytest.mark.parametrize(
+    "kill", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda kill: kill.name
+)
 def test_an_interrupted_run_leaves_the_old_output(tmp_path: Path, kill: signal.Signals) -> None:
     """Whenever a run dies, the output is the old one, whole; when it can, it says so, exits 130 and tidies up."""
     big_list(tmp_path / "big.csv")
@@ -195,6 +197,40 @@ def test_an_interrupted_run_leaves_the_old_output(tmp_path: Path, kill: signal.S
         assert process.returncode == 130
         assert said.strip() == "bizverify: interrupted; nothing was published"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv", "out.csv"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        ("enrich list.csv --json > /dev/full", 2, "bizverify: stdout: cannot be written: No space left on device"),
+        ("verify 1248100998 > /dev/full", 2, "bizverify: stdout: cannot be written: No space left on device"),
+        ("enrich list.csv 2>&-", 0, ""),
+        ("enrich none.csv 2>&-", 2, ""),
+        ("verify 1248100998 >&-", 0, ""),
+    ],
+)
+def test_streams_that_are_full_or_closed_are_no_defect(
+    tmp_path: Path, source: Path, shell: str, code: int, said: str
+) -> None:
+    command = f"{sys.executable} -m bizverify {shell}"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert (done.stderr.splitlines() or [""])[-1] == said
+
+
+def test_signals_that_the_caller_ignores_stay_ignored(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, threading, time; from bizverify.cli import _let_stop_signals_interrupt as let\n"
+        "let(); os.kill(os.getpid(), signal.SIGHUP); time.sleep(0.2); print('alive', flush=True)\n"
+        "try: os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)\n"
+        "except KeyboardInterrupt: print('interrupted')"
+    )
+    command = f"trap '' HUP INT; exec {sys.executable} -c \"$CODE\""
+    done = subprocess.run(
+        ["sh", "-c", command], env=os.environ | {"CODE": code}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["alive", "interrupted"]
 
 
 def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:

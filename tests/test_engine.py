@@ -279,3 +279,71 @@ def test_what_is_no_registry_is_refused(tmp_path: Path) -> None:
             path.write_bytes(content)
         with pytest.raises(RegistryError, match="build one with"):
             bv.LocalEngine(path)
+
+
+def damaged(registry: Path, path: Path) -> Path:
+    """A copy of a registry whose metadata are whole and whose pages are not."""
+    data = bytearray(registry.read_bytes())
+    data[4:80] = b"\xff" * 76
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 1, "version": "1", "rows": null}'])
+def test_a_registry_whose_metadata_are_broken_is_refused(registry: Path, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "r.parquet"
+    pl.read_parquet(registry).write_parquet(path, metadata={"bizverify.registry": text})
+    with pytest.raises(RegistryError, match=r"r\.parquet: is a registry"):
+        bv.LocalEngine(path)
+
+
+def test_a_damaged_registry_is_blamed_and_not_the_input(registry: Path, tmp_path: Path) -> None:
+    path = damaged(registry, tmp_path / "r.parquet")
+    source = tmp_path / "s.csv"
+    source.write_text("b_no,address\n1248100998,x\n", encoding="utf-8")
+    with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged"):
+        bv.enrich(source, registry=path)
+    with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged"):
+        bv.verify("1248100998", registry=path)
+    with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged"):
+        bv.verify_frame(pl.read_csv(source), registry=path)
+
+
+# ── what the engine makes of odd columns and models ──────────────────────────────────────────────────────────────
+
+
+def test_the_engine_reads_no_number_from_a_32_bit_float() -> None:
+    rows = pl.LazyFrame({"b_no": pl.Series([1248100998.0], dtype=pl.Float32)})
+    assert bv.LocalEngine().verify(rows).collect()["row_status"].to_list() == ["invalid"]
+
+
+@pytest.mark.parametrize("value", [["1248100998"], {"x": 1}, b"1248100998"], ids=["list", "struct", "bytes"])
+def test_a_column_of_other_things_than_text_and_numbers_is_refused_by_name(value: object) -> None:
+    with pytest.raises(UsageError, match=r"the column 'b_no' holds .*; give text or numbers"):
+        bv.LocalEngine().verify(pl.LazyFrame({"b_no": [value]}))
+
+
+@pytest.mark.parametrize(("lang", "word"), [("en", "date not known"), ("ko", "날짜 미상")])
+def test_a_reason_that_wants_a_date_stands_without_one_too(
+    registry: Path, tmp_path: Path, lang: str, word: str
+) -> None:
+    text = BUILT_IN.read_text(encoding="utf-8")
+    for old, new in (("closed, date not known", "closed {since}"), ("business active", "active {since}")):
+        text = text.replace(f'"{old}"', f'"{new}"')
+    ko = re.sub(r'(closed_undated.*?ko = ")[^"]*', r"\1폐업 {since}", text, count=1, flags=re.S)
+    (tmp_path / "mine.toml").write_text(ko, encoding="utf-8")
+    one = bv.verify(
+        "1268103725", name="가", address=ADDRESS, registry=registry, model=tmp_path / "mine.toml", lang=lang
+    )
+    assert any(word in reason and reason.startswith("[status +57]") for reason in one.reasons)
+    score = sum(int(REASON.match(reason).group(2)) for reason in one.reasons)
+    assert one.bounce_prob == pytest.approx(0.93 / (1 + 2 ** (-score / 10)), abs=5.1e-5)
+
+
+def test_a_blank_address_is_blank_for_the_plan_and_for_the_engine(tmp_path: Path) -> None:
+    blanks = ["", " 없음 ", "-", "\u3000", " N/A"]
+    rows = "\n".join(f"1248100998,가,{blank}" for blank in blanks)
+    (tmp_path / "s.csv").write_text(f"b_no,name,address\n{rows}\n", encoding="utf-8")
+    assert bv.plan(tmp_path / "s.csv").plan.without_address == len(blanks)
+    for blank in blanks:
+        assert any("[address" in reason for reason in ask(b_no="1248100998", name="가", address=blank)["reasons"])

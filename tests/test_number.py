@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -26,6 +27,9 @@ SPELLINGS = [
     "1248100998.0",
     "\ufeff124-81-00998",
     "124-8100998",
+    "124 - 81 - 00998",
+    " '124 81-00998 ",
+    "124 . 81 . 00998",
     1248100998,
     1248100998.0,
 ]
@@ -49,8 +53,13 @@ HOPELESS = {
     "-1248100998": "letters",
     "1248100998.5": "fraction",
     "12481009.98": "fraction",
+    "124.8100998": "fraction",
+    "12481.00998": "fraction",
     "031-222-3333": "grouping",
     "02-1234-5678": "grouping",
+    "02 1234 5678": "grouping",
+    "031\u3000222 3333": "grouping",
+    "900101 1234567": "thirteen_digits",
     "0000000000": "zeros",
     "000-00-00000": "zeros",
 }
@@ -133,6 +142,14 @@ def test_a_column_gives_what_its_values_give_one_by_one(values: list[str | None]
 def test_the_namespace_reads_columns_of_any_dtype_that_prints_as_a_number(dtype: pl.DataType) -> None:
     frame = pl.DataFrame({"v": pl.Series([1248100998, None]).cast(dtype)})
     assert frame.select(pl.col("v").brn.format())["v"].to_list() == ["124-81-00998", None]
+
+
+def test_a_32_bit_float_is_refused_since_it_has_rounded_the_number_to_that_of_another() -> None:
+    rows = pl.LazyFrame({"v": pl.Series([1248100998.0, None, 1234.0], dtype=pl.Float32)})
+    found = rows.select(digits=pl.col("v").brn.compact(), problem=pl.col("v").brn.problem()).collect()
+    assert found.rows() == [(None, "rounded"), (None, "missing"), (None, "too_short")]
+    assert number.problem(np.float32(1248100998)) == "rounded"
+    assert not number.is_valid(np.float32(1248100998))
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,56 @@ def test_the_input_is_only_replaced_on_request(source: Path) -> None:
     assert frame_of(source).columns[3:] == list(NINE)
 
 
+def test_no_file_that_is_read_is_written_and_no_file_written_twice(source: Path, tmp_path: Path) -> None:
+    """Whichever name leads to it: the file's own, a symbolic link, a hard link."""
+    registry, model, out = tmp_path / "r.parquet", tmp_path / "m.toml", tmp_path / "out.csv"
+    registry.write_bytes((SAMPLE / "registry.parquet").read_bytes())
+    model.write_bytes((Path(bv.__file__).parent / "engine/risk/scorecard.toml").read_bytes())
+    (tmp_path / "soft.csv").symlink_to(source)
+    os.link(source, tmp_path / "hard.csv")
+    (tmp_path / "registry.csv").symlink_to(registry)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    read = {"registry": registry, "model": model}
+    for written, other in (
+        ({"output": out, "manifest": source}, "input"),
+        ({"output": out, "manifest": tmp_path / "soft.csv"}, "input"),
+        ({"output": tmp_path / "soft.csv"}, "input"),
+        ({"output": tmp_path / "hard.csv"}, "input"),
+        ({"output": registry}, "registry"),
+        ({"output": tmp_path / "registry.csv"}, "registry"),
+        ({"output": out, "manifest": model}, "model"),
+        ({"output": out, "manifest": out}, "output"),
+        ({"in_place": True, "manifest": source}, "input"),
+    ):
+        with pytest.raises(UsageError, match=f"is the {other} itself; give another"):
+            bv.enrich(source, **written, **read)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_workbook_with_macros_is_not_replaced_in_place(tmp_path: Path) -> None:
+    book = tmp_path / "book.xlsm"
+    book.write_bytes((SAMPLE / "customers.xlsx").read_bytes())
+    with pytest.raises(UsageError, match=r"book\.xlsm: cannot be replaced in place, its macros"):
+        bv.enrich(book, in_place=True)
+
+
+def test_an_encoding_for_an_output_without_one_is_refused_by_the_outputs_name(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"/out\.parquet: --output-encoding is for CSV files"):
+        bv.enrich(source, tmp_path / "out.parquet", output_encoding="cp949")
+
+
+def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> None:
+    for error in (PermissionError(13, "Permission denied", "in.csv"), FileNotFoundError("in.csv: gone")):
+        with pytest.raises(InputError, match=r"in\.csv: .*(denied|gone)"), publish.published(tmp_path / "out.csv"):
+            raise error
+    with pytest.raises(OutputError, match=r"out\.csv: cannot be written"), publish.published(tmp_path / "out.csv"):
+        raise OSError(28, "No space left on device")
+
+
+def test_the_report_names_the_sheet_that_was_read() -> None:
+    assert dict(bv.plan(SAMPLE / "customers.xlsx").lines())["input"].endswith("customers.xlsx [고객명단]")
+
+
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
 def test_a_failing_disk_leaves_the_old_output_and_no_leftovers(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
@@ -395,6 +445,28 @@ def test_a_registry_is_built_from_folders_enriched_files_and_every_format(tmp_pa
     assert report.left_out == {"no_status": 1}
     since = pl.read_parquet(tmp_path / "r.parquet").sort("b_no")["since"].to_list()
     assert [str(day) for day in since] == ["None", "2025-01-02"]
+
+
+def test_a_registry_never_replaces_a_source_and_is_called_parquet(tmp_path: Path) -> None:
+    source = write(tmp_path / "s.csv", "b_no,상태\n1248100998,폐업자\n")
+    out = tmp_path / "r.parquet"
+    out.symlink_to(source)
+    with pytest.raises(UsageError, match="is one of the sources"):
+        bv.build_registry([source], out)
+    for name in ("s.csv", "n.txt", "n"):
+        with pytest.raises(UsageError, match=r"call it \.parquet"):
+            bv.build_registry([source], tmp_path / name)
+    assert source.read_text().startswith("b_no")
+
+
+def test_in_a_folder_hidden_files_lock_files_and_the_output_are_no_sources(tmp_path: Path) -> None:
+    write(tmp_path / "s.csv", "b_no,상태\n1248100998,폐업자\n")
+    (tmp_path / ".trash").mkdir()
+    for name in (".hidden.csv", "~$book.xlsx", ".trash/old.csv"):
+        write(tmp_path / name, "x")
+    for _ in range(2):
+        report = bv.build_registry([tmp_path], tmp_path / "r.parquet")
+        assert report.sources == (str(tmp_path / "s.csv"),)
 
 
 def test_sources_that_make_no_registry_are_refused(tmp_path: Path) -> None:

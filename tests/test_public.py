@@ -46,6 +46,13 @@ def test_the_namespace_is_there_whichever_is_imported_first(order: str) -> None:
     assert python(f"{order}; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())") == "True"
 
 
+def test_asking_whether_polars_is_there_does_not_lose_the_namespace() -> None:
+    ask = "import bizverify, importlib.util; importlib.util.find_spec('polars'); importlib.util.find_spec('polars')"
+    use = "import polars as pl, sys; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())"
+    gone = "print([type(finder).__name__ for finder in sys.meta_path if 'Polars' in type(finder).__name__])"
+    assert python(f"{ask}; {use}; {gone}").split() == ["True", "[]"]
+
+
 @pytest.mark.parametrize("command", ["--help", "enrich --help", "--version"])
 def test_help_loads_nothing_heavy(command: str) -> None:
     """`bizverify --help` is to answer at once: polars, openpyxl and the like are imported when they are needed."""

@@ -19,9 +19,7 @@ def peak_memory(folder: Path, rows: int) -> float:
     import measure
     import scale
 
-    source = folder / f"{rows}.csv"
-    scale.make_customers(source, rows)
-    registry = scale.make_registry(folder, rows)
+    source, registry = scale.prepared(folder, rows)
     return measure.once(measure.bizverify("enrich", source, "--registry", registry, "--progress", "none"))[1]
 
 

@@ -11,25 +11,29 @@ import importlib
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 
 
 class _AfterPolars:
-    """A meta path finder that lets polars be found as usual and registers the namespace after it has run."""
+    """A meta path finder that lets polars be found as usual and registers the namespace after it has run.
+
+    It stays until then: somebody may only ask whether polars is there (``importlib.util.find_spec``).
+    """
 
     def find_spec(
-        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != "polars":
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec("polars")
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in others)), None)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
             def run_and_register(module: ModuleType) -> None:
                 run(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 register()
 
             spec.loader.exec_module = run_and_register  # type: ignore[method-assign]

@@ -14,11 +14,12 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.engine.registry import FORMAT, METADATA_KEY, STATUSES, observations, snapshot
-from bizverify.errors import RegistryError
+from bizverify.errors import RegistryError, UsageError
 from bizverify.model import Choice
 from bizverify.tables import Table, open_table, published, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
+from bizverify.tables.publish import same_file
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of")
 _UNKNOWN_WORDS_SHOWN: Final = 20
@@ -77,9 +78,16 @@ def build_registry(
     its file was last changed. Rows without a usable number or with a status that is not understood are left out and
     counted.
 
-    Raises :class:`RegistryError`, :class:`bizverify.errors.InputError`, :class:`~bizverify.errors.OutputError`.
+    In folders hidden files and Excel's lock files are passed over, and so is ``output`` itself, which an earlier build
+    may have left there. As a source of its own ``output`` is refused, as is one that is not called ``.parquet``.
+
+    Raises :class:`RegistryError`, :class:`bizverify.errors.InputError`, :class:`~bizverify.errors.OutputError`,
+    :class:`~bizverify.errors.UsageError`.
     """
-    paths = _files(sources)
+    output = Path(output)
+    if EXTENSIONS.get(output.suffix.lower()) != "parquet":
+        raise UsageError(f"{output}: a registry is a Parquet file; call it .parquet")
+    paths = _files(sources, output)
     with ExitStack() as resources:
         tables = [resources.enter_context(open_table(path, encoding=_encoding(path, encoding))) for path in paths]
         for table in tables:
@@ -101,7 +109,7 @@ def build_registry(
             "built": datetime.now(UTC).isoformat(timespec="seconds"),
             "sources": [path.name for path in paths],
         }
-        with published(Path(output)) as temporary:
+        with published(output) as temporary:
             by_status = _write(found, about, temporary)
     businesses = sum(by_status.values())
     return RegistryReport(
@@ -118,19 +126,32 @@ def build_registry(
     )
 
 
-def _files(sources: Iterable[str | Path]) -> list[Path]:
+def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
-            inside = sorted(path for path in source.rglob("*") if path.suffix.lower() in EXTENSIONS)
+            inside = [path for path in _inside(source) if not same_file(path, output)]
             if not inside:
                 raise RegistryError(f"{source}: the folder holds no table; {', '.join(EXTENSIONS)} are read")
             paths += inside
+        elif same_file(source, output):
+            raise UsageError(f"{output}: is one of the sources; give the registry a name of its own")
         else:
             paths.append(source)
     if not paths:
         raise RegistryError("no source was given")
     return paths
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The tables below a folder, in order, without hidden files and the lock files (``~$…``) of open workbooks."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in EXTENSIONS
+        and not path.name.startswith("~$")
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
 
 
 def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:

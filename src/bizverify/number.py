@@ -5,7 +5,8 @@ expressions. After ``import bizverify`` they are also the polars namespace ``brn
 
     df.with_columns(ok=pl.col("사업자번호").brn.is_valid())
 
-Every expression takes a column of any dtype that prints as a number (String, integers, floats, Decimal).
+Every expression takes a column of any dtype that prints as a number (String, integers, Float64, Decimal). A Float32
+holds seven digits, so none of its values is read: the problem is ``rounded``.
 
 >>> compact("124-81-00998")
 '1248100998'
@@ -41,6 +42,10 @@ PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     "scientific": {
         "en": "the number was rounded to scientific notation and cannot be recovered; take it from the source",
         "ko": "지수 표기로 반올림되어 복원할 수 없습니다. 원본에서 다시 가져오세요",
+    },
+    "rounded": {
+        "en": "a 32-bit float, which holds seven digits: the number was rounded; take it from the source as text",
+        "ko": "32비트 실수는 7자리까지만 담으므로 반올림되었습니다. 원본에서 문자로 다시 가져오세요",
     },
     "thirteen_digits": {
         "en": "13 digits: a resident or corporate registration number, never sent anywhere",
@@ -123,12 +128,14 @@ _SCIENTIFIC: Final = r"^[0-9]+(\.[0-9]*)?[eE][+]?[0-9]+$"
 _DIGITS: Final = r"^[0-9][0-9. -]*$"
 
 
-def _once(value: pl.Expr, rule: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """Return ``rule(value)`` with the value computed once.
+def _once(rule: Callable[..., pl.Expr], *values: pl.Expr) -> pl.Expr:
+    """Return ``rule(*values)`` with each value computed once.
 
     Within one expression polars computes a part as often as it is written there; a field of a struct is computed once.
     """
-    return pl.struct(value.alias("x")).struct.with_fields(rule(pl.field("x")).alias("y")).struct.field("y")
+    names = [f"x{place}" for place in range(len(values))]
+    fields = pl.struct(value.alias(name) for value, name in zip(values, names, strict=True))
+    return fields.struct.with_fields(rule(*map(pl.field, names)).alias("y")).struct.field("y")
 
 
 def _text(value: pl.Expr) -> pl.Expr:
@@ -145,7 +152,12 @@ def _digits(text: pl.Expr) -> pl.Expr:
 
 def compact_expr(value: pl.Expr) -> pl.Expr:
     """Return the ten digits (String), null where :func:`problem_expr` says why there are none."""
-    return _once(_text(value), _compact_text)
+    return pl.when(~_is_short_float(value)).then(_once(_compact_text, _text(value)))
+
+
+def _is_short_float(value: pl.Expr) -> pl.Expr:
+    """Whether the dtype is Float32: known when the query is planned, so it costs nothing per row."""
+    return pl.dtype_of(value) == pl.Float32
 
 
 def _compact_text(text: pl.Expr) -> pl.Expr:
@@ -161,20 +173,24 @@ def _compact_text(text: pl.Expr) -> pl.Expr:
 
 def problem_expr(value: pl.Expr) -> pl.Expr:
     """Return the key of :data:`PROBLEMS` (String) that a value has, null where it can be a business number."""
-    return _once(_text(value), _problem_of_text)
+    return _once(_problem_of_text, _text(value), _is_short_float(value))
 
 
-def _problem_of_text(text: pl.Expr) -> pl.Expr:
+def _problem_of_text(text: pl.Expr, short_float: pl.Expr) -> pl.Expr:
     bad = _compact_text(text).is_null()
     # good texts become "", on which the patterns cost nothing
-    return pl.when(bad).then(_once(pl.when(bad).then(text).otherwise(pl.lit("")), _problem_of_bad_text))
+    problem = _once(_problem_of_bad_text, pl.when(bad).then(text).otherwise(pl.lit("")))
+    return pl.when(bad).then(problem).when(short_float).then(pl.lit("rounded"))
 
 
 def _problem_of_bad_text(text: pl.Expr) -> pl.Expr:
-    digits = _digits(text.str.replace(r"^([0-9]+)\.0*$", "$1"))
+    return _once(_problem_of_digits, text, _digits(text.str.replace(r"^([0-9]+)\.0*$", "$1")))
+
+
+def _problem_of_digits(text: pl.Expr, digits: pl.Expr) -> pl.Expr:
     length = digits.str.len_bytes()
     return (
-        pl.when(text.is_null() | text.str.to_lowercase().is_in(_BLANKS))
+        pl.when(text.is_null() | text.str.replace_all(" ", "", literal=True).str.to_lowercase().is_in(_BLANKS))
         .then(pl.lit("missing"))
         .when(text.str.contains(_SCIENTIFIC))
         .then(pl.lit("scientific"))
@@ -228,17 +244,17 @@ def kind_of_key_expr(key: pl.Expr) -> pl.Expr:
 
 def is_valid_expr(value: pl.Expr) -> pl.Expr:
     """Whether a value is ten digits with the right check digit (Boolean, never null: a blank is not valid)."""
-    return _once(key_expr(compact_expr(value)), checksum_expr).fill_null(False)
+    return _once(checksum_expr, key_expr(compact_expr(value))).fill_null(False)
 
 
 def kind_expr(value: pl.Expr) -> pl.Expr:
     """Return what the number says its bearer is, one of :data:`KINDS` (String, null where unknown)."""
-    return _once(key_expr(compact_expr(value)), kind_of_key_expr)
+    return _once(kind_of_key_expr, key_expr(compact_expr(value)))
 
 
 def format_expr(value: pl.Expr) -> pl.Expr:
     """Return the number as ``124-81-00998`` (String, null where it cannot be a business number)."""
-    return _once(compact_expr(value), _grouped)
+    return _once(_grouped, compact_expr(value))
 
 
 def _grouped(digits: pl.Expr) -> pl.Expr:
@@ -316,8 +332,13 @@ def problem(value: object) -> str | None:
 
 
 def _of_one(rule: Callable[[pl.Expr], pl.Expr], value: object) -> object:
-    text = None if value is None else str(value)
-    return pl.DataFrame({_VALUE: [text]}, schema={_VALUE: pl.String}).select(_on_value(rule)).item()
+    return pl.DataFrame([_series(value)]).select(_on_value(rule)).item()
+
+
+def _series(value: object) -> pl.Series:
+    if str(getattr(value, "dtype", "")) == "float32":  # numpy's, which is rounded like a column of them
+        return pl.Series(_VALUE, [value], pl.Float32)
+    return pl.Series(_VALUE, [None if value is None else str(value)], pl.String)
 
 
 @cache

@@ -35,7 +35,8 @@ from bizverify.tables import (
     written_rows,
 )
 from bizverify.tables.columns import choose_columns, own_columns
-from bizverify.tables.detect import default_output, output_format
+from bizverify.tables.detect import default_output, output_format, refuse_in_place
+from bizverify.tables.publish import same_file
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +84,20 @@ def enrich(
     with ExitStack() as resources:
         table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding))
         target, format = _target(path, table.format, output, in_place)
+        if output_encoding is not None and format != "csv":
+            raise UsageError(f"{target}: --output-encoding is for CSV files, this output is {format}")
+        _keep_apart(
+            {
+                "input": path,
+                "registry": local.registry.path if local.registry else None,
+                "model": Path(model) if isinstance(model, str | Path) else None,
+            },
+            {"output": target, "manifest": Path(manifest) if manifest is not None else None},
+            in_place,
+        )
         stages = _staged(table, columns, prefix)
         run = _Run(path, new_run_id(started), started, time.monotonic(), engine, local, stages)
-        with reading(table):
+        with reading(table), local.running():
             if dry_run:
                 return run.planned()
             return run.carried_out(target, format, output_encoding, manifest, progress)
@@ -123,8 +135,10 @@ def verify_frame(
     stages = _staged(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    answered = join.numbered_out(LocalEngine(registry, model=model, lang=lang, today=today).answer(stages.rows))
-    result, tallied = frames.write(Enriched(table, answered, stages.layout, join.tally(answered)))
+    local = LocalEngine(registry, model=model, lang=lang, today=today)
+    answered = join.numbered_out(local.answer(stages.rows))
+    with local.running():
+        result, tallied = frames.write(Enriched(table, answered, stages.layout, join.tally(answered)))
     join.balance(table.count(), join.account_of(tallied.row(0, named=True)), result.height)
     return result
 
@@ -143,7 +157,9 @@ def verify(
     """Verify one business with the local engine; a value that is no business number gives ``row_status`` invalid."""
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-    answer = LocalEngine(registry, model=model, lang=lang, today=today).verify(frame).collect().row(0, named=True)
+    local = LocalEngine(registry, model=model, lang=lang, today=today)
+    with local.running():
+        answer = local.verify(frame).collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
     digits = None if answer["row_status"] == "invalid" else number.compact(b_no)
     return Verification(b_no=digits, reasons=tuple(answer["reasons"] or ()), **fields)
@@ -232,6 +248,7 @@ class _Run:
             seconds=time.monotonic() - self.clock,
             engine=self.engine,
             input=str(self.path),
+            table=self.stages.table.name,
             columns=self.stages.chosen,
             versions=Versions(
                 bizverify=__version__,
@@ -271,8 +288,20 @@ def _target(path: Path, format: Format, output: str | Path | None, in_place: boo
     if in_place and output is not None:
         raise UsageError("--in-place replaces the input; do not name an output as well")
     if in_place:
+        refuse_in_place(path)
         return path, format
     target = Path(output) if output is not None else default_output(path, format)
-    if target.exists() and target.samefile(path):
-        raise UsageError(f"{target}: is the input itself; give another output, or --in-place to replace it")
     return target, format if output is None else output_format(target)
+
+
+def _keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
+    """Raise :class:`UsageError` where a file that is written is one that is read, or both that are written are one.
+
+    Only ``in_place`` may, and does, write the output over the input.
+    """
+    for use, path in written.items():
+        for other, taken in {**read, "output": written["output"]}.items():
+            allowed = use == other or (in_place and (use, other) == ("output", "input"))
+            if path is not None and taken is not None and not allowed and same_file(path, taken):
+                remedy = ", or --in-place to replace it" if (use, other) == ("output", "input") else ""
+                raise UsageError(f"{path}: is the {other} itself; give another {use}{remedy}")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from bizverify.errors import OutputError
+from bizverify.errors import InputError, OutputError
 from bizverify.execute.join import Account
 from bizverify.execute.plan import Plan
 from bizverify.model import Choice
@@ -33,7 +33,7 @@ class Report:
     """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
 
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
-    ``None`` for a dry run; ``account`` is ``None`` then, too.
+    ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
     """
 
     run_id: str
@@ -49,6 +49,7 @@ class Report:
     warnings: tuple[str, ...] = ()
     manifest: str | None = None
     input_sha256: str | None = None
+    table: str | None = None
 
     @property
     def rows(self) -> int:
@@ -100,7 +101,7 @@ class Report:
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         plan, account = self.plan, self.account
-        found = [("rows", f"{self.rows:,}")]
+        found = [("input", self.table or self.input), ("rows", f"{self.rows:,}")]
         if account is None:
             found += [
                 ("would look up", f"{plan.lookups:,} distinct records, at no cost ({self.engine} engine)"),
@@ -171,13 +172,19 @@ def default_manifest(run_id: str) -> Path:
 def write_manifest(report: Report, path: Path) -> None:
     """Write the report and the input's SHA-256 to a file: the run's lasting record."""
     record = report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
-    path.write_text(json.dumps(record, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    try:
+        path.write_text(json.dumps(record, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{report.manifest}: cannot be written: {error.strerror}") from error
 
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _counts(counts: Mapping[str, int]) -> str:

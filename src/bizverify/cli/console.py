@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bizverify.errors import OutputError
+
 if TYPE_CHECKING:
     from bizverify.model import Choice
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[dict[str, str], str]
+else:
+    _ParamType = click.ParamType  # only newer versions of click can be subscripted
 
 INTERRUPTED: Final = 130
 _LINE_EVERY: Final = 5.0
 """Seconds between progress lines where there is no terminal."""
 
 
-class KeyValues(click.ParamType[dict[str, str], str]):
+class KeyValues(_ParamType):
     """``role=HEADER,role=HEADER``; a header that holds a comma goes into an option of its own."""
 
     name = "role=HEADER,…"
@@ -106,7 +113,17 @@ def warn(warnings: Iterable[str]) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON object to stdout."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    print_out(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def print_out(text: str) -> None:
+    """Print to stdout, where results go; raise :class:`OutputError` where that fails (a full disk, say)."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:  # click's to handle: the reader has seen enough
+        raise
+    except OSError as error:
+        raise OutputError(f"stdout: cannot be written: {error.strerror}") from error
 
 
 @contextmanager

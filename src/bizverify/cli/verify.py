@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from bizverify.cli.console import print_json
+from bizverify.cli.console import print_json, print_out
 from bizverify.model import LANGS
 
 _PATH = click.Path(path_type=Path)
@@ -37,5 +37,5 @@ def verify(as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(asdict(answer))
     else:
-        click.echo(str(answer))
+        print_out(str(answer))
     click.get_current_context().exit(2 if answer.row_status == "invalid" else 0)

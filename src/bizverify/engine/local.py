@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -52,18 +54,23 @@ class LocalEngine:
         ``zipcode``; other columns pass through. Order and number of rows stay. Added: ``biz_status``, ``grade``,
         ``action``, ``fixed_zipcode``, ``fixed_address``, ``row_status``, ``row_note`` (String), ``bounce_prob``
         (Float64, a fraction), ``reasons`` (List of String). Nothing is computed before the frame is collected or sunk.
-        Raises :class:`UsageError` when there is no ``b_no`` or one of the nine is there already.
+        Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
+        read holds lists, structs or bytes.
         """
         answered = self.answer(frame)
         return answered.with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
 
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list)."""
-        names = frame.collect_schema().names()
+        schema = frame.collect_schema()
+        names = schema.names()
         if "b_no" not in names:
             raise UsageError(f"the frame has no column 'b_no'; it has {', '.join(names)}")
         if clash := [name for name in ADDED_COLUMNS if name in names]:
             raise UsageError(f"the frame already has a column {clash[0]!r}; drop or rename it")
+        for name in RECORD_COLUMNS:
+            if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
+                raise UsageError(f"the column {name!r} holds {schema[name]}; give text or numbers")
         work = frame.select(pl.struct(pl.all()).alias(_HOME), *_record(names))
         work = work.with_columns(number.compact_expr(pl.col("b_no")).alias("compact"))
         work = work.with_columns(number.key_expr(pl.col("compact")).alias("key"))
@@ -75,6 +82,16 @@ class LocalEngine:
         today = self.today or date.today()
         work = self.model.assess(work, levels(today, registry=self.registry is not None), self.lang)
         return work.select(*(pl.col(_HOME).struct.field(name) for name in names), *self._added())
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While a query of :meth:`answer` runs: raise :class:`RegistryError` if it fails for a damaged registry."""
+        try:
+            yield
+        except pl.exceptions.PolarsError:
+            if self.registry is not None:
+                self.registry.check()
+            raise
 
     def _added(self) -> list[pl.Expr]:
         """The nine columns; the seven of the answer only where there is a number."""
@@ -92,7 +109,10 @@ class LocalEngine:
 
 
 def _record(names: list[str]) -> list[pl.Expr]:
-    return [
+    """The record's columns as text; the number as it is, since its dtype may say that it was rounded."""
+    texts = [
         (pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String)).alias(name)
         for name in RECORD_COLUMNS
+        if name != "b_no"
     ]
+    return [pl.col("b_no"), *texts]

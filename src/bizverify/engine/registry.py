@@ -56,10 +56,20 @@ class Registry:
             raise RegistryError(f"{path}: is not a registry (not even a Parquet file); {remedy}") from error
         if text is None:
             raise RegistryError(f"{path}: is a Parquet file but not a registry; {remedy}")
-        about: dict[str, Any] = json.loads(text)
+        about = _metadata(text)
         if about.get("format") != FORMAT or dict(schema) != SCHEMA:
             raise RegistryError(f"{path}: is a registry of another format ({about.get('format')}); {remedy}")
-        return cls(path, str(about["version"]), int(about["rows"]))
+        if not isinstance(about.get("version"), str) or not isinstance(about.get("rows"), int):
+            raise RegistryError(f"{path}: is a registry without its version or number of rows; {remedy}")
+        return cls(path, about["version"], about["rows"])
+
+    def check(self) -> None:
+        """Read the whole file; raise :class:`RegistryError` where it is damaged."""
+        try:
+            pl.scan_parquet(self.path, glob=False).select(pl.all().hash().sum()).collect(engine="streaming")
+        except (pl.exceptions.PolarsError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise RegistryError(f"{self.path}: the registry is damaged, build it again: {reason}") from error
 
     def attach(self, frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
         """Add ``biz_status``, ``since`` and ``opened`` to each row by its UInt64 number ``key``, nulls where absent.
@@ -70,6 +80,15 @@ class Registry:
             pl.col("b_no").alias(key), "biz_status", "since", "opened"
         )
         return frame.join(known, on=key, how="left", maintain_order="left")
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """What a registry says about itself; empty if that is no JSON object."""
+    try:
+        about = json.loads(text)
+    except ValueError:
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:

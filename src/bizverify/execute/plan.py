@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import number
+from bizverify.engine.risk.features import is_blank
 from bizverify.model import RECORD_COLUMNS, Choice
 from bizverify.tables import Table
 
@@ -65,7 +66,7 @@ def marked(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.with_columns(
         pl.when(invalid).then(number.problem_expr(pl.when(invalid).then("b_no"))).alias("plan:problem"),
         (~number.checksum_expr(pl.col("plan:key"))).alias("plan:wrong_check_digit"),
-        (~invalid & (address.str.strip_chars().fill_null("") == "")).alias("plan:without_address"),
+        (~invalid & is_blank(address)).alias("plan:without_address"),
         pl.when(~invalid).then(_lookup_key(names)).alias("plan:lookup"),
     )
 

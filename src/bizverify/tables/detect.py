@@ -6,7 +6,7 @@ import codecs
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from bizverify.errors import InputError, OutputError
+from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.tables.table import Format
 
 EXTENSIONS: dict[str, Format] = {
@@ -64,6 +64,12 @@ def output_format(path: Path) -> Format:
         return EXTENSIONS[suffix]
     known = " ".join(extension for extension in EXTENSIONS if extension not in _READ_ONLY)
     raise OutputError(f"{path}: cannot write the format {path.suffix!r}; use one of {known}")
+
+
+def refuse_in_place(path: Path) -> None:
+    """Raise :class:`UsageError` for an input whose name no file that is written here may bear."""
+    if path.suffix.lower() in _READ_ONLY:
+        raise UsageError(f"{path}: cannot be replaced in place, its macros would be lost; give an output.xlsx")
 
 
 def default_output(path: Path, format: Format) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bizverify.errors import OutputError
+from bizverify.errors import InputError, OutputError
 
 PRIVATE = 0o600
 
@@ -20,7 +20,8 @@ def published(target: Path) -> Iterator[Path]:
 
     The file is created with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
     replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
-    is what it was. A symbolic link is followed, not replaced. Raises :class:`OutputError`.
+    is what it was. A symbolic link is followed, not replaced. Raises :class:`OutputError`; :class:`InputError` where
+    the block failed on another file.
     """
     target = Path(os.path.realpath(target))
     temporary = _reserve(target)
@@ -30,9 +31,27 @@ def published(target: Path) -> Iterator[Path]:
         temporary.replace(target)
         _sync(target.parent)
     except OSError as error:
+        if _is_of_another_file(error, temporary):
+            place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+            raise InputError(f"{place}cannot be read: {error.strerror or error}") from error
         raise OutputError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, through links of either kind too; it need not exist yet."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_of_another_file(error: OSError, temporary: Path) -> bool:
+    """Whether an error in the block is not about the file that is written. Writing itself names no file."""
+    if error.filename is not None:
+        return bool(os.fsdecode(error.filename) != str(temporary))
+    # polars puts the path into the text; the temporary file is there and ours, so it is not what is missing
+    return isinstance(error, FileNotFoundError | PermissionError) and str(temporary) not in str(error)
 
 
 def _reserve(target: Path) -> Path:

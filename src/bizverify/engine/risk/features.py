@@ -33,7 +33,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
 """The features that are told even where no risk can be given."""
 
-_BLANK: Final = r"^[\s\-.]*$|^(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)$"
+_BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"
 _DIGIT: Final = "[0-9０-９]"
 _STARTS_LIKE_POSTAL: Final = r"^\W*[0-9]{3}"
@@ -44,7 +44,7 @@ _OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
 
 
 def is_blank(text: pl.Expr) -> pl.Expr:
-    """Whether a text says nothing: null, white space, dashes, or a word for it."""
+    """Whether a text says nothing: null, white space, dashes, or a word for it (with white space around it)."""
     return text.is_null() | text.str.contains(_BLANK)
 
 

@@ -23,6 +23,7 @@ Action = Literal["send", "fix_address", "confirm", "hold", "do_not_send"]
 Grade = Literal["A", "B", "C", "D", "E"]
 
 _SINCE: Final = "{since}"
+_NO_DATE: Final[dict[Lang, str]] = {"en": "date not known", "ko": "날짜 미상"}
 
 
 class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,7 +148,9 @@ def _reason(level: Level, label: str, lang: Lang) -> pl.Expr:
     if _SINCE not in text:
         return pl.lit(text)
     before, _, after = text.partition(_SINCE)
-    return pl.concat_str(pl.lit(before), pl.col("since").dt.to_string("%Y-%m-%d"), pl.lit(after))
+    # a null would take the whole reason with it, but not its points
+    since = pl.col("since").dt.to_string("%Y-%m-%d").fill_null(_NO_DATE[lang])
+    return pl.concat_str(pl.lit(before), since, pl.lit(after))
 
 
 def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
