@@ -160,6 +160,22 @@ def test_a_workbook_without_cell_references_is_refused_with_a_way_out(tmp_path: 
     bv.enrich(source, tmp_path / "out.csv")
 
 
+def test_times_and_durations_are_read_and_a_hidden_sheet_is_not_chosen(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.active.append(["사업자번호"])
+    book.active.sheet_state = "hidden"
+    sheet = book.create_sheet("보임")
+    sheet.append(["b_no", "시각", "시간", "섞임"])
+    sheet.append([NUMBER, dt.time(3, 4, 5), dt.timedelta(hours=30), dt.timedelta(hours=1)])
+    book.save(tmp_path / "in.xlsx")
+    report = bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.csv")
+    assert report.table == "in.xlsx [보임]"
+    assert pl.read_csv(tmp_path / "out.csv", infer_schema=False).row(0)[1:3] == ("03:04:05", "P1DT6H")
+    sheet.append([NUMBER, dt.time(4, 4, 5), None, dt.datetime(2024, 1, 1)])
+    book.save(tmp_path / "in.xlsx")
+    assert bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx").counts["verified"] == 2
+
+
 # ── new workbooks ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -79,7 +79,7 @@ def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
     dialect = _dialect_for(result.table, target, encoding)
     titled = result.titled(lists=False)
     refuse_binary(titled, "CSV")
-    rows = flat(titled)
+    rows = _spelled(flat(titled))
     header = io.StringIO()
     csv.writer(header, delimiter=dialect.delimiter, lineterminator=dialect.line_end).writerow(
         [name for _, name in result.layout]
@@ -117,6 +117,18 @@ def explained(path: Path, dialect: Dialect, error: Exception) -> InputError:
         except csv.Error:  # a quote that is not closed, or closed before the end of its cell
             return InputError(f"{path}: line {done + 1}: the quotes of a cell do not match; write a quote in it twice")
     return InputError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}")
+
+
+def _spelled(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Times and durations as people write them; a date-time with a zone keeps it."""
+    forms = {pl.Time: "%H:%M:%S%.f", pl.Datetime: "%Y-%m-%d %H:%M:%S%.f", pl.Duration: "iso"}
+    schema = frame.collect_schema()
+    zoned = [name for name, dtype in schema.items() if getattr(dtype, "time_zone", None)]
+    return frame.with_columns(
+        pl.col(name).dt.to_string("iso" if name in zoned else forms[dtype.base_type()])
+        for name, dtype in schema.items()
+        if dtype.base_type() in forms
+    )
 
 
 def _dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:

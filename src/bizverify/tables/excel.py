@@ -6,8 +6,9 @@ import io
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from unicodedata import east_asian_width
 from zipfile import ZipFile
 
@@ -19,8 +20,13 @@ from bizverify.tables.package import copy_package, percent_styles, sheet_part
 from bizverify.tables.sheetxml import MAX_CELL, MAX_COLUMNS, SheetXml, cell_expr, column_letter
 from bizverify.tables.table import Enriched, Table, flat, positional, refuse_binary
 
+if TYPE_CHECKING:
+    from fastexcel import ExcelReader
+
 MAX_ROWS: Final = 1_048_575
 _EXACT: Final = 10**15
+_DAY_OF_TIMES: Final = date(1899, 12, 31)
+"""The day that calamine puts before a time of day."""
 _WIDTHS: Final = dict(
     zip(ADDED_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30), strict=True)
 )  # characters; reasons are long, so they get a wide column rather than a tall row
@@ -34,31 +40,45 @@ class Sheet:
 
 
 def read(path: Path, sheet: str | None) -> Table:
-    """Open a sheet of an .xlsx workbook: the named one, else the first that is not empty.
+    """Open a sheet of an .xlsx workbook: the named one, else the first visible one that is not empty.
 
-    The first row that holds anything is the header. Text stays text, whole numbers are Int64, dates Date; a column
-    of mixed types is text. Raises :class:`InputError`, :class:`UsageError` for a sheet that does not exist.
+    The first row that holds anything is the header. Text stays text, whole numbers are Int64, dates Date, times of day
+    Time; a column of mixed types is text. Raises :class:`InputError`, :class:`UsageError` for a missing sheet.
     """
     import fastexcel
 
     logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of every column without a value
     try:
         book = fastexcel.read_excel(path)
-        names = book.sheet_names
-        if sheet is not None and sheet not in names:
-            raise UsageError(f"{path}: has no sheet {sheet!r}; it has {', '.join(map(repr, names))}")
-        for name in [sheet] if sheet is not None else names:
-            top = book.load_sheet(name, header_row=None, n_rows=1, dtypes="string").to_polars()
-            if top.height:
-                break
-        else:
-            raise InputError(f"{path}: sheet {names[0] if sheet is None else sheet!r} is empty")
-        frame = book.load_sheet(name, header_row=0, schema_sample_rows=None).to_polars()
+        name, headers = _chosen_sheet(book, path, sheet)
+        frame = _cells(book, name)
     except (fastexcel.FastExcelError, OSError) as error:
         raise InputError(f"{path}: is not a readable workbook: {str(error).splitlines()[0]}") from error
-    headers = tuple("" if value is None else value for value in top.row(0))
     lazy = positional(_natural_types(frame).lazy(), frame.columns)
     return Table(lazy, headers, "xlsx", f"{path.name} [{name}]", path, Sheet(name))
+
+
+def _chosen_sheet(book: ExcelReader, path: Path, wanted: str | None) -> tuple[str, tuple[str, ...]]:
+    """The sheet's name and its headers."""
+    names = book.sheet_names
+    if wanted is not None and wanted not in names:
+        raise UsageError(f"{path}: has no sheet {wanted!r}; it has {', '.join(map(repr, names))}")
+    for name in names if wanted is None else [wanted]:
+        top = book.load_sheet(name, header_row=None, n_rows=1, dtypes="string")
+        headers = top.to_polars()
+        if headers.height and (wanted is not None or top.visible == "visible"):
+            return name, tuple(value or "" for value in headers.row(0))
+    which = "every visible sheet" if wanted is None else f"sheet {wanted!r}"
+    raise InputError(f"{path}: {which} is empty")
+
+
+def _cells(book: ExcelReader, name: str) -> pl.DataFrame:
+    import fastexcel
+
+    try:
+        return book.load_sheet(name, header_row=0, schema_sample_rows=None).to_polars()
+    except fastexcel.UnsupportedColumnTypeCombinationError:  # dates and durations in one column: all as text, then
+        return book.load_sheet(name, header_row=0, dtypes="string").to_polars()
 
 
 def write(result: Enriched, target: Path) -> pl.DataFrame:
@@ -83,18 +103,16 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
 
 
 def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Excel knows only floats and date-times: make integers and dates of the columns that hold nothing else."""
-    whole = [
-        name
-        for name, dtype in frame.schema.items()
-        if dtype == pl.Float64 and ((frame[name] % 1 == 0) & (frame[name].abs() < _EXACT)).all()
-    ]
-    days = [
-        name
-        for name, dtype in frame.schema.items()
-        if dtype == pl.Datetime and (frame[name] == frame[name].dt.truncate("1d")).all()
-    ]
-    return frame.with_columns(pl.col(whole).cast(pl.Int64), pl.col(days).cast(pl.Date))
+    """Excel knows only floats and date-times: make integers, dates and times of the columns that hold nothing else."""
+    natural: list[pl.Expr] = []
+    for values in frame:
+        if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT)).all():
+            natural.append(pl.col(values.name).cast(pl.Int64))
+        elif values.dtype == pl.Datetime and (values.dt.date() == _DAY_OF_TIMES).all():
+            natural.append(pl.col(values.name).dt.time())
+        elif values.dtype == pl.Datetime and (values == values.dt.truncate("1d")).all():
+            natural.append(pl.col(values.name).cast(pl.Date))
+    return frame.with_columns(natural)
 
 
 def _extend(result: Enriched, frame: pl.DataFrame, source: Path, name: str, target: Path) -> None:
