@@ -221,7 +221,7 @@ def test_streams_that_are_full_or_closed_are_no_defect(
 
 def test_signals_that_the_caller_ignores_stay_ignored(tmp_path: Path) -> None:
     code = (
-        "import os, signal, threading, time; from bizverify.cli import _let_stop_signals_interrupt as let\n"
+        "import os, signal, threading, time; from bizverify.cli.process import let_stop_signals_interrupt as let\n"
         "let(); os.kill(os.getpid(), signal.SIGHUP); time.sleep(0.2); print('alive', flush=True)\n"
         "try: os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)\n"
         "except KeyboardInterrupt: print('interrupted')"

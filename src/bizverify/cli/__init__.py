@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-from collections.abc import Collection
 from contextlib import suppress
 
 import click
@@ -15,6 +11,7 @@ from bizverify import __version__
 from bizverify.cli.console import INTERRUPTED, set_up_logging
 from bizverify.cli.data import data
 from bizverify.cli.enrich import enrich, plan
+from bizverify.cli.process import let_stop_signals_interrupt, open_closed_streams
 from bizverify.cli.verify import verify
 from bizverify.errors import BizverifyError
 
@@ -42,9 +39,9 @@ app.add_command(data)
 
 def main() -> None:
     """Run the command line; errors raised on purpose become one line on stderr and an exit code."""
-    _open_closed_streams()
+    open_closed_streams()
     set_up_logging()
-    _let_stop_signals_interrupt()
+    let_stop_signals_interrupt()
     try:
         sys.exit(app.main(standalone_mode=False) or 0)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -54,38 +51,6 @@ def main() -> None:
         sys.exit(2)
     except BizverifyError as error:
         _fail(str(error), error.exit_code)
-
-
-def _open_closed_streams() -> None:
-    """Lead streams that the caller closed (``2>&-``) nowhere, so that no file opened later gets their number."""
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
-
-
-def _let_stop_signals_interrupt() -> None:
-    """Let SIGTERM and SIGHUP do what Ctrl-C does, so that a stopped job tidies up.
-
-    A Python handler would run only when the query is over, and of the signals polars heeds SIGINT alone. So the two
-    are blocked, in every thread started from here on, and a thread of their own turns them into SIGINT. What the caller
-    had ignored (``nohup``) stays ignored.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows has neither these signals nor masks
-        return
-    signals = {one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN}
-    if not signals:
-        return
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a background job of a script; polars traps it anyway
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    threading.Thread(target=_forward, args=(signals,), name="stop-signals", daemon=True).start()
-
-
-def _forward(signals: Collection[signal.Signals]) -> None:
-    main_thread = threading.main_thread().ident
-    while main_thread is not None:
-        signal.sigwait(signals)
-        signal.pthread_kill(main_thread, signal.SIGINT)
 
 
 def _fail(message: str, code: int) -> None:
