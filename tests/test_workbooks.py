@@ -137,6 +137,87 @@ def test_a_column_added_to_the_right_of_ours_stays_when_ours_are_replaced(tmp_pa
     assert list(two[0]) == ["b_no", "name", *NINE, "메모"]
 
 
+def test_only_a_whole_run_of_our_columns_is_taken_for_ours(tmp_path: Path) -> None:
+    """A column of the user's that bears one of our names amid ours is not overwritten; ours get a suffix."""
+    one = enriched(written(tmp_path / "in.xlsx", [["b_no", "name"], [NUMBER, "가"]]))
+    book = openpyxl.load_workbook(one)
+    book.active.insert_cols(6)
+    for row, value in enumerate(["grade", "OLD"], 1):
+        book.active.cell(row, 6, value)
+    book.save(one)
+    two = cells(enriched(one, "two.xlsx"))
+    assert two[1][5] == "OLD"
+    assert two[0][-9:] == tuple(f"{name}_bv" for name in NINE)
+
+
+def test_a_formula_below_our_columns_is_not_swept_away(tmp_path: Path) -> None:
+    one = enriched(written(tmp_path / "in.xlsx", [["b_no", "name"], [NUMBER, "가"], [NUMBER, "나"]]))
+    book = openpyxl.load_workbook(one)
+    book.active["A4"], book.active["E4"] = "합계", '=COUNTIF(E2:E3,"C")'
+    book.save(one)
+    with pytest.raises(OutputError, match="formulas stand in the columns of the earlier enrichment"):
+        enriched(one, "two.xlsx")
+
+
+def repacked(path: Path, changed: dict[str, bytes]) -> Path:
+    with ZipFile(path, "w") as archive:
+        for name, data in changed.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("kind", [b"", b' t="str"'], ids=["no result", "empty text"])
+def test_empty_results_of_formulas_count_as_the_reader_counts_them(tmp_path: Path, kind: bytes) -> None:
+    source = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(source) as book:
+        sheet = book.add_worksheet()
+        sheet.write_row(0, 1, ["b_no", "name"])
+        sheet.write_row(1, 1, [NUMBER, "가"])
+        sheet.write_formula("A2", '=IF(FALSE,"x","")', None, "")
+    changed = parts(source)
+    changed[SHEET] = changed[SHEET].replace(b'<c r="A2">', b'<c r="A2"' + kind + b">")
+    two = cells(enriched(enriched(repacked(source, changed)), "two.xlsx"))
+    start = two[0].index("b_no")
+    assert two[0][start:] == ("b_no", "name", *NINE)
+    assert two[1][start : start + 2] == (NUMBER, "가")
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "outcome"),
+    [
+        (SHEET, b'encoding="UTF-8"', b'encoding="ISO-8859-1"', "encoded in ISO-8859-1"),
+        (SHEET, b"<sheetData>", b"<sheetData ><!-- x -->", "unusual way"),
+        (SHEET, b"<sheetData>", b"<sheetData >", None),
+        (SHEET, b'<c r="B2"', b'<c r="B2" s="77"', None),
+        ("xl/_rels/workbook.xml.rels", b"sheet1.xml", b"Sheet1.xml", None),
+    ],
+    ids=[
+        "another encoding",
+        "a comment among the rows",
+        "a blank in a tag",
+        "a style that is not there",
+        "another case",
+    ],
+)
+def test_odd_packages_are_extended_rightly_or_refused(
+    tmp_path: Path, part: str, old: bytes, new: bytes, outcome: str | None
+) -> None:
+    source = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(source) as book:
+        sheet = book.add_worksheet()
+        sheet.write_row(0, 0, ["b_no", "name"])
+        sheet.write_row(1, 0, [NUMBER, "가"])
+    changed = parts(source)
+    assert old in changed[part]
+    changed[part] = changed[part].replace(old, new)
+    repacked(source, changed)
+    if outcome:
+        with pytest.raises(OutputError, match=outcome):
+            enriched(source)
+    else:
+        assert cells(enriched(source))[1][-2] == "verified"
+
+
 def test_the_new_cells_look_like_their_neighbours(tmp_path: Path) -> None:
     out = tmp_path / "out.xlsx"
     bv.enrich(SAMPLE / "customers.xlsx", out)
@@ -152,9 +233,7 @@ def test_a_workbook_without_cell_references_is_refused_with_a_way_out(tmp_path: 
     source = written(tmp_path / "in.xlsx", [["b_no"], [NUMBER]])
     stripped = parts(source)
     stripped[SHEET] = stripped[SHEET].replace(b' r="A1"', b"").replace(b' r="A2"', b"")
-    with ZipFile(source, "w") as archive:
-        for name, data in stripped.items():
-            archive.writestr(name, data)
+    repacked(source, stripped)
     with pytest.raises(OutputError, match=r"cannot be extended.*-o OUT\.csv"):
         enriched(source)
     bv.enrich(source, tmp_path / "out.csv")

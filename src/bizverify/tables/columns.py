@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import tomllib
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -67,24 +66,16 @@ def choose_columns(
 def own_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
     """Return where an earlier enrichment put its columns: contract name → position; empty if there was none.
 
-    A file is taken for an enriched one when it has all nine, each under its name or, where the user had a column of
-    that name, under the name with ``_bv``, ``_bv2`` and so on: what :func:`bizverify.execute.join.layout` calls them.
+    A file is taken for an enriched one when all nine stand side by side in their order, each under its name or, where
+    the user had a column of that name, with ``_bv``, ``_bv2`` and so on behind it, as
+    :func:`bizverify.execute.join.layout` calls them. Anything else is the user's, and is not replaced.
     """
-    last = {header: place for place, header in enumerate(headers)}
-    places: dict[str, int] = {}
-    for name in ADDED_COLUMNS:
-        variants = list(itertools.takewhile(last.__contains__, _variants(f"{prefix}{name}")))
-        if not variants:
-            return {}
-        # ours stands behind the user's columns, also where one of those is called like a later variant of it
-        places[name] = max(last[variant] for variant in variants)
-    return places
-
-
-def _variants(name: str) -> Iterator[str]:
-    yield name
-    yield f"{name}_bv"
-    yield from (f"{name}_bv{again}" for again in itertools.count(2))
+    titles = [re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?") for name in ADDED_COLUMNS]
+    for start in reversed(range(len(headers) - len(titles) + 1)):
+        run = headers[start : start + len(titles)]
+        if all(title.fullmatch(header) for title, header in zip(titles, run, strict=True)):
+            return {name: start + place for place, name in enumerate(ADDED_COLUMNS)}
+    return {}
 
 
 def has_role(header: str, *roles: str) -> bool:

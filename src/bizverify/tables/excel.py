@@ -119,7 +119,7 @@ def _extend(result: Enriched, frame: pl.DataFrame, source: Path, name: str, targ
     """Splice the added columns into the user's own sheet, beside what is there, styled like their neighbour."""
     with ZipFile(source) as archive:
         part = sheet_part(archive, name)
-        sheet = SheetXml.parse(archive.read(part).decode("utf-8-sig"))
+        sheet = SheetXml.parse(archive.read(part).decode("utf-8-sig", "replace"))
         styles_xml = archive.read("xl/styles.xml").decode() if "xl/styles.xml" in archive.namelist() else ""
     top, left = sheet.corner()
     bottom = top + frame.height
@@ -176,7 +176,8 @@ def _compare(result: Enriched, added: pl.DataFrame, written: Table) -> None:
     shift = len(written.headers) - len(result.layout)  # blank columns, where ours had to start further right
     found = written.frame.collect()
     after = found.select(pl.col(f"c{place}").alias(column) for column, place in places.items())
-    answers = {column: place for place, (column, _) in enumerate(result.layout) if column in ("grade", "row_status")}
+    texts = [column for column in ADDED_COLUMNS if column != "bounce_prob"]
+    answers = {column: place for place, (column, _) in enumerate(result.layout) if column in texts}
     ours = found.select(
         pl.col(f"c{place + (shift if place >= len(result.table.headers) else 0)}").cast(pl.String).alias(column)
         for column, place in answers.items()

@@ -27,7 +27,10 @@ def sheet_part(archive: ZipFile, sheet: str) -> str:
     for element in [*book.iter(f"{_MAIN}sheet"), *book.iter(f"{_STRICT}sheet")]:
         if element.get("name") == sheet:
             identity = next(value for key, value in element.attrib.items() if _RELATION.search(key))
-            return posixpath.normpath(posixpath.join("/xl", targets[identity])).lstrip("/")
+            part = posixpath.normpath(posixpath.join("/xl", targets[identity])).lstrip("/")
+            names = {name.lower(): name for name in archive.namelist()}  # parts are named without regard to case
+            if part.lower() in names:
+                return names[part.lower()]
     raise OutputError(f"the workbook has no sheet {sheet!r} to extend")
 
 
@@ -37,6 +40,7 @@ def percent_styles(styles_xml: str, of: list[str]) -> tuple[str, dict[str, str]]
     if found is None:
         return styles_xml, {}
     formats = _FORMAT.findall(found.group(3))
+    of = [style for style in of if int(style) < len(formats)]
     added = [_as_percent(formats[int(style)]) for style in of]
     places = {style: str(len(formats) + place) for place, style in enumerate(of)}
     attributes = re.sub(r'\scount="[0-9]+"', "", found.group(2)) + f' count="{len(formats) + len(added)}"'

@@ -22,6 +22,7 @@ _ROW: Final = r"(?s)<row(?:\s[^>]*?)?(?:/>|>.*?</row>)"
 _CELL: Final = r"(?s)<c(?:\s[^>]*?)?(?:/>|>.*?</c>)"
 _EMPTY_CELL: Final = r"<c(?:\s[^>]*?)?/>"
 _WITHOUT_VALUE: Final = r"(?s)<c(?:\s[^>]*?)?>\s*(?:<f[^>]*?(?:/>|>[^<]*</f>))?\s*(?:<v>\s*</v>|<v\s*/>)?\s*</c>"
+_EMPTY_RESULT: Final = r'(?s)(<c\s[^>]*?\bt="str"[^>]*?>\s*(?:<f[^>]*?(?:/>|>[^<]*</f>))?)\s*(?:<v>\s*</v>|<v\s*/>)'
 _FIRST_REF: Final = r'<c\s[^>]*?\br="([A-Z]+)[0-9]+"'
 _LAST_REF: Final = r'(?s).*<c\s[^>]*?\br="([A-Z]+)[0-9]+"'
 
@@ -116,10 +117,13 @@ class SheetXml:
     @classmethod
     def parse(cls, xml: str) -> SheetXml:
         """Take a sheet apart; raise :class:`OutputError` for XML that cannot be spliced safely."""
-        found = re.search(r"<sheetData\s*/>|<sheetData>(.*)</sheetData>", xml, flags=re.S)
-        if found is None or "<!--" in xml or "<![CDATA[" in xml:
+        declared = re.match(r"""<\?xml[^>]*?encoding=["']([^"']+)""", xml)
+        if declared and declared.group(1).lower() not in ("utf-8", "utf8"):
+            raise _unusual(f"its XML is encoded in {declared.group(1)}")
+        found = re.search(r"<sheetData\s*/>|<sheetData\s*>(.*)</sheetData\s*>", xml, flags=re.S)
+        data = (found.group(1) or "") if found else ""
+        if found is None or "<!--" in data or "<![CDATA[" in data or re.search(r"<!--[^>]*sheetData", xml):
             raise _unusual("its XML is written in an unusual way")
-        data = found.group(1) or ""
         rows = pl.DataFrame({"xml": [data]}).select(pl.col("xml").str.extract_all(_ROW).explode()).drop_nulls()
         rows = rows.select(pl.col("xml").str.extract(r'^<row\s[^>]*?\br="([0-9]+)"').cast(pl.Int64).alias("r"), "xml")
         cells = pl.col("xml").str.count_matches(r"<c[\s>/]")
@@ -137,7 +141,8 @@ class SheetXml:
 
         A formula without a stored result is no value: the reader does not see it either.
         """
-        valued = _without(self.rows, _EMPTY_CELL, _WITHOUT_VALUE)
+        results = pl.col("xml").str.replace_all(_EMPTY_RESULT, "${1}<v>x</v>")  # the empty text of a formula is a value
+        valued = _without(self.rows.with_columns(results), _EMPTY_CELL, _WITHOUT_VALUE)
         first = valued.select("r", pl.col("xml").str.extract(_FIRST_REF).alias("ref")).drop_nulls()
         if first.is_empty():
             raise _unusual("it holds no values")
@@ -165,6 +170,9 @@ class SheetXml:
         """
         rows = self.rows.join(new, on="r", how="full", coalesce=True).sort("r")
         letters = "|".join(column_letter(column) for column in columns)
+        formula = rf'<c\s(?:[^>]*?\s)?r="(?:{letters})[0-9]+"[^>]*?>\s*<f'
+        if rows.filter(pl.col("cells").is_not_null() & pl.col("xml").str.contains(formula)).height:
+            raise _unusual("formulas stand in the columns of the earlier enrichment")
         opened = (
             pl.col("xml")
             .str.replace(r"^(<row[^>]*?)\s*/>$", "${1}></row>")
