@@ -1,4 +1,4 @@
-"""What the commands share: printing, progress, option types."""
+"""What the commands share: logging, printing, progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,49 +19,9 @@ from bizverify.errors import OutputError
 if TYPE_CHECKING:
     from bizverify.model import Choice
 
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[dict[str, str], str]
-else:
-    _ParamType = click.ParamType  # only newer versions of click can be subscripted
-
 INTERRUPTED: Final = 130
 _LINE_EVERY: Final = 5.0
 """Seconds between progress lines where there is no terminal."""
-
-
-class KeyValues(_ParamType):
-    """``role=HEADER,role=HEADER``; a header that holds a comma goes into an option of its own."""
-
-    name = "role=HEADER,…"
-
-    def __init__(self, roles: Iterable[str]) -> None:
-        self._roles = tuple(roles)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
-        """Read the roles; fail with the usage message for anything else."""
-        if isinstance(value, dict):
-            return value
-        found: dict[str, str] = {}
-        last = None
-        for part in str(value).split(","):
-            role, equals, header = part.partition("=")
-            if equals and role.strip() in self._roles:
-                last = role.strip()
-                found[last] = header.strip()
-            elif last is not None:  # a comma inside a header
-                found[last] += f",{part}"
-            else:
-                self.fail(f"{part!r} is not role=HEADER; the roles are {', '.join(self._roles)}", param, ctx)
-        return found
-
-
-def columns_option(roles: Iterable[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option ``--columns``."""
-    return click.option(
-        "--columns",
-        type=KeyValues(roles),
-        help="Which header has which role; by default found from the headers. #3 means the third column.",
-    )
 
 
 def set_up_logging() -> None:

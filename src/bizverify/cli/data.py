@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from bizverify.cli.console import columns_option, print_json, say_columns, say_table
-
-_PATH = click.Path(path_type=Path)
+from bizverify.cli.console import print_json, say_columns, say_table
+from bizverify.cli.options import PATH, columns_option, encoding_option, json_option
 
 
 @click.group()
@@ -18,16 +17,16 @@ def data() -> None:
 
 
 @data.command(short_help="Build a registry of businesses and their status.")
-@click.argument("sources", type=_PATH, nargs=-1, required=True, metavar="SRC…")
-@click.option("-o", "--output", type=_PATH, required=True, metavar="OUT.parquet", help="The registry file.")
+@click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
+@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
 @columns_option(("b_no", "status", "since", "opened", "as_of"))
 @click.option(
     "--as-of",
     type=click.DateTime(["%Y-%m-%d"]),
     help="How fresh sources without a date column are; default: their file's date.",
 )
-@click.option("--encoding", metavar="NAME", help="The encoding of CSV sources, where it is not found rightly.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object on stdout.")
+@encoding_option
+@json_option
 def build_registry(
     sources: tuple[Path, ...],
     output: Path,

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bizverify.cli.console import columns_option, print_json, progress_shown, say_columns, say_table, warn
-from bizverify.model import LANGS, RECORD_COLUMNS
+from bizverify.cli.console import print_json, progress_shown, say_columns, say_table, warn
+from bizverify.cli.options import (
+    PATH,
+    columns_option,
+    encoding_option,
+    json_option,
+    lang_option,
+    model_option,
+    registry_option,
+)
+from bizverify.model import RECORD_COLUMNS
 
 if TYPE_CHECKING:
     from bizverify.report import Report
 
-_PATH = click.Path(path_type=Path)
-
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Callable[..., Any]] = [
-        click.argument("input", type=_PATH),
+        click.argument("input", type=PATH),
         click.option(
             "--engine",
             type=click.Choice(["local"]),
@@ -29,13 +35,15 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         columns_option(RECORD_COLUMNS),
         click.option(
-            "--sheet", metavar="NAME", help="The sheet of a workbook; by default the first that is not empty."
+            "--sheet",
+            metavar="NAME",
+            help="The sheet of a workbook; by default the first visible one that is not empty.",
         ),
-        click.option("--encoding", metavar="NAME", help="The encoding of a CSV input, where it is not found rightly."),
-        click.option("--registry", type=_PATH, help="A registry built by `bizverify data build-registry`."),
-        click.option("--model", type=_PATH, help="A scorecard file, in place of the built-in one."),
+        encoding_option,
+        registry_option,
+        model_option,
         click.option("--prefix", default="", metavar="P", help="What goes before the names of the added columns."),
-        click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object on stdout."),
+        json_option,
     ]
     for option in reversed(options):
         command = option(command)
@@ -47,19 +55,13 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "-o",
     "--output",
-    type=_PATH,
+    type=PATH,
     help="Default: INPUT.enriched.EXT beside it. Its extension chooses the format.",
 )
 @click.option("--in-place", is_flag=True, help="Replace the input by the enriched file.")
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default the input's.")
-@click.option(
-    "--lang",
-    type=click.Choice(LANGS),
-    default="en",
-    show_default=True,
-    help="The language of reasons and notes.",
-)
-@click.option("--manifest", type=_PATH, help="Where the run's record goes; by default into the state directory.")
+@lang_option
+@click.option("--manifest", type=PATH, help="Where the run's record goes; by default into the state directory.")
 @click.option("--dry-run", is_flag=True, help="Plan only: write nothing, spend nothing.")
 @click.option(
     "--progress",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bizverify.cli.console import print_json, print_out
-from bizverify.model import LANGS
-
-_PATH = click.Path(path_type=Path)
+from bizverify.cli.options import json_option, lang_option, model_option, registry_option
 
 
 @click.command(short_help="Verify one business.")
@@ -19,16 +16,10 @@ _PATH = click.Path(path_type=Path)
 @click.option("--name", help="The business's name.")
 @click.option("--address", help="Its address; with it the risk of a bounce is assessed.")
 @click.option("--zipcode", help="Its postal code.")
-@click.option("--registry", type=_PATH, help="A registry built by `bizverify data build-registry`.")
-@click.option("--model", type=_PATH, help="A scorecard file, in place of the built-in one.")
-@click.option(
-    "--lang",
-    type=click.Choice(LANGS),
-    default="en",
-    show_default=True,
-    help="The language of reasons and notes.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object.")
+@registry_option
+@model_option
+@lang_option
+@json_option
 def verify(as_json: bool, **options: Any) -> None:
     """Verify one business by its number, readable or as JSON. Exit code 2 if it cannot be a business number."""
     from bizverify import pipeline
