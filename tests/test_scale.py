@@ -23,9 +23,10 @@ def peak_memory(folder: Path, rows: int) -> float:
     return measure.once(measure.bizverify("enrich", source, "--registry", registry, "--progress", "none"))[1]
 
 
-def test_memory_stays_flat_as_rows_grow(tmp_path: Path) -> None:
-    """Six times the rows (and registry) must not take four times the memory: rows stream, only numbers are kept."""
-    small = peak_memory(tmp_path, 500_000)
-    large = peak_memory(tmp_path, 3_000_000)
-    assert large < 4 * small
-    assert large < 1600
+def test_three_million_rows_stay_under_1600_megabytes(tmp_path: Path) -> None:
+    """A file of 430 MB that becomes one of 1 GB, beside a registry of as many businesses: rows stream.
+
+    A bound with room, because the peak depends on how well the disk keeps up; that no step holds all rows is what
+    ``test_the_engine_is_one_lazy_query_that_streams`` looks at.
+    """
+    assert peak_memory(tmp_path, 3_000_000) < 1600
