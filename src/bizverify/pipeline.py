@@ -77,7 +77,7 @@ def enrich(
 
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
     """
-    path, started = Path(input), datetime.now(UTC)
+    path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINES)}")
     local = LocalEngine(registry, model=model, lang=lang, today=today)
@@ -96,7 +96,7 @@ def enrich(
             in_place,
         )
         stages = _staged(table, columns, prefix)
-        run = _Run(path, new_run_id(started), started, time.monotonic(), engine, local, stages)
+        run = _Run(path, new_run_id(started), started, clock, engine, local, stages)
         with reading(table), local.running():
             if dry_run:
                 return run.planned()
