@@ -288,7 +288,7 @@ def _target(path: Path, format: Format, output: str | Path | None, in_place: boo
     if in_place and output is not None:
         raise UsageError("--in-place replaces the input; do not name an output as well")
     if in_place:
-        refuse_in_place(path)
+        refuse_in_place(path, format)
         return path, format
     target = Path(output) if output is not None else default_output(path, format)
     return target, format if output is None else output_format(target)

@@ -11,25 +11,35 @@ import polars as pl
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import csv, excel, json, parquet
 from bizverify.tables.detect import detect_format
+from bizverify.tables.packing import File, opened, packing_of, sink
 from bizverify.tables.publish import published
 from bizverify.tables.table import Enriched, Format, Table
 
 __all__ = ["Enriched", "Format", "Table", "open_table", "published", "reading", "write_table", "written_rows"]
 
+_WORKBOOKS = ("xlsx", "xls", "xlsb", "ods")
+
 
 @contextmanager
-def open_table(path: Path, *, sheet: str | None = None, encoding: str | None = None) -> Iterator[Table]:
-    """Open a file as a lazy :class:`Table`, its format found by content and extension.
+def open_table(
+    path: Path, *, sheet: str | None = None, encoding: str | None = None, json_path: str | None = None
+) -> Iterator[Table]:
+    """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
 
-    Raises :class:`InputError`; :class:`UsageError` where ``sheet`` or ``encoding`` has no meaning for the format.
+    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding`` or ``json_path`` has no meaning for
+    the format.
     """
-    format = detect_format(path)
-    if sheet is not None and format != "xlsx":
-        raise UsageError(f"{path}: --sheet is for Excel workbooks, this file is {format}")
-    if encoding is not None and format != "csv":
-        raise UsageError(f"{path}: --encoding is for CSV files, this file is {format}")
     with ExitStack() as resources:
-        yield _read(path, format, sheet, encoding, resources)
+        file = opened(path, resources)
+        format = detect_format(file)
+        for option, given, formats, meant in (
+            ("--sheet", sheet, _WORKBOOKS, "workbooks"),
+            ("--encoding", encoding, ("csv",), "CSV files"),
+            ("--json-path", json_path, ("json",), "JSON documents"),
+        ):
+            if given is not None and format not in formats:
+                raise UsageError(f"{path}: {option} is for {meant}, this file is {format}")
+        yield _read(file, format, sheet, encoding, json_path, resources)
 
 
 @contextmanager
@@ -38,27 +48,28 @@ def reading(table: Table) -> Iterator[None]:
     try:
         yield
     except pl.exceptions.PolarsError as error:
-        if table.path is None:
+        if table.file is None:
             raise
         if isinstance(table.source, csv.Dialect):
-            raise csv.explained(table.path, table.source, error) from error
+            raise csv.explained(table.file, table.source, error) from error
         raise InputError(f"{table.path}: cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def write_table(result: Enriched, target: Path, format: Format, encoding: str | None = None) -> pl.DataFrame:
-    """Write an enriched table to ``target`` in a format; return the tally that was collected in the same pass.
+    """Write an enriched table to ``target`` in a format, packed as its name says; return the tally of the same pass.
 
     Raises :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
     """
     if encoding is not None and format != "csv":
         raise UsageError(f"{target}: --output-encoding is for CSV files")
-    if format == "csv":
-        return csv.write(result, target, encoding)
     if format == "xlsx":
         return excel.write(result, target)
     if format == "parquet":
         return parquet.write(result, target)
-    return json.write(result, target, format)
+    with sink(target, packing_of(target)) as stream:
+        if format == "csv":
+            return csv.write(result, target, stream, encoding)
+        return json.write(result, stream, format)
 
 
 def written_rows(table: Table, path: Path, format: Format, encoding: str | None) -> int:
@@ -67,14 +78,21 @@ def written_rows(table: Table, path: Path, format: Format, encoding: str | None)
     if encoding is None and format == "csv" and isinstance(table.source, csv.Dialect):
         encoding = table.source.encoding
     with ExitStack() as resources:
-        return _read(path, format, sheet, encoding, resources).count()
+        return _read(opened(path, resources), format, sheet, encoding, None, resources).count()
 
 
-def _read(path: Path, format: Format, sheet: str | None, encoding: str | None, resources: ExitStack) -> Table:
+def _read(
+    file: File,
+    format: Format,
+    sheet: str | None,
+    encoding: str | None,
+    json_path: str | None,
+    resources: ExitStack,
+) -> Table:
     if format == "csv":
-        return csv.read(path, encoding, resources)
-    if format == "xlsx":
-        return excel.read(path, sheet)
+        return csv.read(file, encoding, resources)
+    if format in _WORKBOOKS:
+        return excel.read(file, format, sheet)
     if format == "parquet":
-        return parquet.read(path)
-    return json.read(path, format)
+        return parquet.read(file)
+    return json.read(file, format, json_path)

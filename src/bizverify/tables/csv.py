@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 import polars as pl
 
 from bizverify.errors import InputError, OutputError, UsageError
+from bizverify.tables.packing import File, unpacked_name
 from bizverify.tables.table import Enriched, Table, column_ids, flat, refuse_binary
 
 _CHUNK: Final = 1 << 20
@@ -43,7 +44,7 @@ class Dialect:
         return self.encoding in ("utf-8", "utf-8-sig")
 
 
-def read(path: Path, encoding: str | None, resources: ExitStack) -> Table:
+def read(file: File, encoding: str | None, resources: ExitStack) -> Table:
     """Open a CSV file as a table of text columns.
 
     Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls. Encodings other than UTF-8 are
@@ -51,9 +52,10 @@ def read(path: Path, encoding: str | None, resources: ExitStack) -> Table:
     of a cell without quotes is lost: polars takes it for a part of a line end.
     Raises :class:`InputError` for bytes that do not decode and for lines with more fields than the header.
     """
-    dialect, sample = _sniff(path, encoding)
+    path = file.path
+    dialect, sample = _sniff(file, encoding)
     header = _header(path, sample, dialect.delimiter)
-    source = path if dialect.is_utf8 else resources.enter_context(_transcoded(path, dialect.encoding))
+    source = file.data if dialect.is_utf8 else resources.enter_context(_transcoded(file, dialect.encoding))
     frame = pl.scan_csv(
         source,
         separator=dialect.delimiter,
@@ -64,13 +66,13 @@ def read(path: Path, encoding: str | None, resources: ExitStack) -> Table:
     try:
         width = len(frame.collect_schema())
     except pl.exceptions.PolarsError as error:
-        raise explained(path, dialect, error) from error
+        raise explained(file, dialect, error) from error
     if width != len(header):
         raise InputError(f"{path}: the header line cannot be read; check its quotes")
-    return Table(frame, tuple(header), "csv", path.name, path, dialect)
+    return Table(frame, tuple(header), "csv", path.name, file, dialect)
 
 
-def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
+def write(result: Enriched, target: Path, stream: BinaryIO, encoding: str | None) -> pl.DataFrame:
     """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally.
 
     Reasons are joined by ``" | "``, nested values written as JSON text.
@@ -84,7 +86,7 @@ def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
     csv.writer(header, delimiter=dialect.delimiter, lineterminator=dialect.line_end).writerow(
         [name for _, name in result.layout]
     )
-    with target.open("wb") as file, _utf8_sink(file, dialect) as sink:
+    with _utf8_sink(stream, dialect) as sink:
         sink.write(header.getvalue().encode("utf-8-sig" if dialect.encoding == "utf-8-sig" else "utf-8"))
         sink.flush()
         query = rows.sink_csv(
@@ -98,12 +100,13 @@ def write(result: Enriched, target: Path, encoding: str | None) -> pl.DataFrame:
     return tally
 
 
-def explained(path: Path, dialect: Dialect, error: Exception) -> InputError:
+def explained(file: File, dialect: Dialect, error: Exception) -> InputError:
     """Return the reason why polars gave a file up, with the line where it can be found."""
+    path = file.path
     if "utf-8" in str(error):
         return InputError(f"{path}: is not {dialect.encoding} throughout; name its encoding, e.g. --encoding cp949")
-    with path.open(encoding=dialect.encoding, errors="replace", newline="") as file:
-        lines = csv.reader(file, delimiter=dialect.delimiter, strict=True)
+    with file.data.open(encoding=dialect.encoding, errors="replace", newline="") as text:
+        lines = csv.reader(text, delimiter=dialect.delimiter, strict=True)
         done = width = 0
         try:
             for fields in lines:
@@ -135,16 +138,18 @@ def _dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
     """The input's own dialect; another extension than the input's asks for its usual delimiter."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
     delimiter = dialect.delimiter
-    if table.path is None or table.path.suffix != target.suffix:
-        tabs = target.suffix.lower() in (".tsv", ".tab")
+    suffix = unpacked_name(target).suffix
+    if table.file is None or table.file.name.suffix != suffix:
+        tabs = suffix.lower() in (".tsv", ".tab")
         delimiter = "\t" if tabs else "," if delimiter == "\t" else delimiter
     return Dialect(_codec(encoding) if encoding else dialect.encoding, delimiter, dialect.line_end)
 
 
-def _sniff(path: Path, encoding: str | None) -> tuple[Dialect, str]:
-    with path.open("rb") as file:
-        head = file.read(_SAMPLE)
-    found = _codec(encoding) if encoding else _encoding(path, head)
+def _sniff(file: File, encoding: str | None) -> tuple[Dialect, str]:
+    path = file.path
+    with file.data.open("rb") as stream:
+        head = stream.read(_SAMPLE)
+    found = _codec(encoding) if encoding else _encoding(file, head)
     try:
         sample = codecs.getincrementaldecoder(found)(errors="replace").decode(head)
     except UnicodeError as error:
@@ -152,7 +157,7 @@ def _sniff(path: Path, encoding: str | None) -> tuple[Dialect, str]:
     line_end = "\r\n" if "\r\n" in sample else "\n"
     if "\n" not in sample and "\r" in sample:
         raise InputError(f"{path}: lines end in a bare CR (old Macintosh); save it with LF or CRLF line ends")
-    return Dialect(found, _delimiter(sample, path), line_end), sample
+    return Dialect(found, _delimiter(sample, file.name), line_end), sample
 
 
 def _codec(name: str) -> str:
@@ -166,13 +171,13 @@ def _codec(name: str) -> str:
     raise UsageError(f"unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16")
 
 
-def _encoding(path: Path, head: bytes) -> str:
+def _encoding(file: File, head: bytes) -> str:
     """The BOM decides; else the first part of the file that is not ASCII: UTF-8 if it decodes as that, else CP949."""
     for bom, name in _BOMS.items():
         if head.startswith(bom):
             return name
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
+    with file.data.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
             if chunk.isascii():
                 continue
             for name in ("utf-8", "cp949"):
@@ -181,7 +186,7 @@ def _encoding(path: Path, head: bytes) -> str:
                 except UnicodeDecodeError:
                     continue
                 return name
-            raise InputError(f"{path}: is neither UTF-8 nor CP949; name its encoding with --encoding")
+            raise InputError(f"{file.path}: is neither UTF-8 nor CP949; name its encoding with --encoding")
     return "utf-8"
 
 
@@ -217,13 +222,13 @@ def _header(path: Path, sample: str, delimiter: str) -> list[str]:
 
 
 @contextmanager
-def _transcoded(path: Path, encoding: str) -> Iterator[Path]:
+def _transcoded(file: File, encoding: str) -> Iterator[Path]:
     """Yield a private temporary UTF-8 copy of a text file, made in chunks."""
     with tempfile.TemporaryDirectory(prefix="bizverify-") as folder:
         copy = Path(folder, "utf8.csv")
         decoder = codecs.getincrementaldecoder(encoding)()
         line = 1
-        with path.open("rb") as source, copy.open("wb") as sink:
+        with file.data.open("rb") as source, copy.open("wb") as sink:
             more = True
             while more:
                 more = bool(chunk := source.read(_CHUNK))
@@ -231,7 +236,7 @@ def _transcoded(path: Path, encoding: str) -> Iterator[Path]:
                     text = decoder.decode(chunk, final=not more)
                     sink.write(text.encode())
                 except UnicodeError as error:
-                    raise _undecodable(path, encoding, line, error) from error
+                    raise _undecodable(file.path, encoding, line, error) from error
                 line += text.count("\n")
         yield copy
 

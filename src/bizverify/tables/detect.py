@@ -4,114 +4,156 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
+from typing import Final
 from zipfile import BadZipFile, ZipFile
 
 from bizverify.errors import InputError, OutputError, UsageError
+from bizverify.tables.packing import SUFFIXES, File, unpacked_name
 from bizverify.tables.table import Format
 
-EXTENSIONS: dict[str, Format] = {
+EXTENSIONS: Final[dict[str, Format]] = {
     ".csv": "csv",
     ".tsv": "csv",
     ".tab": "csv",
     ".txt": "csv",
     ".xlsx": "xlsx",
     ".xlsm": "xlsx",
+    ".xls": "xls",
+    ".xlsb": "xlsb",
+    ".ods": "ods",
     ".json": "json",
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_READ_ONLY = (".xlsm",)  # a workbook without its macros must not bear the name of one with them
-_DEFAULT_EXTENSION: dict[Format, str] = {
+_READ_ONLY: Final[tuple[Format, ...]] = ("xls", "xlsb", "ods")
+_PACKABLE: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
+_DEFAULT_EXTENSION: Final[dict[Format, str]] = {
     "csv": ".csv",
     "xlsx": ".xlsx",
+    "xls": ".xlsx",
+    "xlsb": ".xlsx",
+    "ods": ".xlsx",
     "json": ".json",
     "ndjson": ".ndjson",
     "parquet": ".parquet",
 }
-READABLE = "CSV, TSV, XLSX, JSON, NDJSON and Parquet are read"
+READABLE: Final = "CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON and Parquet are read"
 
-_HEAD = 4096
-_FOREIGN = {
-    b"\xd0\xcf\x11\xe0": "an old .xls or a password-protected workbook; save it as .xlsx without a password",
-    b"\x1f\x8b": "compressed (gzip); decompress it first",
-    b"\x28\xb5\x2f\xfd": "compressed (zstd); decompress it first",
+_HEAD: Final = 4096
+_OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_FOREIGN: Final = {
     b"%PDF": "a PDF; export the table as .xlsx or .csv",
+    b"HWP Document File": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
+    b"Rar!": "a RAR archive; unpack it first",
+    b"7z\xbc\xaf": "a 7-Zip archive; unpack it first",
+    b"SQLite format 3": "a SQLite database; export the table as .csv",
 }
+_STREAMS: Final = {  # names of an OLE file's streams, as its directory spells them
+    "EncryptedPackage": "protected with a password; open it in Excel, save it without one (File, Info, Protect "
+    "Workbook, Encrypt with Password, empty) and try again",
+    "HwpSummaryInformation": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
+    "WordDocument": "a Word document; copy its table into a sheet and save that as .xlsx",
+}
+_TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
-def detect_format(path: Path) -> Format:
+def detect_format(file: File) -> Format:
     """Return the format of a file; raise :class:`InputError` when there is none that is read."""
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder, not a file")
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be opened: {error.strerror}") from error
+    with file.data.open("rb") as stream:
+        head = stream.read(_HEAD)
     if not head.strip(b"\x00\t\r\n \xef\xbb\xbf"):
-        raise InputError(f"{path}: is empty")
-    return _binary_format(path, head) or _text_format(path, head)
+        raise InputError(f"{file.path}: is empty")
+    return _binary_format(file, head) or _text_format(file, head)
 
 
 def output_format(path: Path) -> Format:
     """Return the format that an output's extension asks for; raise :class:`OutputError` when there is none."""
-    suffix = path.suffix.lower()
-    if suffix in EXTENSIONS and suffix not in _READ_ONLY:
-        return EXTENSIONS[suffix]
-    known = " ".join(extension for extension in EXTENSIONS if extension not in _READ_ONLY)
-    raise OutputError(f"{path}: cannot write the format {path.suffix!r}; use one of {known}")
+    plain = unpacked_name(path)
+    format = EXTENSIONS.get(plain.suffix.lower())
+    if format is None or format in _READ_ONLY:
+        known = " ".join(extension for extension, format in EXTENSIONS.items() if format not in _READ_ONLY)
+        raise OutputError(f"{path}: cannot write the format {plain.suffix!r}; use one of {known}")
+    if plain != path and format not in _PACKABLE:
+        raise OutputError(f"{path}: {format} files are packed inside already; leave {path.suffix} out")
+    return format
 
 
-def refuse_in_place(path: Path) -> None:
-    """Raise :class:`UsageError` for an input whose name no file that is written here may bear."""
-    if path.suffix.lower() in _READ_ONLY:
-        raise UsageError(f"{path}: cannot be replaced in place, its macros would be lost; give an output.xlsx")
+def refuse_in_place(path: Path, format: Format) -> None:
+    """Raise :class:`UsageError` for an input in a format that is only read."""
+    if format in _READ_ONLY:
+        raise UsageError(f"{path}: cannot be replaced in place, {format} files are only read; give an output.xlsx")
 
 
 def default_output(path: Path, format: Format) -> Path:
-    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format."""
-    suffix = path.suffix.lower()
-    keep = suffix not in _READ_ONLY and EXTENSIONS.get(suffix, format) == format
-    return path.with_name(f"{path.stem}.enriched{path.suffix if keep else _DEFAULT_EXTENSION[format]}")
+    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is."""
+    plain = unpacked_name(path)
+    keep = EXTENSIONS.get(plain.suffix.lower(), format) == format and format not in _READ_ONLY
+    packed = path.suffix if path.suffix.lower() in SUFFIXES else ""
+    return path.with_name(f"{plain.stem}.enriched{plain.suffix if keep else _DEFAULT_EXTENSION[format]}{packed}")
 
 
-def _binary_format(path: Path, head: bytes) -> Format | None:
+def _binary_format(file: File, head: bytes) -> Format | None:
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"PK\x03\x04"):
-        return _zip_format(path)
+        return _zip_format(file)
+    if head.startswith(_OLE):
+        return _ole_format(file)
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
-            raise InputError(f"{path}: is {what}")
+            raise InputError(f"{file.path}: is {what}")
     return None
 
 
-def _zip_format(path: Path) -> Format:
+def _zip_format(file: File) -> Format:
     try:
-        with ZipFile(path) as archive:
+        with ZipFile(file.data) as archive:
             names = set(archive.namelist())
-    except (BadZipFile, OSError) as error:
-        raise InputError(f"{path}: is a damaged zip or workbook ({error})") from error
+            kind = archive.read("mimetype")[:64] if "mimetype" in names else b""
+    except (BadZipFile, OSError, RuntimeError, ValueError, NotImplementedError, EOFError) as error:
+        raise InputError(f"{file.path}: is a damaged zip or workbook ({error})") from error
     if "xl/workbook.xml" in names:
         return "xlsx"
-    raise InputError(f"{path}: is a zip but not an .xlsx workbook; {READABLE}")
+    if "xl/workbook.bin" in names:
+        return "xlsb"
+    if kind.startswith(b"application/vnd.oasis.opendocument.spreadsheet"):
+        return "ods"
+    if kind.startswith(b"application/hwp+zip"):
+        raise InputError(f"{file.path}: is a Hangul (.hwpx) document; copy its table into a sheet, save that as .xlsx")
+    raise InputError(f"{file.path}: is a zip but not a workbook; unpack it first; {READABLE}")
 
 
-def _text_format(path: Path, head: bytes) -> Format:
-    by_name = EXTENSIONS.get(path.suffix.lower())
-    utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if b"\x00" in head and not utf16:
-        raise InputError(f"{path}: holds binary data of no known format; {READABLE}")
-    looks_json = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
-    if by_name in ("json", "ndjson") or (by_name == "csv" and path.suffix.lower() != ".txt"):
+def _ole_format(file: File) -> Format:
+    """An old .xls, or something else in the same container: told by the names in its directory."""
+    content = file.data.read_bytes()
+    for stream, what in _STREAMS.items():
+        if stream.encode("utf-16-le") in content:
+            raise InputError(f"{file.path}: is {what}")
+    return "xls"
+
+
+def _text_format(file: File, head: bytes) -> Format:
+    suffix = file.name.suffix.lower()
+    by_name = EXTENSIONS.get(suffix)
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    if start[:9].lower() == b"<!doctype" or start[:5].lower() in (b"<html", b"<tabl", b"<?xml", b"<meta"):
+        raise InputError(
+            f"{file.path}: is a web page or XML that bears the name of a table; open it in Excel and save it as .xlsx"
+        )
+    utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_utf16(head)
+    if by_name in ("json", "ndjson") or (by_name == "csv" and suffix != ".txt"):
         return by_name
-    if looks_json:
+    if b"\x00" in head and not utf16:
+        raise InputError(f"{file.path}: holds binary data of no known format; {READABLE}")
+    if start[:1] in (b"{", b"["):
         return "json"
-    first_line = head.splitlines()[0]
-    if by_name == "csv" or utf16 or any(mark in first_line for mark in (b",", b";", b"\t", b"|")):
+    if by_name == "csv" or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
         return "csv"
-    raise InputError(f"{path}: neither its extension nor its content is of a known format; {READABLE}")
+    raise InputError(f"{file.path}: neither its extension nor its content is of a known format; {READABLE}")
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Whether every second byte is mostly zero: ASCII in UTF-16 without a byte order mark."""
+    return max(head[0::2].count(0), head[1::2].count(0)) > len(head) // 5

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypedDict, TypeVar
+from typing import Annotated, Any, BinaryIO, Final, TypedDict, TypeVar
 
 import msgspec
 import polars as pl
@@ -20,6 +20,7 @@ from polars.datatypes import DataTypeClass
 from bizverify.errors import InputError
 from bizverify.model import ADDED_COLUMNS
 from bizverify.tables.columns import has_role
+from bizverify.tables.packing import File
 from bizverify.tables.table import RAW, Enriched, Format, Table, column_ids, json_text, refuse_binary, written_column
 
 _ARRAY_SEPARATOR: Final = ",\n"
@@ -59,7 +60,7 @@ class Wrapper:
     after: bytes = b""
 
 
-def read(path: Path, format: Format) -> Table:
+def read(file: File, format: Format, json_path: str | None) -> Table:
     """Open a JSON or NDJSON file.
 
     A column is typed where the type gives back every value as it stands in the file: integers, floats, booleans,
@@ -68,26 +69,27 @@ def read(path: Path, format: Format) -> Table:
     Raises :class:`InputError`, for an object that cannot be read naming the record.
     """
     try:
-        return _read(path, format)
+        return _read(file, format, json_path)
     except RecursionError as error:
-        raise InputError(f"{path}: is nested too deeply") from error
+        raise InputError(f"{file.path}: is nested too deeply") from error
 
 
-def _read(path: Path, format: Format) -> Table:
-    if format == "ndjson" or _is_lines(path):
-        lines = pl.scan_lines(path, name=RAW, glob=False).select(pl.col(RAW).str.strip_chars("\ufeff \t\r"))
-        return _table(path, "ndjson", lines.filter(pl.col(RAW) != ""), Wrapper())
-    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+def _read(file: File, format: Format, json_path: str | None) -> Table:
+    path = file.path
+    if format == "ndjson" or _is_lines(file.data):
+        lines = pl.scan_lines(file.data, name=RAW, glob=False).select(pl.col(RAW).str.strip_chars("\ufeff \t\r"))
+        return _table(file, "ndjson", lines.filter(pl.col(RAW) != ""), Wrapper())
+    data = file.data.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
         # without the white space between tokens; the tokens themselves stay as they are written
         objects, wrapper = _array_in(path, msgspec.json.format(data, indent=-1))
         texts = [bytes(raw).decode() for raw in objects]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not valid JSON: {error}") from error
-    return _table(path, "json", pl.LazyFrame({RAW: texts}, schema={RAW: pl.String}), wrapper)
+    return _table(file, "json", pl.LazyFrame({RAW: texts}, schema={RAW: pl.String}), wrapper)
 
 
-def write(result: Enriched, target: Path, format: Format) -> pl.DataFrame:
+def write(result: Enriched, file: BinaryIO, format: Format) -> pl.DataFrame:
     """Write an enriched table as an array of objects or as NDJSON; return the tally.
 
     Objects that came from JSON are kept as they stood, with our fields behind; ``reasons`` is a list.
@@ -100,18 +102,17 @@ def write(result: Enriched, target: Path, format: Format) -> pl.DataFrame:
         refuse_binary(titled, "JSON")
         lines = titled.select(pl.struct(pl.all()).struct.json_encode())
     separator = "\n" if format == "ndjson" else _ARRAY_SEPARATOR
-    with target.open("wb") as file:
-        if format == "json":
-            file.write(wrapper.before + b"[\n")
-            file.flush()
-        start = file.tell()
-        sink = lines.sink_csv(file, include_header=False, quote_style="never", line_terminator=separator, lazy=True)
-        _, tally = pl.collect_all([sink, result.tally], engine="streaming")
-        if format == "json":
-            end = file.seek(0, 2)
-            file.seek(max(start, end - len(separator)))
-            file.truncate()
-            file.write(b"\n]" + wrapper.after + b"\n")
+    if format == "json":
+        file.write(wrapper.before + b"[\n")
+        file.flush()
+    start = file.tell()
+    sink = lines.sink_csv(file, include_header=False, quote_style="never", line_terminator=separator, lazy=True)
+    _, tally = pl.collect_all([sink, result.tally], engine="streaming")
+    if format == "json":
+        end = file.seek(0, 2)
+        file.seek(max(start, end - len(separator)))
+        file.truncate()
+        file.write(b"\n]" + wrapper.after + b"\n")
     return tally
 
 
@@ -148,15 +149,15 @@ def _array_in(path: Path, data: bytes) -> tuple[list[msgspec.Raw], Wrapper]:
     return _decode_array(fields[arrays[0]]), Wrapper(before, after)
 
 
-def _table(path: Path, format: Format, lines: pl.LazyFrame, wrapper: Wrapper) -> Table:
+def _table(file: File, format: Format, lines: pl.LazyFrame, wrapper: Wrapper) -> Table:
     texts = lines.collect(engine="streaming")[RAW]
     schema = _exact_schema(texts)
-    record, fields = _by_token(path, texts) if schema is None else _by_schema(schema)
+    record, fields = _by_token(file.path, texts) if schema is None else _by_schema(schema)
     if not fields:
-        return Table(lines, (), format, path.name, path, wrapper)
+        return Table(lines, (), format, file.path.name, file, wrapper)
     columns = (field.alias(id_) for field, id_ in zip(fields.values(), column_ids(len(fields)), strict=True))
     frame = lines.with_columns(record.alias(_RECORD)).select(RAW, *columns)
-    return Table(frame, tuple(fields), format, path.name, path, wrapper)
+    return Table(frame, tuple(fields), format, file.path.name, file, wrapper)
 
 
 def _exact_schema(texts: pl.Series) -> Schema | None:

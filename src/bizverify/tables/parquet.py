@@ -7,17 +7,19 @@ from pathlib import Path
 import polars as pl
 
 from bizverify.errors import InputError
+from bizverify.tables.packing import File
 from bizverify.tables.table import Enriched, Table, positional
 
 
-def read(path: Path) -> Table:
+def read(file: File) -> Table:
     """Open a Parquet file; types stay as they are. Raises :class:`InputError`."""
-    frame = pl.scan_parquet(path, glob=False)
+    path = file.path
+    frame = pl.scan_parquet(file.data, glob=False)
     try:
         headers = frame.collect_schema().names()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{path}: is not a readable Parquet file: {str(error).splitlines()[0]}") from error
-    return Table(positional(frame, headers), tuple(headers), "parquet", path.name, path)
+    return Table(positional(frame, headers), tuple(headers), "parquet", path.name, file)
 
 
 def write(result: Enriched, target: Path) -> pl.DataFrame:

@@ -11,8 +11,9 @@ from polars.datatypes import DataTypeClass
 
 from bizverify.errors import OutputError
 from bizverify.model import REASON_SEPARATOR
+from bizverify.tables.packing import File
 
-Format = Literal["csv", "xlsx", "json", "ndjson", "parquet", "frame"]
+Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "json", "ndjson", "parquet", "frame"]
 
 RAW: Final = "raw"
 """A JSON table's extra column: the text of each object as it stands in the file."""
@@ -31,9 +32,14 @@ class Table:
     headers: tuple[str, ...]
     format: Format
     name: str
-    path: Path | None = None
+    file: File | None = None
     source: object = None
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def path(self) -> Path | None:
+        """The file as the user calls it; ``None`` for a frame in memory."""
+        return self.file.path if self.file else None
 
     @property
     def ids(self) -> list[str]:

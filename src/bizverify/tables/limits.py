@@ -1,0 +1,51 @@
+"""How much a file may ask for before it is refused: nothing that a file contains may take unbounded memory or disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Final
+
+from bizverify.errors import UsageError
+
+VARIABLE: Final = "BIZVERIFY_LIMITS"
+_UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Caps on what is read. Each can be raised: ``BIZVERIFY_LIMITS="cells=60M,inflated=4G"``.
+
+    ``cells``: of a sheet, rows times columns between its first and its last value. ``inflated``: bytes that the parts
+    of a workbook unfold to. ``ratio``: how many times larger than packed a part of a workbook may be (asked of parts
+    beyond 64 MB only). ``text``: characters of a cell of a workbook. ``unpacked``: bytes that a ``.gz`` or ``.zst``
+    file unfolds to, on disk. ``depth``: how deep JSON may be nested. ``document``: bytes of a JSON document that has to
+    be held in memory.
+    """
+
+    cells: int = 30_000_000
+    inflated: int = 2_000_000_000
+    ratio: int = 200
+    text: int = 32_767
+    unpacked: int = 64_000_000_000
+    depth: int = 200
+    document: int = 2_000_000_000
+
+
+def limits() -> Limits:
+    """The limits in force; raise :class:`UsageError` where the environment spells them wrongly."""
+    return _spelled(os.environ.get(VARIABLE, ""))
+
+
+@cache
+def _spelled(text: str) -> Limits:
+    names = [field.name for field in fields(Limits)]
+    given = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        digits, unit = (value[:-1], _UNITS.get(value[-1:].upper(), 0)) if value[-1:].isalpha() else (value, 1)
+        if name not in names or not digits.isdecimal() or not int(digits) * unit:
+            raise UsageError(f"{VARIABLE}: {part!r} is no limit; write NAME=NUMBER, the names are {', '.join(names)}")
+        given[name] = int(digits) * unit
+    return replace(Limits(), **given)

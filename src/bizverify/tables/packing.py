@@ -1,0 +1,106 @@
+"""Files packed with gzip or zstd: unpacked to a private copy before reading, packed again while writing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, cast
+
+from bizverify.errors import InputError
+from bizverify.tables.limits import VARIABLE, limits
+
+Packing = Literal["gzip", "zstd"]
+
+SUFFIXES: Final[dict[str, Packing]] = {".gz": "gzip", ".zst": "zstd"}
+_MAGIC: Final[dict[bytes, Packing]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the user's: ``path`` is what they call it, ``data`` where its plain bytes are read."""
+
+    path: Path
+    data: Path
+    packing: Packing | None = None
+
+    @property
+    def name(self) -> Path:
+        """The path without the suffix of its packing: ``customers.csv`` for ``customers.csv.gz``."""
+        return unpacked_name(self.path)
+
+
+def unpacked_name(path: Path) -> Path:
+    """``customers.csv.gz`` → ``customers.csv``; other paths as they are."""
+    return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
+
+
+def packing_of(path: Path) -> Packing | None:
+    """The packing that an output's name asks for."""
+    return SUFFIXES.get(path.suffix.lower())
+
+
+def opened(path: Path, resources: ExitStack) -> File:
+    """Return a file ready to be read; one that is packed is unpacked, in chunks, for as long as ``resources`` live.
+
+    Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, not a file")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened: {error.strerror}") from error
+    for magic, packing in _MAGIC.items():
+        if head.startswith(magic):
+            return File(path, resources.enter_context(_unpacked(path, packing)), packing)
+    return File(path, path)
+
+
+@contextmanager
+def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
+    """Open ``target`` for writing plain bytes that are packed on their way."""
+    with target.open("wb") as file:
+        if packing is None:
+            yield file
+        else:
+            import pyarrow as pa
+
+            with pa.CompressedOutputStream(file, packing) as stream:
+                yield cast("BinaryIO", stream)
+
+
+@contextmanager
+def _unpacked(path: Path, packing: Packing) -> Iterator[Path]:
+    import pyarrow as pa
+
+    cap = limits().unpacked
+    with tempfile.TemporaryDirectory(prefix="bizverify-") as folder:
+        copy = Path(folder, unpacked_name(path).name)
+        size = 0
+        try:
+            with (
+                pa.OSFile(str(path)) as packed,
+                pa.CompressedInputStream(packed, packing) as stream,
+                copy.open("wb") as out,
+            ):
+                while chunk := cast("Any", stream).read(_CHUNK):
+                    size += len(chunk)
+                    if size > cap:
+                        raise _too_large(path, cap)
+                    out.write(chunk)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path}: cannot be unpacked ({packing}): {str(error).splitlines()[0]}") from error
+        yield copy
+
+
+def _too_large(path: Path, cap: int) -> InputError:
+    return InputError(
+        f"{path}: unfolds to more than {cap:,} bytes; unpack it yourself, or raise the limit with {VARIABLE}=unpacked=…"
+    )
