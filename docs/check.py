@@ -49,7 +49,17 @@ def faults() -> list[str]:
         found += [f"{where}: the link {link} leads nowhere" for link in inner if not (page.parent / link).exists()]
         named = re.findall(r"`((?:src|tests|docs|benchmarks|sample_data|notebooks)/[\w./-]+)`", text)
         found += [f"{where}: names {path}, which does not exist" for path in named if not (ROOT / path).exists()]
+        found += [f"{where}: there is no test {name}" for name in unknown_tests(text)]
     return found
+
+
+def unknown_tests(text: str) -> list[str]:
+    """Tests that a page names as evidence, `test_file.py::test_name`, and that are not there."""
+    return [
+        f"{file}::{test}"
+        for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
+        if not re.search(rf"^def {test}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), flags=re.M)
+    ]
 
 
 def main() -> None:

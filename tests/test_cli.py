@@ -108,8 +108,12 @@ BAD_INPUT = {
     "a registry that is none": (["enrich", "list.csv", "--registry", "other.csv"], "is not a registry"),
     "a registry that is missing": (["enrich", "list.csv", "--registry", "no.parquet"], "no such registry"),
     "a model that is none": (["enrich", "list.csv", "--model", "other.csv"], "other.csv: "),
-    "a sheet of a csv": (["enrich", "list.csv", "--sheet", "x"], "--sheet is for Excel"),
+    "a sheet of a csv": (["enrich", "list.csv", "--sheet", "x"], "--sheet is for workbooks, this file is csv"),
     "an unknown encoding": (["enrich", "list.csv", "--encoding", "klingon"], "unknown encoding 'klingon'"),
+    "a json path of a csv": (["enrich", "list.csv", "--json-path", "x"], "--json-path is for JSON documents"),
+    "a selection of nothing there": (["enrich", "list.csv", "--select", "x"], "--select 'x' names no column"),
+    "a summary of a csv": (["enrich", "list.csv", "--summary"], "--summary is for workbooks"),
+    "no backup of nothing": (["enrich", "list.csv", "--no-backup"], "--no-backup is for --in-place"),
     "an unknown engine": (["enrich", "list.csv", "--engine", "cloud"], "--engine"),
     "an unknown role": (["enrich", "list.csv", "--columns", "x=y"], "the roles are b_no, name, address, zipcode"),
     "an unknown option": (["enrich", "list.csv", "--nonsense"], "No such option"),
@@ -134,6 +138,34 @@ def test_bad_input_gets_a_clear_line_exit_2_and_nothing_written(
     if done.stderr.startswith("bizverify:"):
         assert done.stderr.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_file_is_replaced_in_place_beside_its_backup(run: Run, source: Path) -> None:
+    """The old file stays as NAME.bak, which the report names; --no-backup does without; --select repeats."""
+    old = source.read_bytes()
+    done = run("enrich", "list.csv", "--in-place", "--json", "--select", "상호,주소", "--select", "#1")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["output"], report["backup"]) == ("list.csv", "list.csv.bak")
+    assert source.with_name("list.csv.bak").read_bytes() == old
+    assert source.read_text().splitlines()[0] == ",".join([HEADER, *NINE])
+    assert "backup          list.csv.bak2" in run("enrich", "list.csv", "--in-place").stderr
+    assert "backup" not in run("enrich", "list.csv", "--in-place", "--no-backup").stderr
+    assert sorted(path.name for path in source.parent.iterdir()) == ["list.csv", "list.csv.bak", "list.csv.bak2"]
+
+
+def test_the_party_that_was_chosen_is_printed_with_the_way_to_the_other(run: Run, tmp_path: Path) -> None:
+    """As the tax portal exports it: whose columns were taken, why, and what to give for the other side's."""
+    header = "공급자사업자등록번호,상호,주소,공급받는자사업자등록번호,상호,주소"
+    write(tmp_path / "tax.csv", f"{header}\n124-81-00998,가,a,220-81-62517,나,b\n124-81-00998,가,a,120-81-47521,다,c\n")
+    said = run("plan", "tax.csv").stderr
+    assert (
+        "note: each row holds 2 parties; '공급받는자사업자등록번호' (#4) was chosen, with what belongs to it, "
+        "because the other side has the same number in every row; for '공급자사업자등록번호' (#1) "
+        "give --columns b_no=#1"
+    ) in said
+    assert "'상호', column 5" in said
+    assert "'주소', column 3" in run("plan", "tax.csv", "--columns", "b_no=#1").stderr
 
 
 def test_a_header_without_rows_is_no_error(run: Run, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import anyio
 import pandas as pd
@@ -16,7 +18,8 @@ import pytest
 import bizverify as bv
 from bizverify import pipeline
 from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
-from bizverify.tables import publish
+from bizverify.tables import Enriched, publish, write_table
+from bizverify.tables.table import Section
 from conftest import NINE, SAMPLE, json_of, write
 
 TEXT = "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n,무명,서울\n1.2E+9,가,나\n"
@@ -98,13 +101,13 @@ def test_without_a_number_column_the_headers_are_listed(tmp_path: Path) -> None:
 
 
 def test_two_equally_good_number_columns_ask_for_a_choice(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "x.csv", "공급자사업자등록번호,상호,공급받는자사업자등록번호,상호\n1248100998,가,2208162517,나\n"
-    )
+    """Two number columns that are no two parties, or nothing tells apart, are not chosen between."""
+    text = "사업자번호,상호,사업자번호,상호\n1248100998,가,2208162517,나\n"
+    path = write(tmp_path / "x.csv", text)
     with pytest.raises(ColumnError, match=r"\(#1\).*\(#3\) fit equally well"):
         bv.enrich(path)
-    report = bv.enrich(path, columns={"b_no": "공급받는자사업자등록번호", "name": "#4"})
-    assert [choice.column for choice in report.columns.values()] == [2, 3]
+    report = bv.enrich(path, columns={"b_no": "#3", "name": "#2"})
+    assert [choice.column for choice in report.columns.values()] == [2, 1]
     with pytest.raises(ColumnError, match="2 columns are headed '상호'; give --columns name=#2 or #4"):
         bv.enrich(path, columns={"b_no": "#1", "name": "상호"})
     with pytest.raises(ColumnError, match="no column is headed 'x'"):
@@ -212,11 +215,46 @@ def test_no_file_that_is_read_is_written_and_no_file_written_twice(source: Path,
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_workbook_with_macros_is_not_replaced_in_place(tmp_path: Path) -> None:
+def test_a_workbook_with_macros_is_replaced_in_place(tmp_path: Path) -> None:
+    """Its macros stay in it, so nothing speaks against it."""
     book = tmp_path / "book.xlsm"
-    book.write_bytes((SAMPLE / "customers.xlsx").read_bytes())
-    with pytest.raises(UsageError, match=r"book\.xlsm: cannot be replaced in place, its macros"):
+    with ZipFile(SAMPLE / "customers.xlsx") as parts, ZipFile(book, "w") as out:
+        for name in parts.namelist():
+            plain = b"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
+            out.writestr(name, parts.read(name).replace(plain, b"application/vnd.ms-excel.sheet.macroEnabled.main+xml"))
+    bv.enrich(book, in_place=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["book.xlsm", "book.xlsm.bak"]
+    assert bv.plan(book).rows == 300
+
+
+def test_a_format_that_is_only_read_is_not_replaced_in_place(tmp_path: Path) -> None:
+    """An .ods is read but not written: an output is asked for, which is an .xlsx by default."""
+    book = tmp_path / "book.ods"
+    cells = [["b_no", "address"], ["1248100998", "서울 강남구 1"]]
+    rows = "".join(
+        "<table:table-row>"
+        + "".join(
+            f'<table:table-cell office:value-type="string"><text:p>{cell}</text:p></table:table-cell>' for cell in row
+        )
+        + "</table:table-row>"
+        for row in cells
+    )
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    with ZipFile(book, "w") as out:
+        out.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        out.writestr(
+            "content.xml",
+            f'<office:document-content {names}><office:body><office:spreadsheet><table:table table:name="S">{rows}'
+            "</table:table></office:spreadsheet></office:body></office:document-content>",
+        )
+        out.writestr("META-INF/manifest.xml", "<manifest/>")
+    with pytest.raises(UsageError, match=r"book\.ods: cannot be replaced in place, ods files are only read"):
         bv.enrich(book, in_place=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["book.ods"]
+    assert bv.enrich(book).output == str(tmp_path / "book.enriched.xlsx")
+    assert bv.plan(tmp_path / "book.enriched.xlsx").rows == 1
 
 
 def test_an_encoding_for_an_output_without_one_is_refused_by_the_outputs_name(source: Path, tmp_path: Path) -> None:
@@ -230,6 +268,49 @@ def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> N
             raise error
     with pytest.raises(OutputError, match=r"out\.csv: cannot be written"), publish.published(tmp_path / "out.csv"):
         raise OSError(28, "No space left on device")
+
+
+def test_options_that_an_output_has_no_use_for_are_refused(source: Path, tmp_path: Path) -> None:
+    """A summary sheet without a workbook, no backup of nothing, a path into what is no JSON document."""
+    with pytest.raises(UsageError, match=r"out\.csv: --summary is for workbooks, this output is csv"):
+        bv.enrich(source, tmp_path / "out.csv", summary=True)
+    with pytest.raises(UsageError, match="--no-backup is for --in-place"):
+        bv.enrich(source, tmp_path / "out.csv", backup=False)
+    with pytest.raises(UsageError, match="--json-path is for JSON documents, this file is csv"):
+        bv.enrich(source, json_path="data.items")
+    assert [path.name for path in tmp_path.iterdir()] == ["list.csv"]
+
+
+def test_a_json_path_says_where_the_list_is(tmp_path: Path) -> None:
+    """Two lists of records in one document: the path chooses, for the plan as for the run."""
+    record = {"b_no": "1248100998", "address": "서울 강남구 1"}
+    path = write(tmp_path / "x.json", json.dumps({"old": [record] * 3, "data": {"items": [record]}}))
+    assert bv.plan(path, json_path="data.items").rows == 1
+    assert bv.enrich(path, tmp_path / "y.csv", json_path="old").rows == 3
+
+
+def test_the_summary_is_made_of_the_very_account_that_balances(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every section's figures are those of the report, and there is none unless it was asked for."""
+    made: list[tuple[Section, ...] | None] = []
+
+    def spy(result: Enriched, target: Path, *rest: Any) -> pl.DataFrame:
+        tallied = write_table(result, target, *rest)
+        made.append(result.summary(tallied) if result.summary else None)
+        return tallied
+
+    monkeypatch.setattr(pipeline, "write_table", spy)
+    report = bv.enrich(source, tmp_path / "a.xlsx", summary=True)
+    bv.enrich(source, tmp_path / "b.xlsx")
+    assert made[1] is None
+    found = {section.title: dict(section.rows) for section in made[0] or ()}
+    assert found["run"]["rows"] == 3
+    assert found["rows by status"] == report.counts
+    assert found["invalid rows"] == {"missing": 1, "scientific": 1}
+    assert [found[title] for title in ("businesses", "grades", "actions")] == [
+        report.as_dict()[name] for name in ("biz_status", "grade", "action")
+    ]
 
 
 def test_the_report_names_the_sheet_that_was_read() -> None:

@@ -76,7 +76,7 @@ def test_cp949_is_found_where_the_first_megabyte_is_ascii(tmp_path: Path) -> Non
 def test_the_output_encoding_can_be_chosen_and_a_character_it_lacks_is_named(tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", f"{HEADER}\n1248100998,☃ 눈사람,서울 1\n")
     assert rows_of(enriched(source, "a.csv", output_encoding="utf-8-sig"))[1][1] == "☃ 눈사람"
-    with pytest.raises(OutputError, match="cp949 has no '☃'"):
+    with pytest.raises(OutputError, match="row 1 below the header, column '상호': cp949 has no '☃'"):
         enriched(source, "b.csv", output_encoding="cp949")
     assert not (tmp_path / "b.csv").exists()
 
@@ -84,13 +84,13 @@ def test_the_output_encoding_can_be_chosen_and_a_character_it_lacks_is_named(tmp
 def test_bytes_that_do_not_decode_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_bytes(f"{HEADER}\n{ROW}\n".encode() + b"1248100998,\xff\xfe,x\n")
-    with pytest.raises(InputError, match=r"in\.csv: is neither UTF-8 nor CP949"):
+    with pytest.raises(InputError, match=r"in\.csv: line 3, character 12: byte 0xff is not utf-8"):
         enriched(source)
     source.write_bytes(f"{HEADER}\n{ROW}\n".encode() * 30_000 + b"1248100998,\xff\xfe,x\n")
-    with pytest.raises(InputError, match=r"in\.csv: is not utf-8 throughout"):
+    with pytest.raises(InputError, match=r"in\.csv: line 60001, character 12: byte 0xff is not utf-8"):
         enriched(source)
     source.write_bytes(f"{HEADER}\n{ROW}\n".encode("cp949") + b"1248100998,\xff\xff,x\n")
-    with pytest.raises(InputError, match="line 3: byte 0xff is not cp949"):
+    with pytest.raises(InputError, match="line 3, character 12: byte 0xff is not cp949"):
         bv.enrich(source, encoding="cp949")
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
@@ -181,7 +181,7 @@ def test_values_of_several_types_under_one_key_are_read_all_the_same(tmp_path: P
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[1, 2]", "not a JSON object"), ('[{"a": 1}, ', "not valid JSON"), ('{"b_no": "1"}\n{"b_no": }\n', "record 2")],
+    [("[1, 2]", "not a JSON object"), ('[{"a": 1}, ', "not valid JSON"), ('{"b_no": "1"}\n{"b_no": }\n', "line 2")],
 )
 def test_broken_json_is_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -321,14 +321,9 @@ def test_a_file_with_a_header_and_no_rows_succeeds(tmp_path: Path, format: str) 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv", b"", "is empty"),
         ("x.xlsx", b"PK\x03\x04 broken", "damaged zip"),
-        ("x.xlsx", b"\xd0\xcf\x11\xe0 old", "password-protected"),
         ("x.parquet", b"PAR1 broken", "not a readable Parquet file"),
-        ("x.dat", b"\x00\x01\x02\x03", "binary data of no known format"),
         ("x.dat", b"just words\n", "neither its extension nor its content"),
-        ("x.csv.gz", b"\x1f\x8b\x08", "decompress it first"),
-        ("x.csv", b"a,b\r1,2\r", "bare CR"),
     ],
 )
 def test_what_is_not_a_table_is_refused_with_a_remedy(tmp_path: Path, name: str, content: bytes, message: str) -> None:

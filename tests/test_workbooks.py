@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -11,9 +12,14 @@ import openpyxl
 import polars as pl
 import pytest
 import xlsxwriter
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import OutputError
+from bizverify.model import ADDED_COLUMNS
+from bizverify.tables import Enriched, open_table, write_table, written_rows
+from bizverify.tables.table import Section
 from conftest import NINE, SAMPLE, write
 
 NUMBER = "124-81-00998"
@@ -186,7 +192,7 @@ def test_empty_results_of_formulas_count_as_the_reader_counts_them(tmp_path: Pat
     ("part", "old", "new", "outcome"),
     [
         (SHEET, b'encoding="UTF-8"', b'encoding="ISO-8859-1"', "encoded in ISO-8859-1"),
-        (SHEET, b"<sheetData>", b"<sheetData ><!-- x -->", "unusual way"),
+        (SHEET, b"<sheetData>", b"<sheetData ><!-- x -->", "hold comments"),
         (SHEET, b"<sheetData>", b"<sheetData >", None),
         (SHEET, b'<c r="B2"', b'<c r="B2" s="77"', None),
         ("xl/_rels/workbook.xml.rels", b"sheet1.xml", b"Sheet1.xml", None),
@@ -249,7 +255,7 @@ def test_times_and_durations_are_read_and_a_hidden_sheet_is_not_chosen(tmp_path:
     book.save(tmp_path / "in.xlsx")
     report = bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.csv")
     assert report.table == "in.xlsx [보임]"
-    assert pl.read_csv(tmp_path / "out.csv", infer_schema=False).row(0)[1:3] == ("03:04:05", "P1DT6H")
+    assert pl.read_csv(tmp_path / "out.csv", infer_schema=False).row(0)[1:3] == ("03:04:05", "30:00:00")
     sheet.append([NUMBER, dt.time(4, 4, 5), None, dt.datetime(2024, 1, 1)])
     book.save(tmp_path / "in.xlsx")
     assert bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx").counts["verified"] == 2
@@ -318,3 +324,94 @@ def test_binary_data_is_refused_by_name(tmp_path: Path) -> None:
     pl.DataFrame({"b_no": [NUMBER], "blob": [b"\x00"]}).write_parquet(tmp_path / "in.parquet")
     with pytest.raises(OutputError, match="'blob' holds binary data, which Excel cannot hold"):
         enriched(tmp_path / "in.parquet")
+
+
+def answered(
+    source: Path, target: Path, layout: list[tuple[str, str]] | None = None, sections: tuple[Section, ...] = ()
+) -> Path:
+    """Write a file as a workbook with answers that are all the same, without an engine."""
+    with open_table(source) as table:
+        added = [pl.lit(0.5 if name == "bounce_prob" else "A").alias(name) for name in ADDED_COLUMNS]
+        frame = table.frame.with_columns(added)
+        columns = [*zip(table.ids, table.headers, strict=True), *((name, name) for name in ADDED_COLUMNS)]
+        summary = (lambda _: sections) if sections else None
+        result = Enriched(table, frame, tuple(layout or columns), frame.select(rows=pl.len()), summary)
+        write_table(result, target, "xlsx")
+        assert written_rows(table, target, "xlsx", None) == table.count()
+    return target
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1, max_size=12)
+odd = st.sampled_from(
+    ["  a ", "_x0041_", "_x000D_", "\x01", "\ufffe", "00012", "9" * 20, "=1+1", "a\tb\n", "]]>", "&amp;"]
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(texts | odd, min_size=1, max_size=20))
+def test_any_text_comes_back_from_a_new_workbook_as_it_was(tmp_path: Path, values: list[str]) -> None:
+    """Spaces, control characters, what looks like an escape, long numbers: told by openpyxl."""
+    from openpyxl.utils.escape import unescape
+
+    pl.DataFrame({"b_no": [NUMBER] * len(values), "memo": values}).write_parquet(tmp_path / "in.parquet")
+    sheet = openpyxl.load_workbook(answered(tmp_path / "in.parquet", tmp_path / "out.xlsx")).active
+    assert [unescape(cell.value) for cell in sheet["B"][1:]] == values
+
+
+def test_a_new_workbook_has_a_frozen_header_a_filter_widths_and_coloured_grades(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", f"b_no,우편번호\n{NUMBER},01234\n")
+    sheet = openpyxl.load_workbook(answered(source, tmp_path / "out.xlsx")).active
+    assert (sheet.title, sheet.freeze_panes, sheet.auto_filter.ref) == ("bizverify", "A2", "A1:K2")
+    assert sheet["A1"].font.b
+    assert (sheet["B2"].value, sheet["B2"].data_type, sheet["D2"].number_format) == ("01234", "s", "0.0%")
+    assert sheet.column_dimensions["I"].width == 70
+    (rules,) = sheet.conditional_formatting
+    assert str(rules.sqref) == "E2"
+    assert [rule.formula for rule in rules.rules] == [[f'"{grade}"'] for grade in "ABCDE"]
+    assert len({rule.dxf.fill.bgColor.rgb for rule in rules.rules}) == 5
+
+
+def test_rows_beyond_what_a_sheet_holds_go_on_in_further_sheets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["bizverify.tables.excel.create"], "MAX_ROWS", 4)
+    source = write(tmp_path / "in.csv", "b_no\n" + "".join(f"{number}\n" for number in range(9)))
+    book = openpyxl.load_workbook(answered(source, tmp_path / "out.xlsx"))
+    assert book.sheetnames == ["bizverify", "bizverify 2", "bizverify 3"]
+    columns = [[cell.value for cell in sheet["A"]] for sheet in book]
+    assert columns == [["b_no", "0", "1", "2", "3"], ["b_no", "4", "5", "6", "7"], ["b_no", "8"]]
+    assert [sheet.auto_filter.ref for sheet in book] == ["A1:J5", "A1:J5", "A1:J2"]
+    assert [sheet.freeze_panes for sheet in book] == ["A2"] * 3
+
+
+def test_a_summary_sheet_holds_the_figures_and_charts_of_grades_and_actions(tmp_path: Path) -> None:
+    sections = (
+        Section("rows", (("verified", 3), ("invalid", 1))),
+        Section("grades", tuple((grade, count) for count, grade in enumerate("ABCDE"))),
+        Section("actions", (("send", 2), ("fix_address", 0), ("confirm", 0), ("hold", 0), ("do_not_send", 1))),
+    )
+    source = write(tmp_path / "in.csv", f"b_no\n{NUMBER}\n")
+    out = answered(source, tmp_path / "out.xlsx", sections=sections)
+    sheet = openpyxl.load_workbook(out)["summary"]
+    assert [row[:2] for row in sheet.values][:4] == [("rows", None), ("verified", 3), ("invalid", 1), (None, None)]
+    assert len(sheet._charts) == 2
+    assert "xl/charts/chart2.xml" in parts(out)
+
+
+def test_a_summary_is_refused_for_a_workbook_of_the_users(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.xlsx", [["b_no"], [NUMBER]])
+    with pytest.raises(OutputError, match="leave --summary out"):
+        answered(source, tmp_path / "out.xlsx", sections=(Section("rows", (("verified", 1),)),))
+
+
+def test_a_workbook_of_which_columns_are_left_out_becomes_a_new_one(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.xlsx", [["b_no", "name", "memo"], [NUMBER, "가", "나"]])
+    out = answered(source, tmp_path / "out.xlsx", [("c0", "b_no"), ("c2", "memo"), ("grade", "grade")])
+    assert cells(out) == [("b_no", "memo", "grade"), (NUMBER, "나", "A")]
+    assert openpyxl.load_workbook(out).sheetnames == ["bizverify"]
+
+
+def test_a_cell_of_too_many_characters_is_named(tmp_path: Path) -> None:
+    pl.DataFrame({"b_no": [NUMBER] * 2, "memo": ["a", "b" * 32_768]}).write_parquet(tmp_path / "in.parquet")
+    with pytest.raises(OutputError, match=r"column 'memo', row 2: a cell of more than 32,767 characters"):
+        answered(tmp_path / "in.parquet", tmp_path / "out.xlsx")

@@ -156,7 +156,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:
     ours = own_columns(table.headers, "")
-    chosen = choose_columns(table, ROLES, given, set(ours.values()))
+    chosen = choose_columns(table, ROLES, given, set(ours.values())).columns
     if ours and "status" not in (given or {}):
         chosen["status"] = Choice(ours["biz_status"], "biz_status", 1.0, "header")
     if "status" not in chosen:

@@ -25,7 +25,7 @@ too) and rounded numbers are refused, each with its own ``problem``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
 
@@ -261,10 +261,10 @@ def _grouped(digits: pl.Expr) -> pl.Expr:
     return pl.concat_str([digits.str.slice(0, 3), digits.str.slice(3, 2), digits.str.slice(5, 5)], separator="-")
 
 
-def note_expr(problem: pl.Expr, lang: Lang) -> pl.Expr:
-    """Return the text of a problem code in a language (String, null for null)."""
+def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang, str]] = PROBLEMS) -> pl.Expr:
+    """Return the text of a problem code in a language (String, null for null and for codes not among ``problems``)."""
     note = pl.lit(None, pl.String)
-    for code, texts in PROBLEMS.items():
+    for code, texts in problems.items():
         note = pl.when(problem == code).then(pl.lit(texts[lang])).otherwise(note)
     return note
 

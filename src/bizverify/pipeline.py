@@ -6,9 +6,9 @@ import functools
 import logging
 import time
 import warnings as python_warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +19,11 @@ from bizverify import __version__, number
 from bizverify.engine import LocalEngine, Registry, Scorecard
 from bizverify.errors import UsageError
 from bizverify.execute import join
-from bizverify.execute.plan import PLAN_COUNTS, ROW_ID, marked, plan_of, records
+from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
 from bizverify.execute.plan import plan as count_plan
+from bizverify.execute.rows import ROW_ID, records
 from bizverify.model import ADDED_COLUMNS, RECORD_COLUMNS, Choice, Lang, Verification
-from bizverify.report import Report, Versions, default_manifest, new_run_id, sha256_of, write_manifest
+from bizverify.report import Report, Versions, default_manifest, new_run_id, sections, sha256_of, write_manifest
 from bizverify.tables import (
     Enriched,
     Format,
@@ -34,9 +35,9 @@ from bizverify.tables import (
     write_table,
     written_rows,
 )
-from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
 from bizverify.tables.detect import default_output, output_format, refuse_in_place
-from bizverify.tables.publish import same_file
+from bizverify.tables.publish import backed_up, same_file
 
 log = logging.getLogger(__name__)
 
@@ -58,22 +59,31 @@ def enrich(
     today: date | None = None,
     sheet: str | None = None,
     encoding: str | None = None,
+    json_path: str | None = None,
     output_encoding: str | None = None,
     in_place: bool = False,
+    backup: bool = True,
+    select: Sequence[str] | None = None,
     prefix: str = "",
+    summary: bool = False,
     manifest: str | Path | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Verify every row of a file and write the file back with the nine columns added.
 
-    ``input``: CSV, TSV, XLSX, JSON, NDJSON or Parquet. ``output``: its extension chooses the format; by default
-    ``INPUT.enriched.EXT`` beside the input; ``in_place`` replaces the input. An existing output is replaced, in one
-    step, when the new one is complete and every row is accounted for; otherwise it stays as it was.
+    ``input``: CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON or Parquet; text formats also as .gz or .zst.
+    ``output``: its extension chooses the format; by default ``INPUT.enriched.EXT`` beside the input. ``in_place``
+    replaces the input, which stays beside it as ``NAME.bak`` unless ``backup`` is false. An existing output is
+    replaced, in one step, when the new one is complete and every row is accounted for; otherwise it stays as it was.
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``) to headers where the choice from the headers
-    is not the right one. ``registry``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`. ``prefix`` goes before
-    the nine column names. ``dry_run`` plans only and writes nothing.
+    is not the right one. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
+    and how the table is read. ``registry``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
+
+    ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
+    several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
+    adds a sheet with the run's figures to a new workbook. ``dry_run`` plans only and writes nothing.
 
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
     """
@@ -82,25 +92,24 @@ def enrich(
         raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINES)}")
     local = LocalEngine(registry, model=model, lang=lang, today=today)
     with ExitStack() as resources:
-        table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding))
-        target, format = _target(path, table.format, output, in_place)
-        if output_encoding is not None and format != "csv":
-            raise UsageError(f"{target}: --output-encoding is for CSV files, this output is {format}")
+        table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding, json_path=json_path))
+        asked = {"encoding": output_encoding, "backup": backup, "summary": summary}
+        target = _target(path, table.format, output, in_place, **asked)
         _keep_apart(
             {
                 "input": path,
                 "registry": local.registry.path if local.registry else None,
                 "model": Path(model) if isinstance(model, str | Path) else None,
             },
-            {"output": target, "manifest": Path(manifest) if manifest is not None else None},
+            {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
             in_place,
         )
-        stages = _staged(table, columns, prefix)
+        stages = _with_new_workbook_said(_staged(table, columns, prefix, select), target, in_place)
         run = _Run(path, new_run_id(started), started, clock, engine, local, stages)
         with reading(table), local.running():
             if dry_run:
                 return run.planned()
-            return run.carried_out(target, format, output_encoding, manifest, progress)
+            return run.carried_out(target, manifest, progress)
 
 
 def plan(input: str | Path, **options: Any) -> Report:
@@ -173,22 +182,39 @@ class _Stages:
     chosen: Mapping[str, Choice]
     rows: pl.LazyFrame
     layout: tuple[tuple[str, str], ...]
+    leaves_out: bool
     warnings: tuple[str, ...]
 
 
-def _staged(table: Table, columns: Mapping[str, str] | None, prefix: str) -> _Stages:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a run's output goes, and as what."""
+
+    path: Path
+    format: Format
+    encoding: str | None
+    backup: bool
+    summary: bool
+
+
+def _staged(
+    table: Table, columns: Mapping[str, str] | None, prefix: str, select: Sequence[str] | None = None
+) -> _Stages:
     ours = own_columns(table.headers, prefix)
     if table.headers:
         with reading(table):
             chosen = choose_columns(table, RECORD_COLUMNS, columns, set(ours.values()))
     else:  # `[]`: no record, so no key to find
-        chosen = {}
+        chosen = Chosen({})
     log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
-    rows = records(table, chosen)
-    layout, warnings = join.layout(table.headers, prefix, ours)
-    if table.headers and "address" not in chosen:
+    rows = records(table, chosen.columns, set(ours.values()))
+    every = frozenset(range(len(table.headers)))
+    kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
+    kept |= set(ours.values())
+    layout, warnings = join.layout(table.headers, prefix, ours, kept)
+    if table.headers and "address" not in chosen.columns:
         warnings = (*warnings, "no address column was found: the status is verified, no bounce risk is given")
-    return _Stages(table, chosen, rows, layout, (*table.notes, *warnings))
+    return _Stages(table, chosen.columns, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,33 +232,29 @@ class _Run:
     def planned(self) -> Report:
         return self._report(plan=count_plan(self.stages.rows))
 
-    def carried_out(
-        self,
-        target: Path,
-        format: Format,
-        encoding: str | None,
-        manifest: str | Path | None,
-        progress: Progress | None,
-    ) -> Report:
+    def carried_out(self, target: _Target, manifest: str | Path | None, progress: Progress | None) -> Report:
         record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
-        table = self.stages.table
-        with published(record) as record_file, published(target) as temporary:
+        table, format = self.stages.table, target.format
+        # the backup is undone last, when it is known whether the old file was replaced
+        with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
             rows_in = table.count()
-            log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target)
+            log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
             answered = self._answered(progress, rows_in)
-            result = Enriched(table, answered, self.stages.layout, join.tally(answered, PLAN_COUNTS))
-            tallied = write_table(result, temporary, format, encoding).row(0, named=True)
+            tally, summary = join.tally(answered, PLAN_COUNTS), sections if target.summary else None
+            result = Enriched(table, answered, self.stages.layout, tally, summary)
+            tallied = write_table(result, temporary, format, target.encoding).row(0, named=True)
             account = join.account_of(tallied)
-            join.balance(rows_in, account, written_rows(table, temporary, format, encoding))
+            join.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
             report = self._report(
                 plan=plan_of(tallied),
                 account=account,
-                output=str(target),
+                output=str(target.path),
                 manifest=str(record),
                 input_sha256=sha256_of(self.path),
+                backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
             )
             write_manifest(report, record_file)
-        log.info("run %s: published %s in %.2f s", self.run_id, target, report.seconds)
+        log.info("run %s: published %s in %.2f s", self.run_id, target.path, report.seconds)
         return report
 
     def _answered(self, progress: Progress | None, total: int) -> pl.LazyFrame:
@@ -284,14 +306,50 @@ def _watched(progress: Progress, total: int) -> pl.Expr:
     return pl.col(ROW_ID).map_batches(count, return_dtype=pl.get_index_type(), is_elementwise=True)
 
 
-def _target(path: Path, format: Format, output: str | Path | None, in_place: bool) -> tuple[Path, Format]:
+def _target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> _Target:
+    """Where the output goes; raise :class:`UsageError` where what is asked for does not go together."""
     if in_place and output is not None:
         raise UsageError("--in-place replaces the input; do not name an output as well")
     if in_place:
         refuse_in_place(path, format)
-        return path, format
+        return _checked(_Target(path, format, **options))
+    if not options["backup"]:
+        raise UsageError("--no-backup is for --in-place: nothing else replaces the input")
     target = Path(output) if output is not None else default_output(path, format)
-    return target, format if output is None else output_format(target)
+    return _checked(_Target(target, output_format(target), **options | {"backup": False}))
+
+
+def _checked(target: _Target) -> _Target:
+    for option, asked, format, meant in (
+        ("--output-encoding", target.encoding is not None, "csv", "CSV files"),
+        ("--summary", target.summary, "xlsx", "workbooks"),
+    ):
+        if asked and target.format != format:
+            raise UsageError(f"{target.path}: {option} is for {meant}, this output is {target.format}")
+    return target
+
+
+def _with_new_workbook_said(stages: _Stages, target: _Target, in_place: bool) -> _Stages:
+    """Warn that the rest of the user's workbook is not in an output that lacks columns of theirs; refuse it in place.
+
+    Columns cannot be cut out of a workbook without changing its formulas, so such an output is a new one.
+    """
+    if not stages.leaves_out or stages.table.format != "xlsx" or target.format != "xlsx":
+        return _with_titles_said(stages, target)
+    lost = "its other sheets, formulas, charts and formats"
+    if in_place:
+        raise UsageError(f"{target.path}: with --select the output is a new workbook, without {lost}; name it with -o")
+    return replace(stages, warnings=(*stages.warnings, f"the output is a new workbook: {lost} are not in it"))
+
+
+def _with_titles_said(stages: _Stages, target: _Target) -> _Stages:
+    """Warn that what stands above the header is not in an output of another format."""
+    above = stages.table.above
+    if not above or stages.table.format == target.format:
+        return stages
+    lines = f"{above} lines" if above > 1 else "1 line"
+    warning = f"{lines} above the header's last: not in the output, only one in the input's own format has them again"
+    return replace(stages, warnings=(*stages.warnings, warning))
 
 
 def _keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:

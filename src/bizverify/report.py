@@ -11,11 +11,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bizverify.errors import InputError, OutputError
-from bizverify.execute.join import Account
-from bizverify.execute.plan import Plan
+from bizverify.execute.join import Account, account_of
+from bizverify.execute.plan import Plan, plan_of
 from bizverify.model import Choice
+from bizverify.tables.table import Section
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Report:
 
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
+    ``backup`` is where the file is that was replaced in place, if it was kept.
     """
 
     run_id: str
@@ -50,6 +56,7 @@ class Report:
     manifest: str | None = None
     input_sha256: str | None = None
     table: str | None = None
+    backup: str | None = None
 
     @property
     def rows(self) -> int:
@@ -78,6 +85,7 @@ class Report:
             "engine": self.engine,
             "input": self.input,
             "output": self.output,
+            "backup": self.backup,
             "manifest": self.manifest,
             "dry_run": account is None,
             "rows": self.rows,
@@ -125,6 +133,8 @@ class Report:
         found.append(("time", f"{self.seconds:.1f} s, run {self.run_id}"))
         if self.output:
             found.append(("output", self.output))
+        if self.backup:
+            found.append(("backup", self.backup))
         return found
 
     def __repr__(self) -> str:
@@ -141,6 +151,28 @@ class Report:
         )
         warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
         return f"<table>{rows}</table>{warnings}"
+
+
+def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
+    """The figures of a summary sheet, from the one-row tally of a run (with the counts of its plan)."""
+    counts = tallied.row(0, named=True)
+    account, plan = account_of(counts), plan_of(counts)
+    run = {
+        "rows": plan.rows,
+        "distinct lookups": plan.lookups,
+        "rows that repeat one": plan.duplicates,
+        "rows with a wrong check digit": plan.wrong_check_digits,
+        "rows without an address": plan.without_address,
+    }
+    blocks = {
+        "run": run,
+        "rows by status": account.by_row_status,
+        "invalid rows": plan.invalid_by_problem,
+        "businesses": account.by_biz_status,
+        "grades": account.by_grade,
+        "actions": account.by_action,
+    }
+    return tuple(Section(title, tuple(counted.items())) for title, counted in blocks.items() if counted)
 
 
 def new_run_id(started: datetime) -> str:

@@ -16,6 +16,7 @@ from bizverify.cli.options import (
     lang_option,
     model_option,
     registry_option,
+    select_option,
 )
 from bizverify.model import RECORD_COLUMNS
 
@@ -37,11 +38,17 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--sheet",
             metavar="NAME",
-            help="The sheet of a workbook; by default the first visible one that is not empty.",
+            help="The sheet of a workbook; by default the one that holds the number column.",
         ),
         encoding_option,
+        click.option(
+            "--json-path",
+            metavar="PATH",
+            help="Where the list is in a JSON document, as in data.items; by default it is found.",
+        ),
         registry_option,
         model_option,
+        select_option,
         click.option("--prefix", default="", metavar="P", help="What goes before the names of the added columns."),
         json_option,
     ]
@@ -58,7 +65,9 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=PATH,
     help="Default: INPUT.enriched.EXT beside it. Its extension chooses the format.",
 )
-@click.option("--in-place", is_flag=True, help="Replace the input by the enriched file.")
+@click.option("--in-place", is_flag=True, help="Replace the input by the enriched file; the old one stays as NAME.bak.")
+@click.option("--no-backup", is_flag=True, help="With --in-place: keep no NAME.bak.")
+@click.option("--summary", is_flag=True, help="Add a sheet with the run's figures to a workbook that is made anew.")
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default the input's.")
 @lang_option
 @click.option("--manifest", type=PATH, help="Where the run's record goes; by default into the state directory.")
@@ -70,8 +79,11 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How progress is shown.",
 )
-def enrich(as_json: bool, progress: str, **options: Any) -> None:
-    """Verify every row of INPUT (CSV, TSV, XLSX, JSON, NDJSON, Parquet) and write the file back, nine columns wider.
+def enrich(as_json: bool, progress: str, no_backup: bool, **options: Any) -> None:
+    """Verify every row of INPUT and write the file back, nine columns wider.
+
+    INPUT is CSV, TSV, JSON, NDJSON (all of them also as .gz or .zst), XLSX, XLSM or Parquet; XLS, XLSB and ODS are read
+    and come back as XLSX.
 
     Every row stays, in its order, with its cells as they were. An existing output is replaced in one step when the new
     one is complete; after an error or an interruption it is what it was.
@@ -79,7 +91,7 @@ def enrich(as_json: bool, progress: str, **options: Any) -> None:
     from bizverify import pipeline
 
     with progress_shown(progress) as advance:
-        report = pipeline.enrich(**options, progress=advance)
+        report = pipeline.enrich(**options, backup=not no_backup, progress=advance)
     _show(report, as_json)
     click.get_current_context().exit(report.exit_code)
 

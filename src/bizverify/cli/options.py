@@ -61,6 +61,12 @@ registry_option: Final[Decorator] = click.option(
 model_option: Final[Decorator] = click.option(
     "--model", type=PATH, help="A scorecard file, in place of the built-in one."
 )
+select_option: Final[Decorator] = click.option(
+    "--select",
+    multiple=True,
+    metavar="COLUMNS",
+    help="Which of your columns the output keeps, separated by commas; by default all. #3 means the third column.",
+)
 encoding_option: Final[Decorator] = click.option(
     "--encoding", metavar="NAME", help="The encoding of CSV inputs, where it is not found rightly."
 )

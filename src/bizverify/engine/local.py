@@ -21,6 +21,22 @@ _HOME: Final = "bv:row"
 """Where the caller's columns wait while the engine works, so that no name of theirs can clash with one of its own."""
 
 
+ROW_PROBLEM: Final = "row_problem"
+"""An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
+
+ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
+    "totals_row": {
+        "en": "a totals row, not a business",
+        "ko": "합계 행으로, 사업자가 아닙니다",
+    },
+    "header_row": {
+        "en": "the header again, not a business",
+        "ko": "머리글이 되풀이된 행으로, 사업자가 아닙니다",
+    },
+}
+"""Codes of :data:`ROW_PROBLEM` → text in each language."""
+
+
 class LocalEngine:
     """Verifies frames against a local registry and the scorecard.
 
@@ -51,9 +67,11 @@ class LocalEngine:
         """Add the nine columns of the contract to each row.
 
         ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
-        ``zipcode``; other columns pass through. Order and number of rows stay. Added: ``biz_status``, ``grade``,
-        ``action``, ``fixed_zipcode``, ``fixed_address``, ``row_status``, ``row_note`` (String), ``bounce_prob``
-        (Float64, a fraction), ``reasons`` (List of String). Nothing is computed before the frame is collected or sunk.
+        ``zipcode``; other columns pass through. A row whose ``row_problem`` (optional, String) is a code of
+        :data:`ROW_PROBLEMS` is invalid whatever its number. Order and number of rows stay. Added: ``biz_status``,
+        ``grade``, ``action``, ``fixed_zipcode``, ``fixed_address``, ``row_status``, ``row_note`` (String),
+        ``bounce_prob`` (Float64, a fraction), ``reasons`` (List of String). Nothing is computed before the frame is
+        collected or sunk.
         Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
         read holds lists, structs or bytes.
         """
@@ -71,8 +89,9 @@ class LocalEngine:
         for name in RECORD_COLUMNS:
             if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
                 raise UsageError(f"the column {name!r} holds {schema[name]}; give text or numbers")
-        work = frame.select(pl.struct(pl.all()).alias(_HOME), *_record(names))
-        work = work.with_columns(number.compact_expr(pl.col("b_no")).alias("compact"))
+        work = frame.select(pl.struct(pl.all()).alias(_HOME), *_record(names), _row_problem(schema))
+        digits = pl.when(pl.col(ROW_PROBLEM).is_null()).then(number.compact_expr(pl.col("b_no")))
+        work = work.with_columns(digits.alias("compact"))
         work = work.with_columns(number.key_expr(pl.col("compact")).alias("key"))
         work = work.with_columns(
             number.checksum_expr(pl.col("key")).alias("check_digit_ok"),
@@ -104,8 +123,16 @@ class LocalEngine:
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
         problem = pl.when(~valid).then(number.problem_expr(pl.when(~valid).then("b_no")))
-        note = number.note_expr(problem, self.lang).alias("row_note")
-        return [*seven, status, note]
+        note = number.note_expr(problem, self.lang)
+        of_row = number.note_expr(pl.col(ROW_PROBLEM), self.lang, ROW_PROBLEMS)
+        return [*seven, status, pl.coalesce(of_row, note).alias("row_note")]
+
+
+def _row_problem(schema: pl.Schema) -> pl.Expr:
+    """The optional column, null where it says nothing that is known: it may be the caller's own."""
+    if schema.get(ROW_PROBLEM) != pl.String:
+        return pl.lit(None, pl.String).alias(ROW_PROBLEM)
+    return pl.when(pl.col(ROW_PROBLEM).is_in(list(ROW_PROBLEMS))).then(pl.col(ROW_PROBLEM)).alias(ROW_PROBLEM)
 
 
 def _record(names: list[str]) -> list[pl.Expr]:

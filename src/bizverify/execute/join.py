@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from bizverify.errors import AccountingError
-from bizverify.execute.plan import ROW_ID
+from bizverify.execute.rows import ROW_ID
 from bizverify.model import ACTIONS, ADDED_COLUMNS, BIZ_STATUSES, GRADES, ROW_STATUSES
 
 _OUT_ID = "out_id"
@@ -27,22 +27,23 @@ class Account:
 
 
 def layout(
-    headers: Sequence[str], prefix: str, ours: Mapping[str, int]
+    headers: Sequence[str], prefix: str, ours: Mapping[str, int], kept: Collection[int]
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return the output's columns as (column, header), and warnings.
 
-    The user's columns come first, in their order, the nine behind them. Columns of an earlier enrichment (``ours``:
-    contract name → position) are replaced where they stand. Where the user has a column of our name, it is kept and
-    ours is called ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
+    The file's columns at the positions ``kept`` come first, in their order, the nine behind them. Columns of an earlier
+    enrichment (``ours``: contract name → position) are replaced where they stand. Where a column of the user's that is
+    kept bears our name, ours is called ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
     """
     replaced = {place: name for name, place in ours.items()}
-    columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers)]
+    columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
+    taken = {header for _, header in columns}
     warnings = []
     for name in ADDED_COLUMNS:
         if name in ours:
             continue
         header, again = f"{prefix}{name}", 1
-        while header in headers:
+        while header in taken:
             header, again = f"{prefix}{name}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
             warnings.append(f"the file has a column {prefix + name!r} of its own; it is kept, ours is {header!r}")

@@ -9,11 +9,12 @@ from typing import Final
 import polars as pl
 
 from bizverify import number
+from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.risk.features import is_blank
-from bizverify.model import RECORD_COLUMNS, Choice
-from bizverify.tables import Table
+from bizverify.execute.rows import DIGITS, RIGHT
 
-ROW_ID: Final = "row_id"
+PROBLEMS: Final = (*number.PROBLEMS, *ROW_PROBLEMS)
+"""Why a row is not asked about: its number cannot be one, or it is no row of the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Plan:
     """What would be looked up.
 
     ``rows`` = ``invalid`` + ``lookups`` + ``duplicates``: rows that cannot be business numbers, distinct records, and
-    rows that repeat one of those. ``invalid_by_problem`` counts by the codes of
-    :data:`bizverify.number.PROBLEMS`; ``wrong_check_digits`` and ``without_address`` are among the valid rows.
+    rows that repeat one of those. ``invalid_by_problem`` counts by the codes of :data:`PROBLEMS`;
+    ``wrong_check_digits`` and ``without_address`` are among the valid rows.
     """
 
     rows: int
@@ -38,52 +39,42 @@ class Plan:
         return asdict(self)
 
 
-def records(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
-    """Return the table's rows numbered from 0 (``row_id``) with their record beside the user's columns.
-
-    The record's columns are ``b_no``, ``name``, ``address``, ``zipcode``, as far as a column was chosen, as written.
-    """
-    ids = table.ids
-    return table.frame.with_row_index(ROW_ID).with_columns(
-        pl.col(ids[choice.column]).alias(role) for role, choice in chosen.items() if role in RECORD_COLUMNS
-    )
-
-
 def plan(rows: pl.LazyFrame) -> Plan:
-    """Count what the rows of :func:`records` ask for, in one streaming pass."""
+    """Count what the rows of :func:`bizverify.execute.rows.records` ask for, in one streaming pass."""
     return plan_of(marked(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
 
 
 def marked(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add to the rows of :func:`records` what a plan is counted from, as columns ``plan:…``."""
+    """Add to the rows of :func:`bizverify.execute.rows.records` what a plan is counted from, as columns ``plan:…``."""
     names = rows.collect_schema().names()
     if "b_no" not in names:
-        rows = rows.with_columns(pl.lit(None, pl.String).alias("b_no"))
+        nothing = {"b_no": pl.String, DIGITS: pl.String, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
+        rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in nothing.items())
     address = pl.col("address").cast(pl.String) if "address" in names else pl.lit(None, pl.String)
-    rows = rows.with_columns(number.compact_expr(pl.col("b_no")).alias("plan:digits"))
-    rows = rows.with_columns(number.key_expr(pl.col("plan:digits")).alias("plan:key"))
-    invalid = pl.col("plan:digits").is_null()
+    rows = rows.with_columns((pl.col(DIGITS).is_not_null() & pl.col(ROW_PROBLEM).is_null()).alias("plan:valid"))
+    valid = pl.col("plan:valid")
+    problem = pl.coalesce(ROW_PROBLEM, number.problem_expr(pl.when(~valid).then("b_no")))
     return rows.with_columns(
-        pl.when(invalid).then(number.problem_expr(pl.when(invalid).then("b_no"))).alias("plan:problem"),
-        (~number.checksum_expr(pl.col("plan:key"))).alias("plan:wrong_check_digit"),
-        (~invalid & is_blank(address)).alias("plan:without_address"),
-        pl.when(~invalid).then(_lookup_key(names)).alias("plan:lookup"),
+        pl.when(~valid).then(problem).alias("plan:problem"),
+        (valid & ~pl.col(RIGHT)).alias("plan:wrong_check_digit"),
+        (valid & is_blank(address)).alias("plan:without_address"),
+        pl.when(valid).then(_lookup_key(names)).alias("plan:lookup"),
     )
 
 
 def _lookup_key(names: list[str]) -> pl.Expr:
     """A hash of a row's canonical (b_no, name, address): equal records are one lookup."""
     texts = [pl.col(name).cast(pl.String).str.strip_chars() for name in ("name", "address") if name in names]
-    return pl.concat_str("plan:digits", *(text.fill_null("") for text in texts), separator="\x1f").hash(seed=0)
+    return pl.concat_str(DIGITS, *(text.fill_null("") for text in texts), separator="\x1f").hash(seed=0)
 
 
 PLAN_COUNTS: Final = (
-    pl.col("plan:digits").len().alias("plan:rows"),
-    pl.col("plan:digits").count().alias("plan:valid"),
+    pl.col("plan:valid").len().alias("plan:rows"),
+    pl.col("plan:valid").sum().alias("plan:valid"),
     pl.col("plan:lookup").drop_nulls().n_unique().alias("plan:lookups"),
     pl.col("plan:wrong_check_digit").sum().alias("plan:wrong_check_digits"),
     pl.col("plan:without_address").sum().alias("plan:without_addresses"),
-    *((pl.col("plan:problem") == code).sum().alias(f"plan:problem:{code}") for code in number.PROBLEMS),
+    *((pl.col("plan:problem") == code).sum().alias(f"plan:problem:{code}") for code in PROBLEMS),
 )
 """The plan as aggregations over :func:`marked` rows."""
 
@@ -91,7 +82,7 @@ PLAN_COUNTS: Final = (
 def plan_of(counts: Mapping[str, int]) -> Plan:
     """Return the plan that the aggregations of :data:`PLAN_COUNTS` say."""
     rows, valid, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "lookups"))
-    problems = {code: counts[f"plan:problem:{code}"] for code in number.PROBLEMS}
+    problems = {code: counts[f"plan:problem:{code}"] for code in PROBLEMS}
     return Plan(
         rows=rows,
         lookups=lookups,

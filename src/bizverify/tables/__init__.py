@@ -30,16 +30,25 @@ def open_table(
     the format.
     """
     with ExitStack() as resources:
-        file = opened(path, resources)
-        format = detect_format(file)
-        for option, given, formats, meant in (
-            ("--sheet", sheet, _WORKBOOKS, "workbooks"),
-            ("--encoding", encoding, ("csv",), "CSV files"),
-            ("--json-path", json_path, ("json",), "JSON documents"),
-        ):
-            if given is not None and format not in formats:
-                raise UsageError(f"{path}: {option} is for {meant}, this file is {format}")
-        yield _read(file, format, sheet, encoding, json_path, resources)
+        try:
+            table = _opened(path, sheet, encoding, json_path, resources)
+        except OSError as error:  # a disk that fails, or no room left for a private copy
+            reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+            raise InputError(f"{path}: cannot be read: {reason}; TMPDIR chooses where copies are made") from error
+        yield table
+
+
+def _opened(path: Path, sheet: str | None, encoding: str | None, json_path: str | None, resources: ExitStack) -> Table:
+    file = opened(path, resources)
+    format = detect_format(file)
+    for option, given, formats, meant in (
+        ("--sheet", sheet, _WORKBOOKS, "workbooks"),
+        ("--encoding", encoding, ("csv",), "CSV files"),
+        ("--json-path", json_path, ("json",), "JSON documents"),
+    ):
+        if given is not None and format not in formats:
+            raise UsageError(f"{path}: {option} is for {meant}, this file is {format}")
+    return _read(file, format, sheet, encoding, json_path, resources)
 
 
 @contextmanager
@@ -47,7 +56,7 @@ def reading(table: Table) -> Iterator[None]:
     """Turn what polars says about an unreadable part of a file into an :class:`InputError` that names the place."""
     try:
         yield
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
         if table.file is None:
             raise
         if isinstance(table.source, csv.Dialect):
@@ -74,11 +83,17 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
 
 def written_rows(table: Table, path: Path, format: Format, encoding: str | None) -> int:
     """Read back an output that was made from ``table`` and count its rows."""
-    sheet = table.source.name if format == "xlsx" and isinstance(table.source, excel.Sheet) else None
-    if encoding is None and format == "csv" and isinstance(table.source, csv.Dialect):
-        encoding = table.source.encoding
+    if format == "xlsx":
+        return excel.count_rows(table, path)
     with ExitStack() as resources:
-        return _read(opened(path, resources), format, sheet, encoding, None, resources).count()
+        file = opened(path, resources)
+        if format == "csv":
+            return csv.written_rows(file, csv.dialect_for(table, path, encoding), resources)
+        if format in ("json", "ndjson"):
+            source = table.source
+            inner = source.path if format == "json" and isinstance(source, json.Document) else None
+            return json.count(file, format, inner or None, resources)
+        return _read(file, format, None, None, None, resources).count()
 
 
 def _read(
@@ -95,4 +110,4 @@ def _read(
         return excel.read(file, format, sheet)
     if format == "parquet":
         return parquet.read(file)
-    return json.read(file, format, json_path)
+    return json.read(file, format, json_path, resources)

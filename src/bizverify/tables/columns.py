@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import tomllib
-import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -15,14 +12,27 @@ import polars as pl
 from bizverify import number
 from bizverify.errors import ColumnError, UsageError
 from bizverify.model import ADDED_COLUMNS, Choice
-from bizverify.tables.table import Table
+from bizverify.tables.parties import ROLES as PARTY_ROLES
+from bizverify.tables.parties import Party, parties, wanted
+from bizverify.tables.table import TEXTS, Table
+from bizverify.tables.words import has_role, is_trap, level_of, side_of
+
+__all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "own_columns"]
 
 _SAMPLE_ROWS: Final = 1000
 _TIE: Final = 0.05
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
 _BY_CONTENT: Final = 0.5
-_TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
-_PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
+_Shares = tuple[float | None, float | None]
+_POSITION: Final = re.compile(r"#[1-9][0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The column of each role that has one, and what the user should know about the choice."""
+
+    columns: dict[str, Choice]
+    notes: tuple[str, ...] = ()
 
 
 def choose_columns(
@@ -30,15 +40,16 @@ def choose_columns(
     roles: Sequence[str],
     given: Mapping[str, str] | None = None,
     ours: Collection[int] = (),
-) -> dict[str, Choice]:
+) -> Chosen:
     """Choose a column for each role; the first role must get one.
 
     ``given`` names headers by role (or positions, ``#3`` for the third column) and overrides; ``ours`` are the
     positions of columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes.
-    The number column must also look like
-    one: its first 1,000 rows lower or raise the confidence, and a column that holds nothing but numbers with right
-    check digits is found without any header. Raises :class:`ColumnError` when no number column is found or two fit
-    equally well.
+    The number column must also look like one: its first 1,000 rows lower or raise the confidence, and a column that
+    holds nothing but numbers with right check digits is found without any header.
+
+    Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
+    and a note tells which and why. Raises :class:`ColumnError` when no number column is found or two fit equally well.
     """
     given = dict(given or {})
     if unknown := set(given) - set(roles):
@@ -50,17 +61,25 @@ def choose_columns(
         if not textual[choice.column]:
             kind = schema[table.ids[choice.column]]
             raise ColumnError(f"{table.name}: column {choice.header!r} holds {kind}, which cannot be the {role}")
-    key = roles[0]
-    free = [place for place in range(len(table.headers)) if place not in ours and textual[place]]
-    for role in roles:
-        if role in chosen:
-            continue
-        taken = {choice.column for choice in chosen.values()}
-        places = [place for place in free if place not in taken]
-        found = _number_column(table, places) if role == key else _by_header(table, role, places)
-        if found is not None:
+    taken = {choice.column for choice in chosen.values()}
+    free = [place for place, fits in enumerate(textual) if fits and place not in taken and place not in ours]
+    key, *others = roles
+    shares = _shares(table, free)
+    fitting = _number_columns(table, shares)
+    groups: tuple[Party, ...] = ()
+    if any(role in PARTY_ROLES for role in roles):
+        holding = {choice.column for choice in fitting if shares[choice.column][0] or side_of(choice.header)}
+        users = ["" if place in ours else header for place, header in enumerate(table.headers)]
+        groups = parties(users, holding | {choice.column for role, choice in chosen.items() if role == key})
+    notes: tuple[str, ...] = ()
+    if key not in chosen:
+        near = [party for party in groups if not taken.isdisjoint(party.columns)]
+        chosen[key], notes = _by_party(table, fitting, near or groups) or (_best(table, fitting), ())
+    for role in others:
+        places = [place for place in free if place not in {choice.column for choice in chosen.values()}]
+        if role not in chosen and (found := _beside(table, role, places, chosen[key].column, groups)):
             chosen[role] = found
-    return {role: chosen[role] for role in roles if role in chosen}
+    return Chosen({role: chosen[role] for role in roles if role in chosen}, notes)
 
 
 def own_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
@@ -78,13 +97,43 @@ def own_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
     return {}
 
 
-def has_role(header: str, *roles: str) -> bool:
-    """Whether a header names one of these roles, by default of all there are."""
-    return any(_level(role, header) for role in roles or _synonyms())
+def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
+    """Return the positions of the columns that ``select`` names: headers, or ``#3`` for the third column.
+
+    A header that repeats stands for all that bear it. An item that is no header is read as several, separated by
+    commas. Raises :class:`UsageError` for what names no column.
+    """
+    kept: set[int] = set()
+    for item in select:
+        kept |= _named(table, item) or _listed_places(table, item)
+    return frozenset(kept)
+
+
+def _listed_places(table: Table, item: str) -> set[int]:
+    """The columns of a list with commas, of which headers may hold some: the longest header that fits is taken."""
+    places: set[int] = set()
+    parts = item.split(",")
+    while parts:
+        for length in range(len(parts), 0, -1):
+            if found := _named(table, ",".join(parts[:length])):
+                places |= found
+                parts = parts[length:]
+                break
+        else:
+            raise UsageError(f"{table.name}: --select {parts[0].strip()!r} names no column; {_listed(table)}")
+    return places
+
+
+def _named(table: Table, name: str) -> set[int]:
+    """The positions that a header or ``#n`` names, spaces around it left aside."""
+    name = name.strip()
+    if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
+        return {int(name[1:]) - 1}
+    return {place for place, header in enumerate(table.headers) if header.strip() == name}
 
 
 def _given(table: Table, role: str, header: str) -> Choice:
-    if re.fullmatch(r"#[1-9][0-9]*", header) and int(header[1:]) <= len(table.headers):
+    if _POSITION.fullmatch(header) and int(header[1:]) <= len(table.headers):
         place = int(header[1:]) - 1
         return Choice(place, table.headers[place], 1.0, "given")
     places = [place for place, found in enumerate(table.headers) if found == header]
@@ -101,51 +150,90 @@ def _by_header(table: Table, role: str, places: Sequence[int]) -> Choice | None:
     return max(choices, key=lambda choice: choice.confidence, default=None)
 
 
+def _beside(table: Table, role: str, places: Sequence[int], number: int, groups: Sequence[Party]) -> Choice | None:
+    """A role's column: where the number is one party's, then from that party, else from what is no party's."""
+    own = [party.columns for party in groups if party.number == number]
+    if not own or role not in PARTY_ROLES:
+        return _by_header(table, role, places)
+    others = frozenset[int]().union(*(party.columns for party in groups))
+    return _by_header(table, role, [place for place in places if place in own[0]]) or _by_header(
+        table, role, [place for place in places if place not in others]
+    )
+
+
 def _rated(table: Table, role: str, place: int) -> Choice | None:
-    level = _level(role, table.headers[place])
+    level = level_of(role, table.headers[place])
     if level is None:
         return None
     return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
 
 
-def _number_column(table: Table, places: Sequence[int]) -> Choice:
-    shares = _shares(table, places)
+def _number_columns(table: Table, shares: Mapping[int, _Shares]) -> list[Choice]:
+    """The columns that may hold the number, the surest first."""
     choices = []
-    for place in places:
+    for place, (ten_digits, checked) in shares.items():
         rated = _rated(table, "b_no", place)
-        ten_digits, checked = shares[place]
         if rated is not None:
             weight = 1.0 if ten_digits is None else 0.6 + 0.4 * min(1.0, 2 * ten_digits)
             confidence = round(rated.confidence * weight, 2)
             choices.append(Choice(place, rated.header, confidence, rated.why))
-        elif checked is not None and checked >= 0.9 and not _is_trap("b_no", table.headers[place]):
+        elif checked is not None and checked >= 0.9 and not is_trap("b_no", table.headers[place]):
             choices.append(Choice(place, table.headers[place], _BY_CONTENT, "content"))
-    if not choices:
+    return sorted(choices, key=lambda choice: -choice.confidence)
+
+
+def _by_party(
+    table: Table, fitting: Sequence[Choice], groups: Sequence[Party]
+) -> tuple[Choice, tuple[str, ...]] | None:
+    """The number column of the party whose rows these are, and a note; ``None`` where no parties rival."""
+    choices = {choice.column: choice for choice in fitting if choice.why == "header"}
+    rivals = [party for party in groups if party.number in choices]
+    if len(groups) == 1 and rivals:  # another of its columns was given
+        return choices[rivals[0].number], ()
+    if len(rivals) < 2 or fitting[0].column not in {party.number for party in rivals}:
+        return None
+    decided = wanted(table, rivals)
+    if decided is None:
+        return None
+    party, reason = decided
+    others = [choices[rival.number] for rival in rivals if rival is not party]
+    instead = ", ".join(f"for {_called(other)} give --columns b_no=#{other.column + 1}" for other in others)
+    return choices[party.number], (
+        f"each row holds {len(rivals)} parties; {_called(choices[party.number])} was chosen, with what belongs to it, "
+        f"because {reason}; {instead}",
+    )
+
+
+def _best(table: Table, fitting: Sequence[Choice]) -> Choice:
+    if not fitting:
         raise ColumnError(
             f"{table.name}: no column with business numbers was found; {_listed(table)}; "
             "name it with --columns b_no=HEADER"
         )
-    choices.sort(key=lambda choice: -choice.confidence)
-    best, *rest = choices
+    best, *rest = fitting
     equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
     if equal:
-        fitting = " and ".join(f"{choice.header!r} (#{choice.column + 1})" for choice in [best, *equal])
+        names = " and ".join(map(_called, [best, *equal]))
         advice = f"'{best.header}'" if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
         raise ColumnError(
-            f"{table.name}: {fitting} fit equally well as the business number; choose with --columns b_no={advice}"
+            f"{table.name}: {names} fit equally well as the business number; choose with --columns b_no={advice}"
         )
     return best
 
 
-def _shares(table: Table, places: Sequence[int]) -> dict[int, tuple[float | None, float | None]]:
+def _called(choice: Choice) -> str:
+    return f"{choice.header!r} (#{choice.column + 1})"
+
+
+def _shares(table: Table, places: Sequence[int]) -> dict[int, _Shares]:
     """For each column: the share of its first non-blank cells that are ten digits, and that have a right check digit.
 
     ``None`` where there are no cells or none that could be a number; the second also where there are fewer than three.
     """
-    shares: dict[int, tuple[float | None, float | None]] = dict.fromkeys(places, (None, None))
+    shares: dict[int, _Shares] = dict.fromkeys(places, (None, None))
     schema = table.frame.collect_schema()
     ids = {table.ids[place]: place for place in places}
-    asked = [id_ for id_ in ids if schema[id_].is_numeric() or schema[id_] in _TEXTS]
+    asked = [id_ for id_ in ids if schema[id_].is_numeric() or schema[id_] in TEXTS]
     if not asked:
         return shares
     # all columns below one another, so that the rule is planned and run once however many there are
@@ -162,36 +250,6 @@ def _shares(table: Table, places: Sequence[int]) -> dict[int, tuple[float | None
 def _prints(dtype: pl.DataType) -> bool:
     """Whether values of a type can be read as the text of a cell."""
     return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Duration))
-
-
-def _level(role: str, header: str) -> str | None:
-    words = _synonyms()[role]
-    plain = _plain(header)
-    short = _plain(re.sub(r"[(\[].*?[)\]]", "", header))
-    for level in ("sure", "likely"):
-        if plain in words[level] or short in words[level]:
-            return level
-    if any(word in plain for word in words["contains"]) and not _is_trap(role, header):
-        return "contains"
-    return None
-
-
-def _is_trap(role: str, header: str) -> bool:
-    plain = _plain(header)
-    return any(word in plain for word in _synonyms()[role]["never"])
-
-
-@cache
-def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
-    text = files("bizverify.tables").joinpath("headers.toml").read_text(encoding="utf-8")
-    return {
-        role: {level: frozenset(map(_plain, words)) for level, words in levels.items()}
-        for role, levels in tomllib.loads(text).items()
-    }
-
-
-def _plain(header: str) -> str:
-    return _PUNCTUATION.sub("", unicodedata.normalize("NFKC", header)).lower()
 
 
 def _listed(table: Table) -> str:

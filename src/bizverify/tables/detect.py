@@ -48,6 +48,7 @@ _FOREIGN: Final = {
     b"HWP Document File": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
     b"Rar!": "a RAR archive; unpack it first",
     b"7z\xbc\xaf": "a 7-Zip archive; unpack it first",
+    b"PARE": "a Parquet file with an encrypted footer; write it without encryption",
     b"SQLite format 3": "a SQLite database; export the table as .csv",
 }
 _STREAMS: Final = {  # names of an OLE file's streams, as its directory spells them
@@ -81,16 +82,19 @@ def output_format(path: Path) -> Format:
 
 
 def refuse_in_place(path: Path, format: Format) -> None:
-    """Raise :class:`UsageError` for an input in a format that is only read."""
+    """Raise :class:`UsageError` for an input that cannot be written as it is: one only read, a packed workbook."""
     if format in _READ_ONLY:
         raise UsageError(f"{path}: cannot be replaced in place, {format} files are only read; give an output.xlsx")
+    if unpacked_name(path) != path and format not in _PACKABLE:
+        raise UsageError(f"{path}: cannot be replaced in place, {format} files are written without {path.suffix}")
 
 
 def default_output(path: Path, format: Format) -> Path:
     """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is."""
     plain = unpacked_name(path)
-    keep = EXTENSIONS.get(plain.suffix.lower(), format) == format and format not in _READ_ONLY
-    packed = path.suffix if path.suffix.lower() in SUFFIXES else ""
+    own = EXTENSIONS.get(plain.suffix.lower(), format) == format
+    keep = own and plain.suffix and format not in _READ_ONLY
+    packed = path.suffix if path.suffix.lower() in SUFFIXES and format in _PACKABLE else ""
     return path.with_name(f"{plain.stem}.enriched{plain.suffix if keep else _DEFAULT_EXTENSION[format]}{packed}")
 
 
@@ -155,5 +159,6 @@ def _text_format(file: File, head: bytes) -> Format:
 
 
 def _is_utf16(head: bytes) -> bool:
-    """Whether every second byte is mostly zero: ASCII in UTF-16 without a byte order mark."""
-    return max(head[0::2].count(0), head[1::2].count(0)) > len(head) // 5
+    """Whether bytes look like text in UTF-16 without a byte order mark: ASCII's zeros all on one side."""
+    zeros = sorted((head[0::2].count(0), head[1::2].count(0)))
+    return zeros[0] == 0 and zeros[1] > max(4, len(head) // 10) and b"\x00\x00" not in head

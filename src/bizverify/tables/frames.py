@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import polars as pl
 
 from bizverify.errors import InputError
+from bizverify.tables.columns import has_role
 from bizverify.tables.table import Enriched, Table, column_ids, positional
 
 
@@ -17,13 +19,22 @@ def read(frame: Any) -> Table:
     Raises :class:`InputError` for anything else.
     """
     lazy, headers = _lazy(frame)
-    return Table(lazy, headers, "frame", "the frame")
+    return Table(lazy, headers, "frame", "the frame", notes=nested_roles(headers, lazy.collect_schema().dtypes()))
 
 
 def write(result: Enriched) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Collect an enriched table as a frame (reasons as lists); return it and the tally."""
     frame, tally = pl.collect_all([result.titled(lists=True), result.tally], engine="streaming")
     return frame, tally
+
+
+def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:
+    """Warnings about columns that have the header of a role and hold lists or structs, which no role can."""
+    return tuple(
+        f"column {header!r} holds {dtype}, so it is not used; give its text in a column of its own"
+        for header, dtype in zip(headers, dtypes, strict=True)
+        if dtype.is_nested() and has_role(header)
+    )
 
 
 def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:

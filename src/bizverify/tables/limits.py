@@ -17,11 +17,11 @@ _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
 class Limits:
     """Caps on what is read. Each can be raised: ``BIZVERIFY_LIMITS="cells=60M,inflated=4G"``.
 
-    ``cells``: of a sheet, rows times columns between its first and its last value. ``inflated``: bytes that the parts
-    of a workbook unfold to. ``ratio``: how many times larger than packed a part of a workbook may be (asked of parts
-    beyond 64 MB only). ``text``: characters of a cell of a workbook. ``unpacked``: bytes that a ``.gz`` or ``.zst``
-    file unfolds to, on disk. ``depth``: how deep JSON may be nested. ``document``: bytes of a JSON document that has to
-    be held in memory.
+    ``cells``: of a sheet, rows times columns between its first and its last value; of a Parquet row group.
+    ``inflated``: bytes that the parts of a workbook, or a Parquet row group, unfold to. ``ratio``: how many times
+    larger than packed such a part may be (asked beyond 64 MB only). ``text``: characters of a cell of a workbook and of
+    a key in JSON. ``unpacked``: bytes that a ``.gz`` or ``.zst`` file unfolds to, on disk. ``depth``: how deep JSON may
+    be nested. ``document``: bytes of one JSON value, or of what stands around an array of records.
     """
 
     cells: int = 30_000_000

@@ -77,12 +77,19 @@ def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
+def private_folder() -> Iterator[Path]:
+    """Yield a folder that only its owner may enter, gone with all that it holds when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
 def _unpacked(path: Path, packing: Packing) -> Iterator[Path]:
     import pyarrow as pa
 
     cap = limits().unpacked
-    with tempfile.TemporaryDirectory(prefix="bizverify-") as folder:
-        copy = Path(folder, unpacked_name(path).name)
+    with private_folder() as folder:
+        copy = folder / unpacked_name(path).name
         size = 0
         try:
             with (

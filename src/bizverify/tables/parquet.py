@@ -1,29 +1,226 @@
-"""Parquet ⇄ frames."""
+"""Parquet ⇄ frames.
+
+polars has fewer types than Parquet, so the user's columns do not pass through it on their way back to Parquet: they are
+copied from the input as they are, beside ours, and the file's schema and metadata with them.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.tables.packing import File
-from bizverify.tables.table import Enriched, Table, positional
+from bizverify.tables.frames import nested_roles
+from bizverify.tables.limits import VARIABLE, limits
+from bizverify.tables.packing import File, private_folder
+from bizverify.tables.table import Enriched, Table, positional, unique_names, written_column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_GROUP: Final = 1 << 18
+_BATCH: Final = 1 << 16
+_TAIL: Final = 8
+_DIGITS: Final = 38
+_UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What the writer keeps of a Parquet file: its Arrow schema, and the codec of each of its leaves."""
+
+    arrow: pa.Schema
+    codecs: dict[str, str]
 
 
 def read(file: File) -> Table:
     """Open a Parquet file; types stay as they are. Raises :class:`InputError`."""
-    path = file.path
+    schema, notes = _opened(file)
     frame = pl.scan_parquet(file.data, glob=False)
     try:
-        headers = frame.collect_schema().names()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{path}: is not a readable Parquet file: {str(error).splitlines()[0]}") from error
-    return Table(positional(frame, headers), tuple(headers), "parquet", path.name, file)
+        found = frame.collect_schema()
+    except _UNREADABLE as error:
+        raise _unreadable(file, error) from error
+    for header, dtype in found.items():
+        if isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS:
+            raise InputError(
+                f"{file.path}: column {header!r} holds decimals of {dtype.precision} digits, more than {_DIGITS}; make "
+                "them text or narrower"
+            )
+    headers = found.names()
+    notes = (*notes, *nested_roles(headers, found.dtypes()))
+    return Table(positional(frame, headers), tuple(headers), "parquet", file.path.name, file, schema, notes)
 
 
 def write(result: Enriched, target: Path) -> pl.DataFrame:
-    """Write an enriched table as Parquet (reasons as a list of strings); return the tally."""
-    sink = result.titled(lists=True).sink_parquet(target, lazy=True)
+    """Write an enriched table as Parquet (reasons as a list of strings); return the tally.
+
+    What came from Parquet keeps its columns' exact types, its metadata and codecs.
+    """
+    if result.table.file is not None and isinstance(result.table.source, Schema):
+        return _extended(result, result.table.file, result.table.source, target)
+    sink = result.titled(lists=True).sink_parquet(target, row_group_size=_GROUP, lazy=True)
     _, tally = pl.collect_all([sink, result.tally], engine="streaming")
     return tally
+
+
+def _opened(file: File) -> tuple[Schema, tuple[str, ...]]:
+    """The schema of a file, its footer looked at before anything is read from it; and warnings."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with file.data.open("rb") as stream:
+        stream.seek(max(0, file.data.stat().st_size - _TAIL))
+        if stream.read().endswith(b"PARE"):
+            raise InputError(f"{file.path}: is encrypted; write it without encryption")
+    try:
+        with pq.ParquetFile(file.data) as parquet:
+            footer, arrow = parquet.metadata, parquet.schema_arrow
+            old = [column.name for column in parquet.schema if column.physical_type == "INT96"]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
+    codecs: dict[str, str] = {}
+    for place in range(footer.num_row_groups):
+        group = footer.row_group(place)
+        _refuse_inflating(file, place, group)
+        codecs |= {chunk.path_in_schema: chunk.compression.lower() for chunk in _chunks(group) if not place}
+    notes = tuple(f"column {name!r}: its old timestamps (INT96) are written in microseconds" for name in old)
+    return Schema(arrow, codecs), notes
+
+
+def _refuse_inflating(file: File, place: int, group: Any) -> None:
+    """Raise where a few bytes stand for a group of rows too large for memory; groups are read one at a time."""
+    cap, ratio = limits().cells, limits().ratio
+    chunks = list(_chunks(group))
+    cells = sum(chunk.num_values for chunk in chunks)
+    size = sum(chunk.total_uncompressed_size for chunk in chunks)
+    if size > limits().inflated:
+        raise InputError(
+            f"{file.path}: row group {place + 1} unfolds to {size:,} bytes; write it in smaller row groups, or raise "
+            f"the limit with {VARIABLE}=inflated=…"
+        )
+    if max(cells, group.num_rows) > max(cap, ratio * file.data.stat().st_size):
+        raise InputError(
+            f"{file.path}: row group {place + 1} claims {group.num_rows:,} rows, more than its size can mean; write it "
+            f"in smaller row groups, or raise the limit with {VARIABLE}=cells=…"
+        )
+
+
+def _chunks(group: Any) -> Iterator[Any]:
+    return (group.column(place) for place in range(group.num_columns))
+
+
+def _extended(result: Enriched, file: File, schema: Schema, target: Path) -> pl.DataFrame:
+    """Write the user's columns from their file beside ours, which are put into a file of their own on the way."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = set(result.table.ids)
+    ours = [column for column, _ in result.layout if column not in ids]
+    with private_folder() as folder:
+        added = folder / "added.parquet"
+        columns = result.frame.select(written_column(column, lists=True) for column in ours)
+        sink = columns.sink_parquet(added, compression="lz4", row_group_size=_GROUP, lazy=True)
+        _, tally = pl.collect_all([sink, result.tally], engine="streaming")
+        try:
+            with (
+                pq.ParquetFile(file.data, coerce_int96_timestamp_unit="us") as theirs,
+                pq.ParquetFile(added) as mine,
+            ):
+                _side_by_side(result, theirs, mine, schema, target)
+        except pa.ArrowException as error:
+            raise _unreadable(file, error) from error
+    return tally
+
+
+def _side_by_side(result: Enriched, theirs: Any, mine: Any, schema: Schema, target: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    arrow = _output_schema(result, theirs.schema_arrow, mine.schema_arrow)
+    places = {id_: place for place, id_ in enumerate(result.table.ids)}
+    added = _Rows(mine)
+    codecs = _codecs(schema, [column for column in arrow.names if column not in schema.arrow.names], arrow)
+    with pq.ParquetWriter(target, arrow, compression=codecs, version="2.6") as writer:
+        for batch in _batches(theirs):
+            own = added.take(batch.num_rows)
+            columns = [
+                batch.column(places[column]) if column in places else own.column(column) for column, _ in result.layout
+            ]
+            table = pa.Table.from_arrays(columns, names=arrow.names).cast(arrow)
+            writer.write_table(table, row_group_size=_GROUP)
+
+
+def _batches(parquet: Any) -> Iterator[Any]:
+    """The rows of a file as tables of the size of a row group."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    count = 0
+    for batch in parquet.iter_batches(batch_size=_BATCH):
+        held.append(batch)
+        count += batch.num_rows
+        if count >= _GROUP:
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Rows:
+    """Rows of a file, taken in any numbers."""
+
+    def __init__(self, parquet: Any) -> None:
+        self._batches = parquet.iter_batches(batch_size=_BATCH)
+        self._held: Any = parquet.schema_arrow.empty_table()
+
+    def take(self, count: int) -> Any:
+        """The next rows as a table; fewer where the file ends."""
+        import pyarrow as pa
+
+        while self._held.num_rows < count and (batch := next(self._batches, None)) is not None:
+            self._held = pa.concat_tables([self._held, pa.Table.from_batches([batch])])
+        taken, self._held = self._held.slice(0, count), self._held.slice(count)
+        return taken
+
+
+def _output_schema(result: Enriched, theirs: pa.Schema, mine: pa.Schema) -> pa.Schema:
+    """The input's own fields and ours, with the input's metadata."""
+    import pyarrow as pa
+
+    places = {id_: place for place, id_ in enumerate(result.table.ids)}
+    names = unique_names([header for _, header in result.layout])
+    fields = [
+        theirs.field(places[column]) if column in places else pa.field(name, _usual(mine.field(column).type))
+        for (column, _), name in zip(result.layout, names, strict=True)
+    ]
+    return pa.schema(fields, theirs.metadata)
+
+
+def _usual(type_: Any) -> Any:
+    """The type that other programs write: polars has large texts and lists only."""
+    import pyarrow as pa
+
+    if pa.types.is_large_list(type_):
+        return pa.list_(_usual(type_.value_type))
+    return pa.string() if pa.types.is_large_string(type_) else type_
+
+
+def _codecs(schema: Schema, added: list[str], arrow: pa.Schema) -> dict[str, str] | str:
+    """The codec of each leaf of the output: for the user's columns their own, for ours the most frequent of those."""
+    import pyarrow as pa
+
+    usual = Counter(schema.codecs.values()).most_common(1)[0][0] if schema.codecs else "snappy"
+    lists = [name for name in added if pa.types.is_list(arrow.field(name).type)]
+    ours = [*(name for name in added if name not in lists), *(f"{name}.list.element" for name in lists)]
+    codecs = {**schema.codecs, **dict.fromkeys(ours, usual)}
+    return {leaf: "none" if codec == "uncompressed" else codec for leaf, codec in codecs.items()}
+
+
+def _unreadable(file: File, error: BaseException) -> InputError:
+    return InputError(f"{file.path}: is not a readable Parquet file: {str(error).splitlines()[0]}")

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import shutil
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from typing import Final
 
 from bizverify.errors import InputError, OutputError
 
-PRIVATE = 0o600
+PRIVATE: Final = 0o600
+_OURS: Final = ".bizverify-"
+_NAME_KEPT: Final = 100
+_STALE: Final = 24 * 3600.0
 
 
 @contextmanager
@@ -20,11 +28,11 @@ def published(target: Path) -> Iterator[Path]:
 
     The file is created with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
     replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
-    is what it was. A symbolic link is followed, not replaced. Raises :class:`OutputError`; :class:`InputError` where
-    the block failed on another file.
+    is what it was. A symbolic link is followed, not replaced. What a run that was killed a day ago has left is removed.
+    Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
     """
     target = Path(os.path.realpath(target))
-    temporary = _reserve(target)
+    temporary, lock = _reserve(target)
     try:
         yield temporary
         _sync(temporary)
@@ -37,6 +45,32 @@ def published(target: Path) -> Iterator[Path]:
         raise OutputError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(lock)
+
+
+@contextmanager
+def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
+    """Yield ``NAME.bak`` beside ``target``, which is what ``target`` is now; taken away if it has not been replaced.
+
+    An existing backup stays: the next is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A
+    hard link where the file system has them, so that mode, owner and times are kept; else a copy, with mode and times,
+    synced before it gets its name. Raises :class:`OutputError`.
+    """
+    called, target = target, Path(os.path.realpath(target))
+    before = target.stat()
+    try:
+        backup = _backup(target, apart_from)
+    except OSError as error:
+        raise OutputError(
+            f"{target}: cannot be backed up: {error.strerror or error}; give another output or --no-backup"
+        ) from error
+    try:
+        _sync(target.parent)
+        yield backup if called.is_symlink() else called.with_name(backup.name)
+    finally:
+        with suppress(OSError):  # where it cannot be told, the backup stays
+            if os.path.samestat(before, target.stat()):
+                backup.unlink()
 
 
 def same_file(one: Path, other: Path) -> bool:
@@ -54,20 +88,79 @@ def _is_of_another_file(error: OSError, temporary: Path) -> bool:
     return isinstance(error, FileNotFoundError | PermissionError) and str(temporary) not in str(error)
 
 
-def _reserve(target: Path) -> Path:
+def _reserve(target: Path) -> tuple[Path, int]:
+    """Make the temporary file; return it and a descriptor that holds its lock for as long as this run lives."""
     if target.is_dir():
         raise OutputError(f"{target}: is a folder; name a file in it")
     if not target.parent.is_dir():
         raise OutputError(f"{target}: the folder {target.parent} does not exist; create it first")
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
-    temporary = target.with_name(f".bizverify-{secrets.token_hex(4)}-{target.name[-100:]}")
+    _sweep(target)
+    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{target.name[-_NAME_KEPT:]}")
     try:
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
+        _lock(descriptor)
         os.fchmod(descriptor, mode)
-        os.close(descriptor)
     except OSError as error:
+        temporary.unlink(missing_ok=True)
         raise OutputError(f"{target}: cannot be written: {error.strerror}; choose another output") from error
-    return temporary
+    return temporary, descriptor
+
+
+def _sweep(target: Path) -> None:
+    """Remove temporary files of ``target`` that a killed run has left: older than a day, and none holds their lock.
+
+    They may hold people's addresses, so they are not left lying about.
+    """
+    pattern = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-{re.escape(target.name[-_NAME_KEPT:])}")
+    with suppress(OSError):
+        for left in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
+            descriptor = os.open(left, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if time.time() - os.fstat(descriptor).st_mtime > _STALE and _lock(descriptor):
+                    left.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file until its descriptor is closed or the process dies; whether that was possible."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another's, or a file system without locks
+        return False
+    return True
+
+
+def _backup(target: Path, apart_from: Path) -> Path:
+    """Make the backup under the first free name; no name is ever taken from another file."""
+    for again in count(1):
+        backup = target.with_name(f"{target.name}.bak{again if again > 1 else ''}")
+        if same_file(backup, apart_from):
+            continue
+        with suppress(FileExistsError):
+            try:
+                os.link(target, backup)
+            except FileExistsError:
+                raise
+            except OSError:  # no hard links here
+                _copy(target, backup)
+            return backup
+    raise AssertionError("count() has no end")
+
+
+def _copy(target: Path, backup: Path) -> None:
+    os.close(os.open(backup, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+    try:
+        with published(backup) as temporary:
+            shutil.copy2(target, temporary)
+    except BaseException:
+        backup.unlink()
+        raise
 
 
 def _sync(path: Path) -> None:

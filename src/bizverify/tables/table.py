@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -15,6 +16,9 @@ from bizverify.tables.packing import File
 
 Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "json", "ndjson", "parquet", "frame"]
 
+TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
+"""The types of columns that hold text."""
+
 RAW: Final = "raw"
 """A JSON table's extra column: the text of each object as it stands in the file."""
 
@@ -25,7 +29,9 @@ class Table:
 
     ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON. Users' headers may repeat,
     be blank or clash with ours, so they are kept beside the frame, in ``headers``, and put back on writing.
-    ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper).
+    ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``notes`` are
+    for the user. ``above``: lines above the last line of the header, which only an output of the same format has again.
+    ``rows``: how many there are, where the reader has counted them.
     """
 
     frame: pl.LazyFrame
@@ -35,6 +41,8 @@ class Table:
     file: File | None = None
     source: object = None
     notes: tuple[str, ...] = field(default=())
+    above: int = 0
+    rows: int | None = None
 
     @property
     def path(self) -> Path | None:
@@ -47,12 +55,22 @@ class Table:
         return column_ids(len(self.headers))
 
     def count(self) -> int:
-        """The number of rows, counted by a pass of its own.
+        """The number of rows, counted by a pass of its own where the reader has not.
 
         Numbering streams; ``pl.len()`` of a CSV file would map the whole of it into memory.
         """
+        if self.rows is not None:
+            return self.rows
         last = self.frame.with_row_index("row").select(pl.col("row").max())
         return int(last.collect(engine="streaming").fill_null(-1).cast(pl.Int64).item()) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled block of figures on a workbook's summary sheet: (what is counted, how many)."""
+
+    title: str
+    rows: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +79,15 @@ class Enriched:
 
     ``frame`` has the table's columns, the nine added ones under their contract names (``reasons`` as text), and
     nothing else that is written. ``layout`` lists the output's columns as (column of ``frame``, header). ``tally`` is
-    a one-row query over the same rows; a writer collects it together with what it writes.
+    a one-row query over the same rows; a writer collects it together with what it writes. ``summary`` is given when
+    the user asked for a summary sheet: it makes the sheet's sections of the collected tally.
     """
 
     table: Table
     frame: pl.LazyFrame
     layout: tuple[tuple[str, str], ...]
     tally: pl.LazyFrame
+    summary: Callable[[pl.DataFrame], tuple[Section, ...]] | None = None
 
     def titled(self, *, lists: bool) -> pl.LazyFrame:
         """The output's columns under their headers, made unique where a header repeats or is blank.

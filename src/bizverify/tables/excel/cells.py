@@ -26,6 +26,10 @@ _ESCAPES: Final = {
     "\ufffe": "_xFFFE_",
     "\uffff": "_xFFFF_",
 }
+_SPACED: Final = r"^[ \t\r\n]|[ \t\r\n]$|[\t\r\n]|  "
+"""Spaces that are kept only where XML is told so."""
+_SPECIAL: Final = rf"[&<>\x00-\x1F\x{{FFFE}}\x{{FFFF}}]|_x[0-9A-Fa-f]{{4}}_|{_SPACED}"
+"""What cannot stand in XML as it is; most columns hold none of it."""
 
 
 def column_letter(number: int) -> str:
@@ -45,69 +49,113 @@ def column_number(letters: str) -> int:
     return number
 
 
-def cell_expr(value: pl.Expr, dtype: pl.DataType, letter: str, style: pl.Expr) -> pl.Expr:
-    """Return a column's values as ``<c>`` elements (String, ``""`` for null).
+Style = str | pl.Expr
+"""The number of a cell format: one for all rows (``""`` for none), or one for each (null for none)."""
 
-    The frame has the sheet's row number as ``row`` (String). ``style`` is the attribute `` s="…"`` or ``""``. Text is
-    an inline string, so never a formula; what Excel cannot hold as a number (15 digits and more, infinities, days
-    before March 1900, time zones) is written as text.
+
+def rendered(
+    frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int, *, blanks: bool = False
+) -> pl.DataFrame:
+    """Render rows of cells: ``r`` (Int64, the sheet's row, from ``first`` on) and ``cells`` (String).
+
+    ``cells`` are the ``<c>`` elements of ``columns`` (name → column of the sheet, from 1), in that order. Text is an
+    inline string, so never a formula; what Excel cannot hold as a number (15 digits and more, infinities, days before
+    March 1900, time zones) is written as text. A null is no cell or, with ``blanks``, an empty one that has a style.
     """
-    start = pl.concat_str(pl.lit(f'<c r="{letter}'), pl.col("row"), pl.lit('"'), style)
-    as_text = pl.concat_str(
-        start,
-        pl.lit(' t="inlineStr"><is><t xml:space="preserve">'),
-        _escaped(_text(value, dtype)),
-        pl.lit("</t></is></c>"),
-    )
-    number = _number(value, dtype)
+    numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
+    work = frame.with_columns(numbers, numbers.cast(pl.String).alias("row"))
+    pieces: list[pl.Expr | str] = []
+    for column, number in sorted(columns.items(), key=lambda item: item[1]):
+        pieces += _cell(frame[column], column_letter(number), styles[column], blanks)
+    return work.select("r", _joined(pieces).alias("cells"))
+
+
+def _cell(values: pl.Series, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
+    """The pieces of a column's cells; numbers, texts and nulls are told apart only where a column has several."""
+    start: list[pl.Expr | str] = [f'<c r="{letter}', pl.col("row"), '"', _attribute(style)]
+    blank: list[pl.Expr | str] = [_blank(start, style)] if blanks else [""]
+    number, nulls = _numbers(values), values.null_count()
+    kind = ' t="b"><v>' if values.dtype == pl.Boolean else "><v>"
+    as_number = [*start, kind, pl.lit(number), "</v></c>"]
+    if nulls == len(values):
+        return blank
+    if number.null_count() == 0:
+        return as_number
+    as_text = [*start, ' t="inlineStr"><is><t', *_text(values), "</t></is></c>"]
+    if number.null_count() == len(values):
+        if not nulls:
+            return as_text
+        return [pl.when(values.is_null()).then(_joined(blank)).otherwise(_joined(as_text))]
+    return [pl.coalesce(_joined(as_number), _joined(as_text), _joined(blank))]
+
+
+def _attribute(style: Style) -> pl.Expr | str:
+    if isinstance(style, str):
+        return f' s="{style}"' if style else ""
+    return pl.concat_str(pl.lit(' s="'), style, pl.lit('"')).fill_null("")
+
+
+def _blank(start: list[pl.Expr | str], style: Style) -> pl.Expr:
+    """An empty cell that shows its style, where it has one."""
+    if isinstance(style, str):
+        return _joined([*start, "/>"]) if style else pl.lit("")
+    return pl.when(style.is_null()).then(pl.lit("")).otherwise(_joined([*start, "/>"]))
+
+
+def _joined(pieces: list[pl.Expr | str]) -> pl.Expr:
+    """Pieces put together, constants that stand side by side first."""
+    merged: list[pl.Expr | str] = []
+    for piece in pieces:
+        if merged and isinstance(piece, str) and isinstance(merged[-1], str):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return pl.concat_str([pl.lit(piece) if isinstance(piece, str) else piece for piece in merged])
+
+
+def _numbers(values: pl.Series) -> pl.Series:
+    """The content of ``<v>`` (String), null for values that only text can hold, and for none."""
+    number = _number(pl.col(values.name), values.dtype)
     if number is None:
-        return as_text.fill_null("")
-    kind = ' t="b"><v>' if dtype == pl.Boolean else "><v>"
-    as_number = pl.concat_str(start, pl.lit(kind), number, pl.lit("</v></c>"))
-    return pl.coalesce(as_number, as_text).fill_null("")
+        return pl.Series(values.name, [None], dtype=pl.String).new_from_index(0, len(values))
+    return values.to_frame().select(number.cast(pl.String)).to_series()
 
 
 def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
-    """The content of ``<v>``, null for values that only text can hold; ``None`` for dtypes that are text."""
+    """The number that stands for a value, null for values that only text can hold; ``None`` for types of text."""
     if dtype == pl.Boolean:
-        return value.cast(pl.UInt8).cast(pl.String)
+        return value.cast(pl.UInt8)
     if dtype.is_integer():
         wide = value.cast(pl.Int128)
-        return pl.when((wide < _EXACT) & (wide > -_EXACT)).then(value.cast(pl.String))
+        return pl.when((wide < _EXACT) & (wide > -_EXACT)).then(value)
     if dtype.is_float():
-        return pl.when(value.is_finite()).then(value.cast(pl.String))
+        return pl.when(value.is_finite()).then(value)
     if dtype == pl.Date:
         serial = value.to_physical() - _EPOCH
-        return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial.cast(pl.String))
+        return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
         serial = value.dt.epoch("us") / 86_400_000_000 - _EPOCH
-        return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial.cast(pl.String))
+        return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
     return None
 
 
-def _text(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    return value.dt.to_string("iso") if dtype.is_temporal() else value.cast(pl.String)
+def _text(values: pl.Series) -> list[pl.Expr | str]:
+    """The rest of the tag ``<t`` and XML text in it.
 
-
-def _escaped(text: pl.Expr) -> pl.Expr:
-    """XML text; control characters as Excel spells them, ``_x000D_``, and text that looks like that guarded."""
+    Control characters are spelled as Excel does, ``_x000D_``, and text that looks like that is guarded; spaces at the
+    ends are marked to be kept.
+    """
+    value = pl.col(values.name)
+    text = value.dt.to_string("iso") if values.dtype.is_temporal() else value.cast(pl.String)
+    if values.dtype != pl.String or not values.str.contains(_SPECIAL).any():
+        return [">", text]
+    kept = pl.when(value.str.contains(_SPACED)).then(pl.lit(' xml:space="preserve">')).otherwise(pl.lit(">"))
     guarded = text.str.replace_all(r"_(x[0-9A-Fa-f]{4}_)", "_x005F_${1}")
-    return guarded.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
+    return [kept, guarded.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))]
 
 
 WIDTHS: Final = dict(zip(ADDED_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30), strict=True))
 """Characters; reasons are long, so they get a wide column rather than a tall row."""
-
-
-def rendered(frame: pl.DataFrame, columns: dict[str, int], styles: Mapping[str, pl.Expr], first: int) -> pl.DataFrame:
-    """Rows of cells for :meth:`SheetXml.with_cells`, the first of them in row ``first``."""
-    numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
-    work = frame.with_columns(numbers, numbers.cast(pl.String).alias("row"))
-    cells = [
-        cell_expr(pl.col(column), frame.schema[column], column_letter(number), styles[column])
-        for column, number in sorted(columns.items(), key=lambda item: item[1])
-    ]
-    return work.select("r", pl.concat_str(cells).alias("cells"))
 
 
 def titles(result: Enriched, columns: Mapping[str, int]) -> pl.DataFrame:

@@ -3,65 +3,119 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from unicodedata import east_asian_width
 from zipfile import ZipFile
 
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, column_letter, rendered, titles
-from bizverify.tables.excel.package import copy_package
+from bizverify.model import GRADES
+from bizverify.tables.excel.around import dimension_edits
+from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, rendered, titles
+from bizverify.tables.excel.markup import edited
+from bizverify.tables.excel.package import copy_package, sheet_parts
+from bizverify.tables.excel.rows import encoded
 from bizverify.tables.excel.sheetxml import SheetXml
-from bizverify.tables.table import Enriched
+from bizverify.tables.excel.styles import GRADE_COLOURS
+from bizverify.tables.excel.summary import add_summary
+from bizverify.tables.table import Enriched, Section
 
+if TYPE_CHECKING:
+    from openpyxl.worksheet.worksheet import Worksheet
+
+SHEET: Final = "bizverify"
+"""The name of the sheet; further ones are called ``bizverify 2`` and so on."""
 MAX_ROWS: Final = 1_048_575
+_BLOCK: Final = 20_000
+_ROW: Final = ("start", "r", "open", "cells", "end")
 
 
-def create(result: Enriched, frame: pl.DataFrame, target: Path) -> None:
-    """Make a new workbook: a skeleton with the header and a style for each column, then the rows."""
-    _check_limits(result, frame)
-    skeleton = _skeleton(result, frame)
-    part = "xl/worksheets/sheet1.xml"
+def create(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
+    """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
+
+    ``frame``: the output's columns, in order; more rows than a sheet holds go on in further sheets. ``sections``: what
+    a summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
+    """
+    _check_limits(result, frame, target)
+    starts = range(0, max(frame.height, 1), MAX_ROWS)
+    skeleton = _skeleton(result, frame, len(starts), sections)
     with ZipFile(skeleton) as archive:
-        sheet = SheetXml.parse(archive.read(part).decode())
+        parts = list(sheet_parts(archive).values())[: len(starts)]
+        models = [SheetXml.parse([archive.read(part)]) for part in parts]
+    pieces = {
+        part: _pieces(result, frame.slice(start, MAX_ROWS), model)
+        for part, start, model in zip(parts, starts, models, strict=True)
+    }
+    copy_package(skeleton, target, pieces, int(frame.estimated_size()))
+
+
+def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml) -> Iterator[bytes]:
+    """A sheet with its rows, piece by piece, styled as the skeleton's first two rows are."""
     columns = {column: number for number, column in enumerate(frame.columns, 1)}
-    header = rendered(titles(result, columns), columns, _model_styles(sheet, columns, 1), 1)
-    rows = rendered(frame, columns, _model_styles(sheet, columns, 2), 2)
-    sheet = replace(sheet, rows=sheet.rows.clear())
-    sheet = sheet.with_cells(pl.concat([header, rows]), list(columns.values()))
-    copy_package(skeleton, target, {part: sheet.with_dimension(len(columns), frame.height + 1).text()})
+    edits = dimension_edits(model.around, model.elements, len(columns), frame.height + 1)
+    yield edited(model.around[: model.cut], edits)
+    yield _rows(titles(result, columns), columns, _styles(model, columns, 1), 1)
+    styles = _styles(model, columns, 2)
+    for start in range(0, frame.height, _BLOCK):
+        yield _rows(frame.slice(start, _BLOCK), columns, styles, start + 2)
+    yield model.around[model.cut :]
 
 
-def _model_styles(sheet: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, pl.Expr]:
+def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
+    cells = rendered(frame, columns, styles, first)
+    return encoded(cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW)
+
+
+def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, Style]:
     """Each column's style as the skeleton shows it in a row."""
-    found = {column: sheet.styles(column_letter(number), row, row)["style"][0] for column, number in columns.items()}
-    return {column: pl.lit(f' s="{style}"' if style else "") for column, style in found.items()}
+    return {column: model.styles(number, row, row)[0] or "" for column, number in columns.items()}
 
 
-def _skeleton(result: Enriched, frame: pl.DataFrame) -> io.BytesIO:
+def _skeleton(result: Enriched, frame: pl.DataFrame, sheets: int, sections: Sequence[Section]) -> io.BytesIO:
     """A workbook with widths, a filter, frozen titles, and blank cells that show the styles of header and columns."""
     import openpyxl
-    from openpyxl.styles import Border, Font, PatternFill, Side
 
     book = openpyxl.Workbook()
-    sheet = book.active
-    sheet.title = "bizverify"
-    for number, (column, header) in enumerate(result.layout, 1):
-        title = sheet.cell(1, number)
-        title.font, title.fill = Font(bold=True), PatternFill("solid", fgColor="DDE7F0")
-        title.border = Border(bottom=Side(style="thin", color="8EA9C1"))
-        sheet.cell(2, number).number_format = _number_format(column, frame.schema[column])
-        width = WIDTHS.get(column) or _width(header, frame[column])
-        sheet.column_dimensions[title.column_letter].width = width
-    sheet.freeze_panes = "A2"
-    sheet.auto_filter.ref = f"A1:{column_letter(len(result.layout))}{frame.height + 1}"
+    for number in range(1, sheets + 1):
+        sheet = book.active if number == 1 else book.create_sheet()
+        sheet.title = SHEET if number == 1 else f"{SHEET} {number}"
+        _lay_out(sheet, result, frame, min(MAX_ROWS, frame.height - (number - 1) * MAX_ROWS) + 1)
+    if sections:
+        add_summary(book, sections)
     skeleton = io.BytesIO()
     book.save(skeleton)
     return skeleton
+
+
+def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, rows: int) -> None:
+    from openpyxl.styles import Border, Font, PatternFill, Side
+
+    font, fill = Font(name="Calibri", size=11, bold=True), PatternFill("solid", fgColor="DDE7F0")
+    border = Border(bottom=Side(style="thin", color="8EA9C1"))
+    for number, (column, header) in enumerate(result.layout, 1):
+        title = sheet.cell(1, number)
+        title.font, title.fill, title.border = font, fill, border
+        sheet.cell(2, number).number_format = _number_format(column, frame.schema[column])
+        width = WIDTHS.get(column) or _width(header, frame[column])
+        sheet.column_dimensions[title.column_letter].width = width
+        if column == "grade":
+            _colour(sheet, f"{title.column_letter}2:{title.column_letter}{max(rows, 2)}")
+    sheet.freeze_panes, sheet.print_title_rows = "A2", "1:1"
+    sheet.auto_filter.ref = f"A1:{column_letter(len(result.layout))}{rows}"
+
+
+def _colour(sheet: Worksheet, cells: str) -> None:
+    from openpyxl.formatting.rule import CellIsRule
+    from openpyxl.styles import Font, PatternFill
+
+    for grade in GRADES:
+        text, background = GRADE_COLOURS[grade]
+        fill = PatternFill(bgColor=background)
+        rule = CellIsRule(operator="equal", formula=[f'"{grade}"'], font=Font(color=text), fill=fill)
+        sheet.conditional_formatting.add(cells, rule)
 
 
 def _number_format(column: str, dtype: pl.DataType) -> str:
@@ -72,9 +126,11 @@ def _number_format(column: str, dtype: pl.DataType) -> str:
     return "yyyy-mm-dd hh:mm:ss" if isinstance(dtype, pl.Datetime) else "General"
 
 
-def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
-    if frame.height > MAX_ROWS:
-        raise OutputError(f"{frame.height:,} rows are more than a sheet holds ({MAX_ROWS:,}); write CSV or Parquet")
+def _check_limits(result: Enriched, frame: pl.DataFrame, target: Path) -> None:
+    if target.suffix.lower() != ".xlsx":
+        raise OutputError(
+            f"a new workbook holds no macros, Excel would not open it as {target.suffix}; give -o OUT.xlsx"
+        )
     if frame.width > MAX_COLUMNS:
         raise OutputError(
             f"{frame.width:,} columns are more than a sheet holds ({MAX_COLUMNS:,}); write CSV or Parquet"
@@ -82,8 +138,10 @@ def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
     texts = frame.select(pl.col(pl.String).str.len_chars().max().fill_null(0))
     for column, header in result.layout:
         if column in texts.columns and texts[column][0] > MAX_CELL:
+            row = frame[column].str.len_chars().arg_max()
             raise OutputError(
-                f"column {header!r} has a cell of more than {MAX_CELL:,} characters; write CSV or Parquet"
+                f"column {header!r}, row {(row or 0) + 1:,}: a cell of more than {MAX_CELL:,} characters, which no "
+                "workbook holds; write CSV or Parquet"
             )
 
 

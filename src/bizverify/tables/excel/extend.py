@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -9,73 +10,130 @@ import polars as pl
 
 from bizverify.errors import AccountingError, OutputError
 from bizverify.model import ADDED_COLUMNS
-from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, column_letter, rendered, titles
-from bizverify.tables.excel.package import copy_package, percent_styles, sheet_part
-from bizverify.tables.excel.read import Sheet, read
+from bizverify.tables.excel import around
+from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, titles
+from bizverify.tables.excel.markup import Edit, edited
+from bizverify.tables.excel.package import (
+    copy_package,
+    part_pieces,
+    proved_same,
+    read_part,
+    refuse_other_kind,
+    sheet_part,
+    styles_part,
+)
+from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.excel.splice import Splice
+from bizverify.tables.excel.styles import Styles
 from bizverify.tables.packing import File
-from bizverify.tables.table import Enriched, Table
+from bizverify.tables.table import Enriched
 
 
 def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> None:
-    """Splice the added columns into the user's own sheet, beside what is there, styled like their neighbour."""
+    """Splice the added columns into the user's own sheet, beside what is there, styled like their neighbour.
+
+    ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
+    cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
+    """
     with ZipFile(file.data) as archive:
-        part = sheet_part(archive, source.name)
-        sheet = SheetXml.parse(archive.read(part).decode("utf-8-sig", "replace"))
-        styles_xml = archive.read("xl/styles.xml").decode() if "xl/styles.xml" in archive.namelist() else ""
-    top, left = sheet.corner()
-    bottom = top + frame.height
-    columns = _places(result, left, sheet.right())
-    neighbours = sheet.styles(column_letter(min(columns.values()) - 1), top, bottom)["style"]
-    styles_xml, percents = percent_styles(styles_xml, neighbours.slice(1).fill_null("0").unique().sort().to_list())
-
-    style = _style(pl.col("style"))
-    styles = dict.fromkeys(columns, style)
-    header = rendered(titles(result, columns).with_columns(neighbours.head(1)), columns, styles, top)
-    if percents:
-        styles["bounce_prob"] = _style(pl.col("style").fill_null("0").replace(percents))
-    body = rendered(frame.with_columns(neighbours.slice(1)), columns, styles, top + 1)
-
-    sheet = sheet.with_cells(pl.concat([header, body]), sorted(columns.values()))
-    sheet = sheet.with_dimension(max(columns.values()), bottom)
-    sheet = sheet.with_widths({number: WIDTHS[column] for column, number in columns.items()})
-    copy_package(file.data, target, {part: sheet.text()} | ({"xl/styles.xml": styles_xml} if percents else {}))
-    _compare(result, frame, read(File(target, target), "xlsx", source.name))
+        refuse_other_kind(archive, target)
+        part, looks = sheet_part(archive, source.name), styles_part(archive)
+        sheet = SheetXml.parse(part_pieces(archive, part))
+        size = archive.getinfo(part).file_size
+        styles = Styles(looks, read_part(archive, looks)) if looks else None
+    splice = _planned(result, frame, source, sheet, styles)
+    changed = {part: splice.pieces()}
+    if styles is not None and styles.changed:
+        changed[styles.part] = iter([styles.text()])
+    copy_package(file.data, target, changed, size)
+    proved_same(file.data, target, changed)
+    with ZipFile(target) as archive:
+        splice.prove(part_pieces(archive, part))
 
 
-def _places(result: Enriched, left: int, right: int) -> dict[str, int]:
+def _planned(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml, styles: Styles | None) -> Splice:
+    """Where the new cells go, and how they look."""
+    header = sheet.top() + source.header
+    bottom = header + frame.height
+    if sheet.bottom() != bottom:
+        raise AccountingError(
+            f"nothing was published: the sheet's last row is {sheet.bottom()}, the table's is {bottom}; "
+            "write another format, -o OUT.csv"
+        )
+    columns = _places(result, sheet, header, bottom)
+    first, last = min(columns.values()), max(columns.values())
+    neighbours = sheet.styles(first - 1, header, bottom)
+    title_styles, _ = _styles(columns, neighbours.head(1), styles, None)
+    body_styles, frame = _styles(columns, neighbours.slice(1), styles, frame)
+    replaced = any(column in ADDED_COLUMNS for column, _ in result.layout[: len(result.table.headers)])
+    edits = [
+        *around.dimension_edits(sheet.around, sheet.elements, last, bottom),
+        *around.width_edits(
+            sheet.around, sheet.elements, {n: WIDTHS[column] for column, n in columns.items()}, replaced=replaced
+        ),
+        *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
+    ]
+    return Splice(
+        sheet=sheet,
+        head=edited(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
+        tail=edited(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
+        titles=titles(result, columns),
+        frame=frame,
+        columns=columns,
+        header=header,
+        styles=body_styles,
+        title_styles=title_styles,
+        crossing=max(sheet.columns, default=0) >= first,
+    )
+
+
+def _places(result: Enriched, sheet: SheetXml, top: int, bottom: int) -> dict[str, int]:
     """The sheet's column (from 1) of each added column: where it stood before, else behind everything."""
     own = len(result.table.headers)
-    places = {}
-    for position, (column, _) in enumerate(result.layout):
-        if column in ADDED_COLUMNS:
-            right += position >= own
-            places[column] = left + position if position < own else right
+    added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in ADDED_COLUMNS]
+    if any(place < own for place, _ in added):
+        left = sheet.left()
+        places = {column: left + place for place, column in added}
+    else:
+        right = max(sheet.right(top, bottom), around.merged_right(sheet.elements, top, bottom))
+        places = {column: right + number for number, (_, column) in enumerate(added, 1)}
     if max(places.values()) > MAX_COLUMNS:
         raise OutputError(f"the sheet has no room for more columns ({MAX_COLUMNS:,} are the limit); write CSV")
     return places
 
 
-def _style(number: pl.Expr) -> pl.Expr:
-    return pl.concat_str(pl.lit(' s="'), number, pl.lit('"')).fill_null("")
+def _styles(
+    columns: Mapping[str, int], neighbours: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
+) -> tuple[dict[str, Style], pl.DataFrame]:
+    """Each column's style, made of the neighbours' (one for each row), and the frame with what they refer to.
+
+    Without a ``frame``, they are the titles' styles.
+    """
+    found = neighbours.unique().to_list()
+    text = {style: style for style in found if style is not None}
+    percent = dict(text)
+    if styles is not None:
+        text = {style: styles.for_text(style) for style in text}
+        if frame is not None and "bounce_prob" in columns:
+            percent = {style: styles.for_percent(style or "0") for style in found}
+    kinds = {"text": text, "percent": percent if frame is not None else text}
+    frame = pl.DataFrame() if frame is None else frame
+    looks: dict[str, Style] = {}
+    for kind, made in kinds.items():
+        if len(found) == 1:
+            looks[kind] = made.get(found[0]) or ""
+        else:
+            series = neighbours.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
+            frame, looks[kind] = frame.with_columns(series), pl.col(series.name)
+    return {column: looks["percent" if column == "bounce_prob" else "text"] for column in columns}, frame
 
 
-def _compare(result: Enriched, added: pl.DataFrame, written: Table) -> None:
-    """Hold the finished workbook against what was read and what was to be added: the last word on its cells."""
-    before = result.table.frame.select(column for column, _ in result.layout if column not in ADDED_COLUMNS).collect()
-    places = {column: place for place, (column, _) in enumerate(result.layout) if column in before.columns}
-    headers = [written.headers[place] for place in places.values()]
-    shift = len(written.headers) - len(result.layout)  # blank columns, where ours had to start further right
-    found = written.frame.collect()
-    after = found.select(pl.col(f"c{place}").alias(column) for column, place in places.items())
-    texts = [column for column in ADDED_COLUMNS if column != "bounce_prob"]
-    answers = {column: place for place, (column, _) in enumerate(result.layout) if column in texts}
-    ours = found.select(
-        pl.col(f"c{place + (shift if place >= len(result.table.headers) else 0)}").cast(pl.String).alias(column)
-        for column, place in answers.items()
-    )
-    kept = headers == [header for column, header in result.layout if column in places] and after.equals(before)
-    if not (kept and ours.equals(added.select(ours.columns))):
-        raise AccountingError(
-            "nothing was published: the workbook would not hold what it held before; write another format, -o OUT.csv"
-        )
+def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles: Styles | None) -> list[Edit]:
+    """What gives each grade its colour; nothing where there is no styles part to hold colours."""
+    if column is None or styles is None or rows[1] < rows[0]:
+        return []
+    edits = around.grade_edits(sheet.elements, sheet.around, column, rows)
+    if edits is None:
+        edits = around.new_grade_edits(sheet.elements, column, rows, styles.add_grades())
+    return edits

@@ -1,61 +1,165 @@
-"""The zip around a workbook: where its sheets and styles are, and a copy in which only named parts differ."""
+"""The zip around a workbook: where its parts are, and a copy in which only named parts differ."""
 
 from __future__ import annotations
 
+import copy
 import posixpath
-import re
-from collections.abc import Mapping
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
-from xml.etree import ElementTree
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
-from bizverify.errors import OutputError
+from bizverify.errors import AccountingError, OutputError
+from bizverify.tables.excel.markup import Element, elements_of
 
-_MAIN: Final = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-_STRICT: Final = "{http://purl.oclc.org/ooxml/spreadsheetml/main}"
-_RELATION: Final = re.compile(r"\{.*/relationships\}id$")
-_CELL_FORMATS: Final = re.compile(r"(<cellXfs)([^>]*?)>(.*?)(</cellXfs>)", flags=re.S)
-_FORMAT: Final = re.compile(r"<xf\b[^>]*?(?:/>|>.*?</xf>)", flags=re.S)
+BOOK: Final = "xl/workbook.xml"
+_RELATIONS: Final = "xl/_rels/workbook.xml.rels"
+_TYPES: Final = "[Content_Types].xml"
+_MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
+_PLAIN: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
+_FAST, _SMALL = 1, 6
+_PIECE: Final = 8_000_000
+_LARGE: Final = 8_000_000
+"""Bytes of a sheet from which on it is packed fast instead of small."""
+
+
+def sheet_parts(archive: ZipFile) -> dict[str, str]:
+    """Return the part's name of each sheet, by the sheet's name."""
+    targets = {element.attributes.get("Id", ""): part for element, part in _related(archive)}
+    parts = {}
+    for element in elements_of(archive.read(BOOK), BOOK):
+        identity = next((value for key, value in element.attributes.items() if key.rpartition(":")[2] == "id"), "")
+        if element.name == "sheet" and identity in targets:
+            parts[element.attributes.get("name", "")] = targets[identity]
+    return parts
 
 
 def sheet_part(archive: ZipFile, sheet: str) -> str:
-    """Return the part's name of a sheet."""
-    book = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314
-    relations = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
-    targets = {relation.get("Id"): relation.get("Target", "") for relation in relations}
-    for element in [*book.iter(f"{_MAIN}sheet"), *book.iter(f"{_STRICT}sheet")]:
-        if element.get("name") == sheet:
-            identity = next(value for key, value in element.attrib.items() if _RELATION.search(key))
-            part = posixpath.normpath(posixpath.join("/xl", targets[identity])).lstrip("/")
-            names = {name.lower(): name for name in archive.namelist()}  # parts are named without regard to case
-            if part.lower() in names:
-                return names[part.lower()]
-    raise OutputError(f"the workbook has no sheet {sheet!r} to extend")
+    """Return the part's name of a sheet; raise :class:`OutputError` where there is none."""
+    part = sheet_parts(archive).get(sheet)
+    if part is None:
+        raise OutputError(f"the workbook has no sheet {sheet!r} to extend")
+    return part
 
 
-def percent_styles(styles_xml: str, of: list[str]) -> tuple[str, dict[str, str]]:
-    """Add to ``styles.xml`` a percent format for each cell style in ``of``; return it and style → percent style."""
-    found = _CELL_FORMATS.search(styles_xml)
-    if found is None:
-        return styles_xml, {}
-    formats = _FORMAT.findall(found.group(3))
-    of = [style for style in of if int(style) < len(formats)]
-    added = [_as_percent(formats[int(style)]) for style in of]
-    places = {style: str(len(formats) + place) for place, style in enumerate(of)}
-    attributes = re.sub(r'\scount="[0-9]+"', "", found.group(2)) + f' count="{len(formats) + len(added)}"'
-    block = f"{found.group(1)}{attributes}>{found.group(3)}{''.join(added)}{found.group(4)}"
-    return styles_xml[: found.start()] + block + styles_xml[found.end() :], places
+def styles_part(archive: ZipFile) -> str | None:
+    """Return the name of the part with the styles."""
+    found = (part for element, part in _related(archive) if element.attributes.get("Type", "").endswith("/styles"))
+    return next(found, None)
 
 
-def _as_percent(cell_format: str) -> str:
-    bare = re.sub(r'\s(?:numFmtId|applyNumberFormat)="[^"]*"', "", cell_format, count=2)
-    return bare.replace("<xf", '<xf numFmtId="10" applyNumberFormat="1"', 1)  # 10 is 0.00 %
+def refuse_other_kind(archive: ZipFile, target: Path) -> None:
+    """Raise :class:`OutputError` where a workbook would get the extension of another kind: Excel would not open it."""
+    names = archive.namelist()
+    if len(set(names)) != len(names):
+        raise OutputError("the workbook cannot be extended, it holds two parts of one name; write another format")
+    kind = next(
+        (
+            element.attributes.get("ContentType", "")
+            for element in elements_of(archive.read(_TYPES), _TYPES)
+            if element.attributes.get("PartName", "").lower() == f"/{BOOK}"
+        ),
+        _PLAIN,
+    )
+    wanted = {_MACROS: ".xlsm", _PLAIN: ".xlsx"}.get(kind)
+    if wanted is None:
+        raise OutputError(f"the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write -o OUT.csv")
+    if target.suffix.lower() != wanted:
+        what = "holds macros" if wanted == ".xlsm" else "is one without macros"
+        raise OutputError(f"the workbook {what}, Excel would not open it as {target.suffix}; give -o OUT{wanted}")
 
 
-def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, str]) -> None:
-    """Copy a workbook, putting new text in place of the parts in ``changed``; every other part stays byte for byte."""
-    with ZipFile(source) as old, target.open("wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as new:
+def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
+    """Copy a workbook, putting new content in place of the parts in ``changed``.
+
+    Every other part is carried over as it lies in the zip, packed, byte for byte. New content comes in pieces and is
+    packed by a thread of its own while the next piece is made. ``size``: about how many bytes it will be.
+    """
+    with (
+        ZipFile(source) as old,
+        target.open("wb") as file,
+        ZipFile(file, "w", ZIP_DEFLATED, compresslevel=_FAST if size > _LARGE else _SMALL) as new,
+    ):
         for part in old.infolist():
-            text = changed.get(part.filename)
-            new.writestr(part, old.read(part) if text is None else text.encode(), compress_type=ZIP_DEFLATED)
+            if part.filename in changed:
+                _pack(new, part.filename, changed[part.filename])
+            else:
+                _carry(old, part, new)
+
+
+def proved_same(source: Path, target: Path, changed: Iterable[str]) -> None:
+    """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
+    with ZipFile(source) as old, ZipFile(target) as new:
+        if old.namelist() != new.namelist():
+            raise AccountingError("nothing was published: the workbook's parts are not the ones it had")
+        for before, after in zip(old.infolist(), new.infolist(), strict=True):
+            if before.filename in changed:
+                continue
+            if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw(old, before) != _raw(new, after):
+                raise AccountingError(f"nothing was published: the workbook's part {before.filename} is not as it was")
+
+
+def read_part(archive: ZipFile, part: str) -> bytes:
+    """A part whole; see :func:`part_pieces`."""
+    return b"".join(part_pieces(archive, part))
+
+
+def part_pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
+    """A part in pieces of some megabytes; its checksum is verified with the last."""
+    try:
+        with archive.open(part) as stream:
+            while piece := stream.read(_PIECE):
+                yield piece
+    except (BadZipFile, OSError, EOFError, NotImplementedError, zlib.error) as error:
+        raise OutputError(f"the workbook's part {part} cannot be read ({error})") from error
+
+
+def _related(archive: ZipFile) -> list[tuple[Element, str]]:
+    names = {name.lower(): name for name in archive.namelist()}  # parts are named without regard to case
+    found = []
+    for element in elements_of(archive.read(_RELATIONS), _RELATIONS):
+        path = posixpath.normpath(posixpath.join("/xl", element.attributes.get("Target", ""))).lstrip("/").lower()
+        if path in names:
+            found.append((element, names[path]))
+    return found
+
+
+def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
+    try:
+        with new.open(name, "w") as stream, ThreadPoolExecutor(1) as packer:
+            pending: Future[int] | None = None
+            for piece in pieces:
+                if pending is not None:
+                    pending.result()
+                pending = packer.submit(stream.write, piece)
+            if pending is not None:
+                pending.result()
+    except RuntimeError as error:  # zipfile's word for 2 GB and more, which not every Excel reads
+        raise OutputError(f"the sheet is too large for a workbook ({error}); write CSV or Parquet") from error
+
+
+def _carry(old: ZipFile, part: ZipInfo, new: ZipFile) -> None:
+    """Put a part into another zip as it lies in this one, without unpacking it."""
+    packed = _raw(old, part)
+    carried = copy.copy(part)
+    carried.flag_bits &= ~0x08  # its size stands before it, not behind
+    carried.extra = b""
+    assert new.fp is not None  # noqa: S101 - it is open
+    carried.header_offset = new.fp.tell()
+    new.fp.write(carried.FileHeader(zip64=False))
+    new.fp.write(packed)
+    new.filelist.append(carried)
+    new.NameToInfo[carried.filename] = carried
+    new.start_dir = new.fp.tell()
+
+
+def _raw(archive: ZipFile, part: ZipInfo) -> bytes:
+    """The bytes of a part as they lie in the zip."""
+    assert archive.fp is not None  # noqa: S101 - it is open
+    archive.fp.seek(part.header_offset)
+    name, extra = struct.unpack("<HH", archive.fp.read(30)[26:])
+    archive.fp.seek(name + extra, 1)
+    return archive.fp.read(part.compress_size)

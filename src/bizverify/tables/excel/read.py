@@ -1,25 +1,20 @@
-"""Workbooks → frames, by fastexcel."""
+"""Workbooks → tables: looked over first, then read by fastexcel, here or in a process of its own."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import polars as pl
-
-from bizverify.errors import InputError, UsageError
+from bizverify.errors import InputError
+from bizverify.tables.excel import guard, sandbox
+from bizverify.tables.excel.outline import CORE, Entry, outline
+from bizverify.tables.excel.sheets import Facts, Loaded, load
 from bizverify.tables.packing import File
-from bizverify.tables.table import Format, Table, positional
+from bizverify.tables.table import Format, Table
 
-if TYPE_CHECKING:
-    from fastexcel import ExcelReader
-
-_EXACT: Final = 10**15
-_DAY_OF_TIMES: Final = date(1899, 12, 31)
-"""The day that calamine puts before a time of day."""
+_HERE: Final = 900_000_000
+"""Bytes of memory up to which a sheet is read in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,57 +29,60 @@ class Sheet:
 
 
 def read(file: File, format: Format, sheet: str | None) -> Table:
-    """Open a sheet of an .xlsx workbook: the named one, else the first visible one that is not empty.
+    """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
-    The first row that holds anything is the header. Text stays text, whole numbers are Int64, dates Date, times of day
-    Time; a column of mixed types is text. Raises :class:`InputError`, :class:`UsageError` for a missing sheet.
+    The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
+    text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
+    Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
+    a missing sheet.
     """
-    import fastexcel
+    path, notes = file.path, []
+    if format == "xlsx":
+        loaded, errors = _xlsx(file, sheet)
+        if errors:
+            notes.append(f"{errors:,} cells of the sheet hold errors such as #N/A; they are read as blank")
+    else:
+        if format != "xls":
+            guard.check_zip(path, file.data, xml=format == "ods")
+        loaded = sandbox.load_apart(file.data, path, sheet, None)
+    if loaded.others:
+        names = ", ".join(map(repr, loaded.others))
+        notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, --sheet chooses another")
+    source = Sheet(loaded.name, loaded.header) if format == "xlsx" else None
+    name = f"{path.name} [{loaded.name}]"
+    return Table(loaded.frame.lazy(), loaded.headers, format, name, file, source, tuple(notes))
 
+
+def _xlsx(file: File, sheet: str | None) -> tuple[Loaded, int]:
+    """The sheet and how many of its cells hold errors."""
     path = file.path
-    logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of every column without a value
-    try:
-        book = fastexcel.read_excel(file.data)
-        name, headers = _chosen_sheet(book, path, sheet)
-        frame = _cells(book, name)
-    except (fastexcel.FastExcelError, OSError) as error:
-        raise InputError(f"{path}: is not a readable workbook: {str(error).splitlines()[0]}") from error
-    lazy = positional(_natural_types(frame).lazy(), frame.columns)
-    source = Sheet(name) if format == "xlsx" else None
-    return Table(lazy, headers, format, f"{path.name} [{name}]", file, source)
+    guard.check_zip(path, file.data, xml=True, only=CORE)
+    entries = outline(path, file.data)
+    unread = {entry.part for entry in entries if entry.part and not _is_read(entry, sheet)}
+    unread -= {entry.part for entry in entries if _is_read(entry, sheet)}
+    parts = guard.check_zip(path, file.data, xml=True, without={part for part in unread if part})
+    facts = {entry.name: _facts(entry, parts) for entry in entries}
+    longest = max(part.longest for part in parts.values())
+    sheets = {entry.name: parts[entry.part] for entry in entries if entry.part and _is_read(entry, sheet)}
+    for name, part in sheets.items():
+        if not part.table:
+            raise InputError(
+                f"{path}: is a damaged workbook (sheet {name!r} has no rows); open it in Excel and save it again"
+            )
+    memory = sum(part.memory() for part in parts.values() if part.texts)
+    memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
+    reader = load if memory <= _HERE else sandbox.load_apart
+    loaded = reader(file.data, path, sheet, facts)
+    read = next(entry.part for entry in entries if entry.name == loaded.name)
+    return loaded, parts[read].errors if read else 0
 
 
-def _chosen_sheet(book: ExcelReader, path: Path, wanted: str | None) -> tuple[str, tuple[str, ...]]:
-    """The sheet's name and its headers."""
-    names = book.sheet_names
-    if wanted is not None and wanted not in names:
-        raise UsageError(f"{path}: has no sheet {wanted!r}; it has {', '.join(map(repr, names))}")
-    for name in names if wanted is None else [wanted]:
-        top = book.load_sheet(name, header_row=None, n_rows=1, dtypes="string")
-        headers = top.to_polars()
-        if headers.height and (wanted is not None or top.visible == "visible"):
-            return name, tuple(value or "" for value in headers.row(0))
-    which = "every visible sheet" if wanted is None else f"sheet {wanted!r}"
-    raise InputError(f"{path}: {which} is empty")
+def _is_read(entry: Entry, wanted: str | None) -> bool:
+    return entry.visible if wanted is None else entry.name == wanted
 
 
-def _cells(book: ExcelReader, name: str) -> pl.DataFrame:
-    import fastexcel
-
-    try:
-        return book.load_sheet(name, header_row=0, schema_sample_rows=None).to_polars()
-    except fastexcel.UnsupportedColumnTypeCombinationError:  # dates and durations in one column: all as text, then
-        return book.load_sheet(name, header_row=0, dtypes="string").to_polars()
-
-
-def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Excel knows only floats and date-times: make integers, dates and times of the columns that hold nothing else."""
-    natural: list[pl.Expr] = []
-    for values in frame:
-        if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT)).all():
-            natural.append(pl.col(values.name).cast(pl.Int64))
-        elif values.dtype == pl.Datetime and (values.dt.date() == _DAY_OF_TIMES).all():
-            natural.append(pl.col(values.name).dt.time())
-        elif values.dtype == pl.Datetime and (values == values.dt.truncate("1d")).all():
-            natural.append(pl.col(values.name).cast(pl.Date))
-    return frame.with_columns(natural)
+def _facts(entry: Entry, parts: Mapping[str, guard.Part]) -> Facts:
+    part = parts.get(entry.part or "")
+    if part is None:
+        return Facts(entry.visible, table=entry.part is not None)
+    return Facts(entry.visible, merges=part.merges, first=part.first or 0)

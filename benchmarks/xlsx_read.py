@@ -1,0 +1,69 @@
+"""Reads a workbook of 100,000 rows × 8 columns, guard and all, beside bare fastexcel; the goal is 1.3 times its time.
+
+python benchmarks/xlsx_read.py [ROWS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import once
+
+GOAL = 1.3
+RUNS = 7
+MAKE = """
+import sys, xlsxwriter
+out, rows, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+with xlsxwriter.Workbook(out, {"constant_memory": kind == "inline"}) as book:
+    sheet = book.add_worksheet("고객")
+    sheet.write_row(0, 0, ["코드", "사업자번호", "상호", "대표자", "주소", "우편번호", "금액", "날짜"])
+    for i in range(1, rows + 1):
+        place = [f"경기도 수원시 영통구 삼성로 {i}", f"{i % 99999:05}"]
+        sheet.write_row(i, 0, [f"C{i:06}", f"{10**9 + i * 7919}", f"상호{i}", "김철수", *place, i * 10, i])
+"""
+BARE = """
+import sys, fastexcel
+fastexcel.read_excel(sys.argv[1]).load_sheet(0, header_row=0, schema_sample_rows=None).to_polars()
+"""
+OURS = """
+import sys, pathlib
+from bizverify.tables import excel
+from bizverify.tables.packing import File
+path = pathlib.Path(sys.argv[1])
+excel.read(File(path, path), "xlsx", None).frame.collect()
+"""
+
+
+def seconds(code: str) -> float:
+    started = time.perf_counter()
+    exec(compile(code, "code", "exec"), {})
+    return time.perf_counter() - started
+
+
+def main(rows: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in ("inline", "shared"):
+            path = Path(folder, f"{kind}.xlsx")
+            subprocess.run([sys.executable, "-c", MAKE, str(path), str(rows), kind], check=True)
+            sys.argv[1:] = [str(path)]
+            taken: dict[str, list[float]] = {BARE: [], OURS: []}
+            for run in range(RUNS + 1):
+                for code, times in taken.items():
+                    took = seconds(code)
+                    if run:
+                        times.append(took)
+            bare, ours = (statistics.median(times) for times in taken.values())
+            peaks = [once([sys.executable, "-c", code, str(path)])[1] for code in taken]
+            print(
+                f"{rows:,} rows, {kind} strings: bare fastexcel {bare:.2f} s, peak {peaks[0]:,.0f} MB; "
+                f"ours {ours:.2f} s, peak {peaks[1]:,.0f} MB; ratio {ours / bare:.2f} (goal {GOAL})"
+            )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)

@@ -1,0 +1,144 @@
+"""How a CSV file is written: found from its first part, kept for the way back."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final, Literal
+
+from bizverify.errors import InputError
+from bizverify.tables.csv.lines import bare_cr
+from bizverify.tables.csv.text import MARKED_UTF8, Coding
+from bizverify.tables.heading import LOOK, Heading, find_heading
+
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_NAMED: Final = re.compile(r'"?sep=([,;\t|:^~#!])"?\n?', re.IGNORECASE)
+_JUDGED: Final = 200
+
+LineEnd = Literal["\n", "\r\n", "\r"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a CSV file is written, beside its cells.
+
+    ``prolog``: the lines above the last line of the header, as they are. ``header``: the cells of that last line.
+    ``quoted``: the positions of the columns whose cells are quoted without need, and whether the header's are.
+    ``line_end`` is what ends most lines, ``ended`` whether the last line has it too.
+    """
+
+    coding: Coding = MARKED_UTF8
+    delimiter: str = ","
+    line_end: LineEnd = "\n"
+    ended: bool = True
+    prolog: str = ""
+    header: tuple[str, ...] = ()
+    quoted: frozenset[int] = frozenset()
+    quoted_header: bool = False
+
+    @property
+    def encoding(self) -> str:
+        """The name of the encoding, as ``--encoding`` takes it."""
+        return self.coding.codec
+
+    @property
+    def skip(self) -> int:
+        """How many lines stand above the last line of the header."""
+        return self.prolog.count("\n")
+
+
+def sniffed(path: Path, name: Path, coding: Coding, sample: str, *, ended: bool) -> tuple[Dialect, tuple[str, ...]]:
+    """Return the dialect and the headers of the file ``path`` from its first part, ``sample``, of whole lines.
+
+    ``name``: the path without the suffix of its packing. Lines that end in a bare CR end in LF in ``sample`` (see
+    :attr:`Coding.bare_cr`). Raises :class:`InputError` when there is no header.
+    """
+    lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
+    delimiter, records, starts, heading = _split(path, name, lines)
+    above = starts[heading.last]
+    line_end: LineEnd = "\r" if coding.bare_cr else "\r\n" if 2 * sample.count("\r\n") > sample.count("\n") else "\n"
+    quoted, quoted_header = _quoting("".join(lines[above:]), delimiter)
+    header = (*records[heading.last], *[""] * (len(heading.headers) - len(records[heading.last])))
+    dialect = Dialect(
+        coding, delimiter, line_end, ended, "".join(lines[:above]), header, quoted, quoted_header=quoted_header
+    )
+    return dialect, heading.headers
+
+
+def _split(path: Path, name: Path, lines: list[str]) -> tuple[str, list[list[str]], list[int], Heading]:
+    """The delimiter, the first records, the line (from 0) that each begins in, and the header among them.
+
+    A delimiter that does not divide the header is none: the file has one column then.
+    """
+    alone = "\t" if name.suffix.lower() in (".tsv", ".tab") else ","
+    for delimiter in (*_delimiters(lines), alone):
+        records, starts = _records(lines, delimiter)
+        if not records:
+            break
+        heading = find_heading(records, name=str(path))
+        if delimiter == alone or len(records[heading.last]) > 1:
+            return delimiter, records, starts, heading
+    if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
+        raise bare_cr(path, 1)
+    raise InputError(f"{path}: has no header line, or its quotes do not match")
+
+
+def _delimiters(lines: list[str]) -> list[str]:
+    """The one that Excel's line ``sep=`` names, else candidates: first what splits most lines equally, into more."""
+    if lines and (named := _NAMED.fullmatch(lines[0].replace("\r", ""))):
+        return [named[1]]
+    scores = {}
+    for delimiter in _DELIMITERS:
+        widths = Counter(map(len, filter(None, _records(lines[:_JUDGED], delimiter)[0])))
+        several = {width: count for width, count in widths.items() if width > 1}
+        if several:
+            width = max(several, key=lambda width: (several[width], width))
+            scores[delimiter] = (several[width] / widths.total(), width)
+    return sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
+
+
+def _records(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]]:
+    """The first records and the line (from 0) that each begins in, up to one that the csv module gives up."""
+    records: list[list[str]] = []
+    starts = [0]
+    reader = csv.reader(lines, delimiter=delimiter)
+    with suppress(csv.Error):
+        for fields in islice(reader, max(LOOK, _JUDGED)):
+            records.append(fields)
+            starts.append(reader.line_num)
+    return records, starts
+
+
+def _quoting(sample: str, delimiter: str) -> tuple[frozenset[int], bool]:
+    """The columns that are quoted without need, by their first cells, and whether the header is.
+
+    A column is where every cell that holds anything is quoted, and one of them at least holds nothing that asks for it;
+    a column without any cell is where all others are.
+    """
+    d = re.escape(delimiter)
+    token = re.compile(rf'("(?:[^"]|"")*"|[^{d}\r\n]*)({d}|\r?\n|\r|\Z)')
+    needful = re.compile(rf'[{d}\r\n]|""')
+    cells: list[list[str]] = [[]]
+    for found in islice(token.finditer(sample), 100 * _JUDGED):
+        cells[-1].append(found[1])
+        if found[2] != delimiter:
+            if len(cells) > _JUDGED:
+                break
+            cells.append([])
+    header, rows = cells[0], cells[1:]
+    quoted_header = any(header) and all(cell.startswith('"') for cell in header if cell)
+    always, bare = set(), set()
+    for column in range(len(header)):
+        held = [row[column] for row in rows if column < len(row) and row[column]]
+        if not all(cell.startswith('"') for cell in held):
+            bare.add(column)
+        elif any(len(cell) > 2 and not needful.search(cell[1:-1]) for cell in held):
+            always.add(column)
+    if (always or (quoted_header and not any(map(any, rows)))) and not bare:
+        always = set(range(len(header)))
+    return frozenset(always), quoted_header

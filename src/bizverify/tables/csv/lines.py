@@ -1,0 +1,199 @@
+"""How many fields each line of a CSV file has: what polars pads or passes over without a word is found here.
+
+Of every line the *shape* is looked at: its delimiters, quotes, CR and NUL, nothing else. A file of a million lines has
+a handful of shapes, so that only the first line of each shape, and lines of an unusual one, cost anything.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bizverify.errors import InputError
+
+NAMED: Final = 10
+_OPEN: Final = 4 << 20
+_SHAPES: Final = 10_000
+_QUOTED: Final = re.compile(rb'"[^"]*+"')
+
+
+class Irregular(Exception):
+    """A file with a line that polars would not read, or not read right, but may be a table all the same."""
+
+
+@dataclass(slots=True)
+class Places:
+    """Line numbers: the first ten, and how many there are."""
+
+    first: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, line: int) -> None:
+        """Note one more."""
+        self.count += 1
+        if len(self.first) < NAMED:
+            self.first.append(line)
+
+    def __str__(self) -> str:
+        more = f" and {self.count - len(self.first):,} more" if self.count > len(self.first) else ""
+        return f"line{'s' if self.count > 1 else ''} {', '.join(map(str, self.first))}{more}"
+
+
+class Survey:
+    """A pass over the blocks of a file, which counts its rows and finds the lines that are too short.
+
+    ``rows``: rows below the header. ``short``: lines with fewer fields than the header; blank lines are not among them.
+    """
+
+    def __init__(self, path: Path, delimiter: str, width: int, skip: int) -> None:
+        self.rows = -1  # the header is no row
+        self.short = Places()
+        self._path = path
+        self._delimiter = delimiter.encode()
+        self._width = width
+        self._skip = skip
+        self._line = 1
+        self._open = b""
+        self._kept = bytes(sorted({*b'"\r\n\0', *self._delimiter}))
+        self._rest = bytes(set(range(256)) - set(self._kept))
+        self._regular: set[bytes] = set()
+        self._doubtful: set[bytes] = set()
+        delimiter = re.escape(delimiter)
+        cell = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}]*)'
+        self._record = rf"\A{cell}(?:{delimiter}{cell})*\r?\z"
+
+    def feed(self, block: bytes) -> None:
+        """Look at the next whole lines of the file.
+
+        Raises :class:`InputError` for a NUL byte and for a CR that polars would drop; :class:`Irregular`.
+        """
+        block = self._below_titles(self._open + block)
+        self._open = b""
+        outline = block.translate(None, self._rest)
+        stray = b"\r" in block and block.count(b"\r") > block.count(b"\r\n")
+        lines = 0 if stray else self._uniform(outline)
+        if not lines:
+            shapes = outline.split(b"\n")
+            if not shapes[-1] and (not block or block.endswith(b"\n")):
+                shapes.pop()
+            lines = self._looked_at(block, shapes, stray=stray)
+        self.rows += lines
+        self._line += lines
+
+    def _uniform(self, outline: bytes) -> int:
+        """The number of lines, where all are of one shape that is regular; else none."""
+        first = outline[: outline.find(b"\n") + 1]
+        lines = outline.count(b"\n")
+        return lines if first[:-1] in self._regular and outline == first * lines else 0
+
+    def _looked_at(self, block: bytes, shapes: list[bytes], *, stray: bool) -> int:
+        """Look at the lines of unusual shapes; return how many lines there were up to one put off."""
+        strange = {shape for shape in set(shapes) - self._regular if not self._is_regular(shape)}
+        if stray:
+            strange |= self._with_cr(shapes)
+        if strange:
+            self._look(block, [place for place, shape in enumerate(shapes) if shape in strange], shapes)
+        return len(shapes)
+
+    def finish(self) -> None:
+        """Say that there are no more blocks."""
+        if self._open:
+            raise Irregular
+
+    def _below_titles(self, block: bytes) -> bytes:
+        """Title lines are no rows."""
+        left = self._skip + 1 - self._line
+        if left <= 0:
+            return block
+        *titles, rest = block.split(b"\n", left)
+        self._line += len(titles)
+        return rest if len(titles) == left else b""
+
+    def _with_cr(self, shapes: list[bytes]) -> set[bytes]:
+        """The shapes with a CR, which may not be the line's last character though it is the shape's."""
+        found = {shape for shape in shapes if b"\r" in shape}
+        self._regular -= found
+        self._doubtful -= found
+        return found
+
+    def _is_regular(self, shape: bytes) -> bool:
+        """Whether all lines of a shape are rows as wide as the header; where escaped quotes may be, not for certain."""
+        cells = _QUOTED.sub(b"Q", shape)
+        plain = cells.removesuffix(b"\r").replace(b"Q", b"")
+        fits = plain == self._delimiter * (self._width - 1) and b"\0" not in shape and not cells.endswith(b"\rQ")
+        regular = fits and b"QQ" not in cells
+        if fits and len(self._regular) + len(self._doubtful) < _SHAPES:
+            (self._regular if regular else self._doubtful).add(shape)
+        return regular
+
+    def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> None:
+        """Look at the lines of unusual shapes; cells that go on over lines are put together first."""
+        lines = block.split(b"\n")
+        quoted = []
+        upcoming = iter(places)
+        for place in upcoming:
+            end = place
+            if shapes[place].count(b'"') % 2:
+                end = next((other for other in upcoming if shapes[other].count(b'"') % 2), -1)
+                if end < 0:
+                    self._put_off(lines, place, shapes)
+                    break
+                self.rows -= end - place
+            record = b"\n".join(lines[place : end + 1])
+            if b'"' in record:
+                quoted.append(record)
+            if shapes[place] not in self._doubtful:
+                self._check(record, self._line + place)
+        self._refuse_stray_quotes(quoted)
+
+    def _refuse_stray_quotes(self, records: list[bytes]) -> None:
+        """Polars strips and halves the quotes of a cell like ``""a""`` without a word."""
+        if records and not pl.Series(records, dtype=pl.Binary).cast(pl.String).str.contains(self._record).all():
+            raise Irregular
+
+    def _put_off(self, lines: list[bytes], place: int, shapes: list[bytes]) -> None:
+        """The quotes of the last record are open still: it is looked at again with the next block."""
+        self._open = b"\n".join(lines[place:])
+        del shapes[place:]
+        if len(self._open) > _OPEN:
+            raise Irregular
+
+    def _check(self, record: bytes, line: int) -> None:
+        if b"\0" in record:
+            raise nul_byte(self._path, *_place(record, record.index(b"\0"), line))
+        if record in (b"", b"\r"):
+            return
+        outside = _QUOTED.sub(lambda quoted: b"_" * len(quoted[0]), record)
+        if b"\r" in outside.removesuffix(b"\r"):
+            raise bare_cr(self._path, *_place(record, outside.index(b"\r"), line))
+        fields = outside.count(self._delimiter) + 1
+        if fields > self._width or (fields < self._width and line == self._skip + 1):
+            raise Irregular
+        if fields < self._width:
+            self.short.add(line)
+
+
+def nul_byte(path: Path, line: int, column: int) -> InputError:
+    """A NUL in a text means that something else went wrong before."""
+    return InputError(
+        f"{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or in an encoding "
+        "that --encoding has to name"
+    )
+
+
+def bare_cr(path: Path, line: int, column: int | None = None) -> InputError:
+    """A CR in a cell without quotes, which polars drops at the cell's end."""
+    where = f"line {line}" if column is None else f"line {line}, character {column}"
+    return InputError(
+        f"{path}: {where}: holds a CR that ends no line; save the file with one kind of line end, or quote the cell"
+    )
+
+
+def _place(record: bytes, at: int, line: int) -> tuple[int, int]:
+    """The line and the character, from 1, of a byte of a record that begins in ``line``."""
+    before = record[:at]
+    return line + before.count(b"\n"), len(before[before.rfind(b"\n") + 1 :].decode()) + 1

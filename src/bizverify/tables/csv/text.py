@@ -1,0 +1,256 @@
+"""The encoding of a text file: found on its first part, verified on the rest, read as UTF-8 in blocks of lines."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO, Final
+
+import polars as pl
+
+from bizverify.errors import InputError, UsageError
+from bizverify.tables.packing import File
+
+SAMPLE: Final = 1 << 18
+_CHUNK: Final = 1 << 20
+_LONGEST: Final = 64 << 20
+_TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
+_KOREAN: Final = re.compile("[\t\r\n -~가-힣]")
+_WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """A codec of Python's that knows nothing of byte order marks, and the mark in front of the file, if any.
+
+    ``bare_cr``: lines end in a CR alone; they are read with LF, and get their CR back on writing.
+    """
+
+    codec: str
+    mark: bytes = b""
+    bare_cr: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether polars reads and writes the bytes as they are."""
+        return self.codec == "utf-8" and not self.bare_cr
+
+    def __str__(self) -> str:
+        return self.codec
+
+
+MARKED_UTF8: Final = Coding("utf-8", codecs.BOM_UTF8)
+_MARKED: Final = (
+    MARKED_UTF8,
+    Coding("utf-16-le", codecs.BOM_UTF16_LE),
+    Coding("utf-16-be", codecs.BOM_UTF16_BE),
+)
+_WITH_MARK: Final = {"utf-8-sig": _MARKED[0], "utf-16": _MARKED[1]}
+_MEANT: Final = {"utf-8-sig": ("utf-8",), "utf-16": ("utf-16-le", "utf-16-be")}
+
+
+class Undecodable(Exception):
+    """Bytes that an encoding does not have: where, from 1, and in which words."""
+
+    def __init__(self, coding: Coding, line: int, column: int, what: str) -> None:
+        super().__init__(f"line {line}, character {column}: {what}")
+        self.coding = coding
+
+
+def coding_named(name: str) -> Coding:
+    """The encoding that an output is asked for; raise :class:`UsageError` for one that is not known.
+
+    It must turn plain text into bytes and back, which base64, idna or undefined do not.
+    """
+    try:
+        encoded = codecs.getincrementalencoder(name)().encode(_TRIAL, True)
+        if isinstance(encoded, bytes) and codecs.getincrementaldecoder(name)().decode(encoded, True) == _TRIAL:
+            codec = codecs.lookup(name).name
+            return _WITH_MARK.get(codec, Coding(codec))
+    except (LookupError, ValueError, TypeError):
+        pass
+    raise UsageError(f"unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16")
+
+
+def codings(file: File, encoding: str | None) -> list[Coding]:
+    """The encodings that a file may be in, the likeliest first: one where it is given, marked or clear.
+
+    Else UTF-8, then CP949, which has EUC-KR in it.
+    """
+    with file.data.open("rb") as stream:
+        head = stream.read(SAMPLE)
+    marked = next((coding for coding in _MARKED if head.startswith(coding.mark)), None)
+    if encoding is not None:
+        coding = coding_named(encoding)
+        given = codecs.lookup(encoding).name
+        if marked and marked.codec in _MEANT.get(given, (given,)):
+            found = [marked]
+        elif given == "utf-16":  # without a mark: the order of its bytes shows, or is this machine's
+            found = [_unmarked_utf16(head) or Coding("utf-16-le")]
+        else:
+            found = [replace(coding, mark=b"")]
+    else:
+        clear = marked or _unmarked_utf16(head)
+        found = [clear] if clear else [Coding("utf-8"), Coding("cp949")]
+    return [replace(coding, bare_cr=_has_bare_cr(coding, head)) for coding in found]
+
+
+def sample_of(file: File, coding: Coding) -> str:
+    """Return the first part of a file as text of whole lines.
+
+    Raises :class:`Undecodable`.
+    """
+    with file.data.open("rb") as stream:
+        head = stream.read(SAMPLE)
+        whole = not stream.read(1)
+    decoder = codecs.getincrementaldecoder(coding.codec)()
+    body = head.removeprefix(coding.mark)
+    try:
+        text = decoder.decode(body, final=whole)
+    except UnicodeError as error:
+        raise _place(coding, error, 1, 0) from error
+    text = text.replace("\r", "\n") if coding.bare_cr else text
+    return text if whole or "\n" not in text else text[: text.rindex("\n") + 1]
+
+
+def blocks(file: File, coding: Coding) -> Iterator[bytes]:
+    """Yield the whole file as UTF-8 without its mark: blocks of whole lines, of about a megabyte.
+
+    Raises :class:`Undecodable`; :class:`InputError` for a line of absurd length, and for line ends of both kinds where
+    the first part of the file has nothing but bare CR.
+    """
+    with file.data.open("rb") as stream:
+        stream.seek(len(coding.mark))
+        parts = _verified(stream, coding) if coding.is_plain else _decoded(stream, coding, file)
+        rest: list[bytes] = []
+        held = 0
+        for part in parts:
+            cut = part.rfind(b"\n") + 1
+            if cut:
+                yield b"".join((*rest, part[:cut]))
+                rest, held = [], 0
+            rest.append(part[cut:])
+            held += len(part) - cut
+            if held > _LONGEST:
+                raise InputError(f"{file.path}: has a line of more than {_LONGEST >> 20} MB; this is no table")
+        if held:
+            yield b"".join(rest)
+
+
+def is_broken_utf8(file: File) -> bool:
+    """Whether a file that does not decode as UTF-8 is UTF-8 all the same, but for a few bytes.
+
+    CP949 read as UTF-8 is mostly rubbish, and does not begin with characters of three bytes that happen to be right.
+    """
+    with file.data.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            if not chunk.isascii():
+                text = chunk.decode("utf-8", "replace")
+                bad = text.count("\ufffd")
+                before = text[: text.find("\ufffd")] if bad else text
+                return len(_WIDE.findall(before)) >= 3 or len(_WIDE.findall(text)) > bad
+    return False
+
+
+def _has_bare_cr(coding: Coding, head: bytes) -> bool:
+    try:
+        text = codecs.getincrementaldecoder(coding.codec)("replace").decode(head)
+    except UnicodeError:  # UTF-32 without its mark; reading will say so
+        return False
+    return "\r" in (text if len(head) < SAMPLE else text[:-1]) and "\n" not in text
+
+
+def _unmarked_utf16(head: bytes) -> Coding | None:
+    """UTF-16 without a mark, where it is clear: ASCII and Hangul come out, with lines and fields, and little else."""
+    even = head[: len(head) // 2 * 2]
+    if b"\0" not in even:
+        return None
+    codec = "utf-16-le" if even[1::2].count(0) > even[0::2].count(0) else "utf-16-be"
+    text = even.decode(codec, "replace")
+    has_lines = ("\n" in text or "\r" in text) and any(mark in text for mark in ",;\t|")
+    return Coding(codec) if has_lines and len(_KOREAN.findall(text)) >= 0.7 * len(text) else None
+
+
+def _verified(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
+    """The bytes of a UTF-8 file as they are, cut between characters."""
+    rest, done = b"", stream.tell()
+    while chunk := stream.read(_CHUNK):
+        part = rest + chunk
+        cut = len(part) - _cut_off(part)
+        part, rest = part[:cut], part[cut:]
+        if not _is_utf8(part):
+            _refuse_bad(stream, coding, done, part)
+        yield part
+        done += len(part)
+    if rest:
+        _refuse_bad(stream, coding, done, rest)
+
+
+def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> None:
+    """Raise :class:`Undecodable` for a part that begins after ``done`` bytes; lines are counted only now."""
+    stream.seek(len(coding.mark))
+    line, left, tail = 1, done - len(coding.mark), b""
+    while left and (chunk := stream.read(min(left, _CHUNK))):
+        left -= len(chunk)
+        line += chunk.count(b"\n")
+        tail = (tail + chunk)[-_CHUNK:]
+    column = len(tail[tail.rfind(b"\n") + 1 :].decode("utf-8", "replace"))
+    try:
+        part.decode()
+    except UnicodeDecodeError as error:
+        raise _place(coding, error, line, column) from error
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        pl.Series([data], dtype=pl.Binary).cast(pl.String)  # three times as fast as bytes.decode
+    except pl.exceptions.PolarsError:
+        return False
+    return True
+
+
+def _cut_off(data: bytes) -> int:
+    """How many bytes at the end begin a character that goes on in the next chunk."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xC0:
+            return back if back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) else 0
+        if byte < 0x80:
+            return 0
+    return 0
+
+
+def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
+    """The text of a file as UTF-8."""
+    decoder = codecs.getincrementaldecoder(coding.codec)()
+    end = "\r" if coding.bare_cr else "\n"
+    line, column, more = 1, 0, True
+    while more:
+        more = bool(chunk := stream.read(_CHUNK))
+        try:
+            text = decoder.decode(chunk, final=not more)
+            data = text.encode()
+        except UnicodeError as error:
+            raise _place(coding, error, line, column) from error
+        if coding.bare_cr:
+            if b"\n" in data:
+                found = line + text[: text.index("\n")].count("\r")
+                raise InputError(f"{file.path}: line {found}: its lines end in CR up to here, then in LF; save it anew")
+            data = data.replace(b"\r", b"\n")
+        if data:
+            yield data
+        line += (ends := text.count(end))
+        column = len(text) - text.rfind(end) - 1 + (0 if ends else column)
+
+
+def _place(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
+    """Where bytes are wrong that follow so many characters of a line; not every codec says which of them it is."""
+    if not isinstance(error, UnicodeDecodeError):
+        return Undecodable(coding, line, column + 1, str(error))
+    before = bytes(error.object[: error.start]).decode(coding.codec, "replace")
+    end = "\r" if coding.bare_cr else "\n"
+    line += (ends := before.count(end))
+    column = len(before) - before.rfind(end) + (0 if ends else column)
+    return Undecodable(coding, line, column, f"byte 0x{error.object[error.start]:02x} is not {coding}")

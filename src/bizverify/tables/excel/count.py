@@ -1,0 +1,29 @@
+"""How many rows a finished workbook holds, told from the file alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zipfile import ZipFile
+
+from bizverify.tables.excel.create import SHEET
+from bizverify.tables.excel.package import BOOK, part_pieces, read_part, sheet_part, sheet_parts
+from bizverify.tables.excel.read import Sheet
+from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.table import Table
+
+
+def count_rows(table: Table, path: Path) -> int:
+    """Count the rows of a finished workbook that was made from ``table``, unpacking its sheet anew.
+
+    In the user's own workbook they are the rows from below the header to the last that holds a value; in a new one
+    those of all its sheets but the summary, less their headers.
+    """
+    with ZipFile(path) as archive:
+        if isinstance(table.source, Sheet) and table.file is not None:
+            with ZipFile(table.file.data) as old:
+                extended = old.read(BOOK) == archive.read(BOOK)
+            if extended:
+                sheet = SheetXml.parse(part_pieces(archive, sheet_part(archive, table.source.name)), cells=False)
+                return sheet.bottom() - sheet.top() - table.source.header
+        parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
+        return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts)

@@ -1,0 +1,196 @@
+"""Which of a table's first rows are its header: below title rows, over one line or several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import polars as pl
+
+from bizverify import number
+from bizverify.errors import InputError
+from bizverify.model import ADDED_COLUMNS
+from bizverify.tables.columns import has_role
+
+LOOK: Final = 40
+"""How many rows are looked at."""
+
+Row = Sequence[str | None]
+Merge = tuple[int, int, int, int]
+"""First row, first column, last row, last column of merged cells; from 0, inclusive."""
+
+_LINES: Final = 4
+_LONGEST: Final = 100
+_WIDE: Final = 1000
+_NUMBER_HIT: Final = 3
+_OURS: Final = re.compile(rf".*({'|'.join(ADDED_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
+_NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The header lines of a table: ``first`` to ``last`` among the given rows, and the header of each column.
+
+    A header of two lines is its group's label and its own: ``공급자 등록번호``. A blank one is an empty text.
+    """
+
+    first: int
+    last: int
+    headers: tuple[str, ...]
+
+
+def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "the table") -> Heading:
+    """Find the header among the first rows of a table.
+
+    It is the row with the most cells that name a role (the number's counts most), else the first one that holds at
+    least half as many cells as the fullest. It stands above the first row with a business number; what stands above
+    the header are title rows. ``merges`` are the merged cells of a sheet, ``name`` is what messages call the table.
+    Raises :class:`InputError` when there is no row or the first one that holds anything has a business number already.
+    """
+    rows = rows[:LOOK]
+    counts = [sum(map(_filled, row)) for row in rows]
+    if not any(counts):
+        raise InputError(f"{name}: is empty")
+    numbered, certain = _numbered(rows)
+    data = next((place for place in certain if not _labelled(rows[place])), len(rows))
+    free = [place for place in range(data) if counts[place] and place not in numbered]
+    if not free:
+        place = next(place for place, count in enumerate(counts) if count)
+        raise InputError(
+            f"{name}: has no header, row {place + 1} holds a business number already; put a row of headers above it"
+        )
+    main = _main_line(rows, counts, free)
+    first, last = _lines(rows, main, free, merges)
+    return Heading(first, last, _headers(rows[first : last + 1], _shifted(merges, first)))
+
+
+def _filled(cell: str | None) -> bool:
+    return bool(cell) and not cell.isspace()  # type: ignore[union-attr]
+
+
+@lru_cache(maxsize=4096)
+def _hit(cell: str) -> int:
+    if len(cell) > _LONGEST or not has_role(cell):
+        return 0
+    return _NUMBER_HIT if has_role(cell, "b_no") else 1
+
+
+def _labelled(row: Row) -> bool:
+    return any(_hit(cell) for cell in row[:_WIDE] if cell)
+
+
+def _numbered(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
+    """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number."""
+    cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell]
+    frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
+    digits = number.compact_expr(pl.col("cell"))
+    found = frame.select("row", digits.alias("digits"), number.is_valid_expr(pl.col("cell")).alias("valid"))
+    ten = found.filter(pl.col("digits").is_not_null())
+    sure = ten.filter(pl.col("valid") & ~pl.col("digits").str.starts_with("0"))  # 031-123-4567 is a telephone number
+    return set(ten["row"]), sorted(set(sure["row"]))
+
+
+def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) -> int:
+    """The row that is the header, or of a header of several lines the one that says most."""
+    hits = {place: [hit for cell in rows[place][:_WIDE] if cell and (hit := _hit(cell))] for place in free}
+    most = max(counts)
+    full = next((place for place in free if 2 * counts[place] >= most and (counts[place] > 1 or most == 1)), free[0])
+    named = [place for place in free if hits[place] and (place <= full or len(hits[place]) > 1)]
+    if not named:
+        return full
+    main = max(named, key=lambda place: sum(hits[place]))
+    if counts[main] == 1:  # "사업자번호 목록" is a title where the header 사업자번호 stands below it
+        title = "".join(filter(None, rows[main]))
+        below = [place for place in free if place > main and counts[place] == 1 and hits[place] == hits[main]]
+        main = next((place for place in below if (text := "".join(filter(None, rows[place]))) in title != text), main)
+    return main
+
+
+def _lines(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
+    """The first and last line of the header that the row ``main`` belongs to."""
+    first, last = _tied(main, main, free, merges)
+    if first == main and _is_group_line(rows, main, free, merges):
+        first, last = _tied(main - 1, last, free, merges)
+    if last == main and _is_sub_line(rows, main, free, merges):
+        last = main + 1
+    return (first, last) if last - first < _LINES else (main, main)
+
+
+def _tied(first: int, last: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
+    """The lines that cells merged downwards tie to the given ones."""
+    for top, _, bottom, _ in merges:
+        if top < bottom and top <= last and bottom >= first and {top, bottom} <= set(free):
+            first, last = min(first, top), max(last, bottom)
+    return first, last
+
+
+def _is_group_line(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> bool:
+    """Whether the row above ``main`` holds labels for groups of its columns, and not a title."""
+    if main - 1 not in free:
+        return False
+    labels = [(place, cell) for place, cell in enumerate(rows[main - 1]) if cell and _filled(cell)]
+    if any(_NO_LABEL.search(cell) for _, cell in labels):
+        return False
+    begin = next(place for place, cell in enumerate(rows[main]) if _filled(cell))
+    if any(top == bottom == main - 1 and left < right for top, left, bottom, right in merges):
+        return len(labels) > 1 or labels[0][0] > begin
+    alone, grouped = _headers([rows[main]], ()), _headers(rows[main - 1 : main + 1], ())
+    return len(labels) > 1 and _unclear(grouped) < _unclear(alone)
+
+
+def _is_sub_line(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> bool:
+    """Whether the row below ``main`` divides columns that ``main`` merges, and holds nothing else."""
+    if main + 1 not in free:
+        return False
+    merged = [(left, right) for top, left, bottom, right in merges if top == bottom == main and left < right]
+    cells = [(place, cell) for place, cell in enumerate(rows[main + 1]) if cell and _filled(cell)]
+    return len(cells) > 1 and all(
+        any(left <= place <= right for left, right in merged) and not _NO_LABEL.search(cell) for place, cell in cells
+    )
+
+
+def _unclear(headers: Sequence[str]) -> int:
+    """How many headers are blank or have come before."""
+    return len(headers) - len({header for header in headers if header})
+
+
+def _shifted(merges: Collection[Merge], by: int) -> list[Merge]:
+    return [(top - by, left, bottom - by, right) for top, left, bottom, right in merges]
+
+
+def _headers(lines: Sequence[Row], merges: Collection[Merge]) -> tuple[str, ...]:
+    """The header of each column: the last line's cell, behind the labels of the lines above."""
+    width = max(map(len, lines))
+    padded = [[*line, *[None] * (width - len(line))] for line in lines]
+    own = [cell or "" for cell in padded[-1]]
+    labels = [_spread(line, place, padded[place + 1 :], merges) for place, line in enumerate(padded[:-1])]
+    return tuple(
+        _joined([label[column] for label in labels], own[column]) if labels else own[column] for column in range(width)
+    )
+
+
+def _joined(labels: Sequence[str], own: str) -> str:
+    if own and _OURS.fullmatch(own):
+        return own
+    parts = list(dict.fromkeys(" ".join(part.split()) for part in [*labels, own] if _filled(part)))
+    return own if parts == [" ".join(own.split())] else " ".join(parts)
+
+
+def _spread(line: Row, place: int, below: Sequence[Row], merges: Collection[Merge]) -> list[str]:
+    """A line's labels, each also over the columns of its group: its merged cells', or those up to the next label."""
+    labels = [cell or "" if _filled(cell) else "" for cell in line]
+    across = [(left, right) for top, left, bottom, right in merges if top <= place <= bottom and left < right]
+    if across:
+        for left, right in across:
+            labels[left : right + 1] = [labels[left]] * len(labels[left : right + 1])
+        return labels
+    down = {left for top, left, bottom, _ in merges if top <= place < bottom}
+    spread, label = list(labels), ""
+    for column, own in enumerate(labels):
+        label = own or ("" if column in down else label)
+        if any(_filled(row[column]) for row in below):
+            spread[column] = label
+    return spread

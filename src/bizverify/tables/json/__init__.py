@@ -1,0 +1,11 @@
+"""JSON ⇄ frames: an array of objects, an array inside a document, or one object after the other (NDJSON).
+
+The text of each object is carried along (:data:`~bizverify.tables.table.RAW`), so that JSON → JSON appends our
+fields to the user's objects and leaves everything else in them as it was: order and absence of keys, nesting, ``1.10``.
+"""
+
+from bizverify.tables.json.document import Document
+from bizverify.tables.json.read import count, read
+from bizverify.tables.json.write import write
+
+__all__ = ["Document", "count", "read", "write"]

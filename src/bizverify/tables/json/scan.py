@@ -1,0 +1,252 @@
+"""Where the values of a JSON text begin and end, found without holding the text: msgspec parses, a window moves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from bizverify.errors import InputError
+from bizverify.tables.json import faults
+from bizverify.tables.limits import VARIABLE, limits
+
+CHUNK: Final = 1 << 22
+_TRIES: Final = 3
+_BLANK: Final = re.compile(rb"[ \t\r\n]*")
+_GAP: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
+_FIRST_KEY: Final = re.compile(rb'\{[ \t\r\n]*"[^"\\]*"')
+_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
+_TRUNCATED: Final = "truncated"
+_decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_sequence: Final = msgspec.json.Decoder(msgspec.Raw).decode_lines
+_decode_array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+Raws = list[msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some records of a file, one a line without a line break in it; ``start`` and ``end`` are where they stand."""
+
+    lines: bytes
+    count: int
+    start: int
+    end: int
+
+
+class Scanner:
+    """Reads a file's values one after the other. Use as a context; every method raises :class:`InputError`."""
+
+    def __init__(self, path: Path, data: Path, start: int = 0) -> None:
+        """``path`` is what the user calls the file ``data``, which holds UTF-8."""
+        self.path = path
+        self.data = data
+        self._file = data.open("rb")
+        self.seek(start)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    @property
+    def position(self) -> int:
+        """The offset in the file of what comes next."""
+        return self._base + self._at
+
+    def seek(self, position: int) -> None:
+        """Go on from an offset."""
+        self._file.seek(position)
+        self._window, self._base, self._at = b"", position, 0
+
+    def peek(self) -> bytes:
+        """The next byte that is no white space, which is passed; ``b""`` at the end of the file."""
+        while True:
+            self._at = _end_of(_BLANK, self._window, self._at)
+            if self._at < len(self._window):
+                return self._window[self._at : self._at + 1]
+            if not self._grow():
+                return b""
+
+    def take(self, byte: bytes) -> None:
+        """Pass this byte, which must come next."""
+        if (found := self.peek()) != byte:
+            more = "" if found else "; the file is not whole"
+            raise self.fault(f"{byte.decode()!r} is missing{more}")
+        self._at += 1
+
+    def inside(self) -> bytes:
+        """The first byte behind the bracket that comes next, white space left out; nothing is passed."""
+        self.peek()
+        while True:
+            at = _end_of(_BLANK, self._window, self._at + 1)
+            if at < len(self._window):
+                return self._window[at : at + 1]
+            if not self._grow():
+                return b""
+
+    def value(self) -> bytes:
+        """Pass the next value; return its text as it stands."""
+        self.peek()
+        while True:
+            length, complete = self._length()
+            if complete or not self._grow():
+                if length is None:
+                    raise self.fault("the text ends in the middle of a value; the file is not whole", self._size())
+                text = self._window[self._at : self._at + length].rstrip(b" \t\r\n")
+                self._at += len(text)
+                return text
+
+    def key(self) -> str:
+        """Pass the next key of an object and its colon."""
+        if self.peek() != b'"':
+            raise self.fault("a key in quotes is missing")
+        start, text = self.position, self.value()
+        try:
+            key = msgspec.json.decode(text, type=str)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self.fault(f"a key cannot be read: {error}", start) from error
+        if len(key) > limits().text:
+            raise faults.long_key(self.path, key)
+        self.take(b":")
+        return key
+
+    def items(self, closing: bytes) -> Iterator[None]:
+        """Stop at each item of an object or an array, for the caller to pass it; then pass the closing bracket."""
+        self._at += 1
+        if self.peek() == closing:
+            self._at += 1
+            return
+        while True:
+            yield
+            byte = self.peek()
+            if byte == closing:
+                self._at += 1
+                return
+            self.take(b",")
+            if self.peek() == closing:
+                raise self.fault("there is a comma too many")
+
+    def array(self) -> Iterator[Part]:
+        """Pass an array; give its elements."""
+        self.take(b"[")
+        yield from self._records(b"]", _in_array)
+        self.take(b"]")
+
+    def sequence(self) -> Iterator[Part]:
+        """Pass values that stand one after the other, on lines of their own or not, up to the end of the file."""
+        yield from self._records(b"", _decode_sequence)
+
+    def fault(self, reason: str, position: int | None = None) -> InputError:
+        """What is wrong at a place (by default: with what comes next), with its line and column."""
+        return faults.malformed(self.path, self.data, self.position if position is None else position, reason)
+
+    def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[Part]:
+        sign, many = b"", 2
+        while self.peek() != closing:
+            start = self.position
+            raws = self._guessed(sign, decode) if sign else None
+            if raws is None:
+                raws, sign = self._walked(closing, many)
+                many = CHUNK
+            yield Part(_lines(raws), len(raws), start, self.position)
+            self._separated(closing)
+
+    def _separated(self, closing: bytes) -> None:
+        """Pass what stands between two records."""
+        if closing and self.peek() != closing:
+            self.take(b",")
+            if self.peek() == closing:
+                raise self.fault("there is a comma too many")
+
+    def _guessed(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
+        """Many records at once: up to a place that looks like the end of one.
+
+        That it is one is proved by the parse: from the start of a record, a text that parses as whole values ends
+        where a value ends.
+        """
+        while len(self._window) - self._at < CHUNK and self._grow():
+            pass
+        end = len(self._window)
+        for _ in range(_TRIES):
+            end = self._window.rfind(sign, self._at, end)
+            if end < 0:
+                return None
+            try:
+                raws = decode(self._window[self._at : end + 1])
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            self._at = end + 1
+            return raws
+        return None
+
+    def _walked(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
+        """Records one by one, ``many`` or a chunk of them; and what stands between the last two."""
+        raws, size, sign, gap = [], 0, b"", b""
+        while True:
+            text = self.value()
+            raws.append(msgspec.Raw(text))
+            size += len(text)
+            first_key = _FIRST_KEY.match(text)
+            sign = gap and b"}" + gap + (first_key.group() if first_key else b"{")
+            before = self._at
+            if len(raws) >= many or size >= CHUNK or self.peek() in (closing, b""):
+                return raws, sign
+            gap = self._window[before : _end_of(_GAP, self._window, before)] if before <= self._at else b""
+            self._separated(closing)
+
+    def _length(self) -> tuple[int | None, bool]:
+        """How long the next value is within the window, and whether more text could not change that."""
+        view = memoryview(self._window)[self._at :]
+        try:
+            _decode_raw(view)
+        except msgspec.DecodeError as error:
+            reason = str(error)
+            if found := _TRAILING.search(reason):  # msgspec names the byte behind the one that is too many
+                return int(found.group(1)) - 1, True
+            if _TRUNCATED in reason:
+                return None, False
+            raise self.fault(reason, self.position + faults.offset_in(reason)) from error
+        except RecursionError as error:
+            raise faults.too_deep(self.path, f"the value at byte {self.position:,}") from error
+        return len(view), False
+
+    def _size(self) -> int:
+        return self.data.stat().st_size
+
+    def _grow(self) -> bool:
+        """Drop what is passed and read on, at least doubling the rest; whether there was more."""
+        rest = self._window[self._at :]
+        cap = limits().document
+        if len(rest) > cap:
+            raise InputError(
+                f"{self.path}: the value at byte {self.position:,} is longer than {cap:,} bytes; "
+                f"raise the limit with {VARIABLE}=document=…"
+            )
+        more = self._file.read(max(CHUNK, len(rest)))
+        self._base += self._at
+        self._window, self._at = rest + more, 0
+        return bool(more)
+
+
+def _in_array(text: bytes) -> Raws:
+    return _decode_array(b"[%b]" % text)
+
+
+def _lines(raws: Raws) -> bytes:
+    """The values one a line: as they stand, without the white space between tokens where there are line breaks."""
+    lines = b"\n".join(raws)
+    if lines.count(b"\n") == len(raws) - 1 and b"\r" not in lines:
+        return lines
+    return b"\n".join(_decode_array(msgspec.json.format(b"[" + b",".join(raws) + b"]", indent=-1)))
+
+
+def _end_of(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
+    found = pattern.match(text, start)
+    return found.end() if found else start

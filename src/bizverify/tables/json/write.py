@@ -1,0 +1,106 @@
+"""Frames → JSON: objects that came from JSON as they stood, with our fields behind; around them what was around."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Final, cast
+
+import polars as pl
+
+from bizverify.model import ADDED_COLUMNS
+from bizverify.tables.json.document import Document
+from bizverify.tables.json.exact import without
+from bizverify.tables.table import RAW, Enriched, Format, refuse_binary, written_column
+
+_CHUNK: Final = 1 << 20
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class _Held:
+    """Passes bytes on but for the last few, which come to be known as the last only at the end: a separator."""
+
+    def __init__(self, stream: BinaryIO, keep: int) -> None:
+        self._stream = stream
+        self._keep = keep
+        self._held = b""
+
+    def write(self, data: bytes) -> int:
+        if len(data) >= self._keep:
+            self._stream.write(self._held)
+            self._stream.write(memoryview(data)[: -self._keep])
+            self._held = bytes(data[-self._keep :])
+        else:
+            both = self._held + bytes(data)
+            self._stream.write(both[: -self._keep])
+            self._held = both[-self._keep :]
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def write(result: Enriched, stream: BinaryIO, format: Format) -> pl.DataFrame:
+    """Write an enriched table as a JSON document or as NDJSON; return the tally. ``stream`` need not seek.
+
+    Objects that came from JSON are kept as they stood, without the keys that the layout leaves out, with our fields
+    behind; ``reasons`` is a list. Raises :class:`OutputError` for binary data.
+    """
+    source = result.table.source if isinstance(result.table.source, Document) else None
+    if source is None:
+        titled = result.titled(lists=True)
+        refuse_binary(titled, "JSON")
+        lines = titled.select(pl.struct(pl.all()).struct.json_encode())
+    else:
+        lines = _appended(result)
+    if format == "ndjson":
+        return _collected(result, lines, stream, "\n")
+    if source is not None and source.kind == "object":
+        return _collected(result, lines, stream, "\n")
+    if source is not None and source.path:
+        _copy(source, stream, 0, source.start)
+    stream.write(b"[\n")
+    tally = _collected(result, lines, _Held(stream, 2), ",\n")
+    stream.write(b"\n]")
+    if source is not None and source.path:
+        _copy(source, stream, source.end, None)
+    else:
+        stream.write(b"\n")
+    return tally
+
+
+def _collected(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO | _Held, separator: str) -> pl.DataFrame:
+    stream.flush()
+    sink = lines.sink_csv(
+        cast("BinaryIO", stream), include_header=False, quote_style="never", line_terminator=separator, lazy=True
+    )
+    _, tally = pl.collect_all([sink, result.tally], engine="streaming")
+    return tally
+
+
+def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> None:
+    """Copy a part of the file that was read, as it stands but for a byte order mark, which JSON must not have."""
+    with source.data.open("rb") as file:
+        file.seek(start)
+        left = source.data.stat().st_size if end is None else end - start
+        first = start == 0
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            left -= len(chunk)
+            stream.write(chunk.removeprefix(_BOM) if first else chunk)
+            first = False
+
+
+def _appended(result: Enriched) -> pl.LazyFrame:
+    """Each object's own text with our fields put behind its own."""
+    added = [(column, header) for column, header in result.layout if column in ADDED_COLUMNS]
+    laid_out = {column for column, _ in result.layout}
+    table = result.table
+    dropped = {header for id_, header in zip(table.ids, table.headers, strict=True) if id_ not in laid_out}
+    raw = pl.col(RAW)
+    if dropped:
+        raw = raw.map_batches(lambda texts: without(texts, dropped), pl.String, is_elementwise=True)
+    if not added:
+        return result.frame.select(raw)
+    values = (written_column(column, lists=True).alias(header) for column, header in added)
+    fields = pl.struct(values).struct.json_encode().str.slice(1)
+    own = raw.str.strip_suffix("}").str.strip_chars_end()
+    joint = pl.when(own == "{").then(pl.lit("")).otherwise(pl.lit(","))
+    return result.frame.select(pl.concat_str(own, joint, fields))

@@ -1,0 +1,475 @@
+"""CSV and TSV: what is in the file is in the table, what was the user's comes back, and nothing is changed silently."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import bizverify as bv
+from bizverify.errors import InputError, OutputError
+from bizverify.tables import Enriched, Table, open_table, reading
+from bizverify.tables import csv as tables_csv
+from bizverify.tables.csv import text as tables_text
+from conftest import NINE, write
+
+N = "1248100998"
+HANGUL = "똠방각하 뷁 쀍 삼성전자㈜ 株式會社 ①"
+Rows = list[tuple[str | None, ...]]
+
+
+def read(path: Path, **options: Any) -> tuple[Table, Rows]:
+    """The table of a file and its rows."""
+    with open_table(path, **options) as table, reading(table):
+        return table, table.frame.collect(engine="streaming").rows()
+
+
+def read_bytes(path: Path, data: bytes, **options: Any) -> tuple[Table, Rows]:
+    path.write_bytes(data)
+    return read(path, **options)
+
+
+def written(path: Path, target: Path) -> bytes:
+    """The bytes of a file that was read and written again, with no column added."""
+    with open_table(path) as table, target.open("wb") as stream:
+        layout = tuple(zip(table.ids, table.headers, strict=True))
+        tables_csv.write(Enriched(table, table.frame, layout, table.frame.select(pl.len())), target, stream, None)
+    return target.read_bytes()
+
+
+def enriched(path: Path, output: str | None = None, **options: Any) -> bytes:
+    report = bv.enrich(path, path.with_name(output) if output else None, **options)
+    assert report.output is not None
+    return Path(report.output).read_bytes()
+
+
+def filled(rows: Rows) -> list[list[str]]:
+    return [[cell or "" for cell in row] for row in rows]
+
+
+# ── there and back ───────────────────────────────────────────────────────────────────────────────────────────────
+
+cells = st.text(
+    st.one_of(st.sampled_from("가뷁a1 ,;\t|\"'\n=-"), st.characters(codec="cp949", exclude_categories=["Cc"])),
+    max_size=6,
+)
+tables = st.integers(1, 4).flatmap(
+    lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=0, max_size=6).map(
+        lambda rows: [["사업자번호", *(f"열{place}" for place in range(1, width))], *rows]
+    )
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    tables,
+    st.sampled_from(["utf-8", "utf-8-sig", "cp949", "utf-16", "utf-16-be-marked"]),
+    st.sampled_from([",", ";", "\t", "|"]),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_read_write_read_keeps_every_cell_in_every_encoding_and_dialect(
+    tmp_path: Path, rows: list[list[str]], encoding: str, delimiter: str, line_end: str, quoting: Any
+) -> None:
+    if line_end == "\r":  # line ends within cells are CR then, too
+        rows = [[cell.replace("\n", "") for cell in row] for row in rows]
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator=line_end, quoting=quoting).writerows(rows)
+    mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be-marked" else b""
+    data = mark + out.getvalue().encode(encoding.removesuffix("-marked"))
+    table, found = read_bytes(tmp_path / ("in.tsv" if delimiter == "\t" else "in.csv"), data)
+    assume(table.headers == tuple(rows[0]))  # a row above may look more like a header than ours
+    assert filled(found) == rows[1:]
+    again = written(tmp_path / table.name, tmp_path / f"out{Path(table.name).suffix}")
+    second, found_again = read_bytes(tmp_path / f"again{Path(table.name).suffix}", again)
+    assert (second.headers, found_again) == (table.headers, found)
+    if len(rows) > 1 and len(rows[0]) > 1:
+        assert second.source == table.source
+    assert again.startswith(data[:2])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"b_no,이름\n{N},{HANGUL}\n".encode(),
+        f"b_no,이름\n{N},{HANGUL}\n".encode("utf-8-sig"),
+        f"b_no;이름\r\n{N};{HANGUL}\r\n".encode("cp949"),
+        f"b_no\t이름\r\n{N}\t{HANGUL}\r\n".encode("utf-16"),
+        codecs.BOM_UTF16_BE + f"b_no|이름\n{N}|{HANGUL}\n".encode("utf-16-be"),
+        f"b_no,이름\n{N},{HANGUL}\n".encode("utf-16-le"),
+        f"b_no,이름\n{N},가각\n".encode("utf-16-be"),
+        f"b_no,이름\r{N},{HANGUL}\r".encode("cp949"),
+        f"b_no,이름\r{N},가\r".encode("utf-8-sig"),
+        f'b_no,이름\n{N},"가, 나"'.encode(),
+        f"b_no,이름\r\n{N},가".encode("utf-16"),
+        f'"b_no","이름"\n"{N}","가ab"\n"","나"\n,\n'.encode(),
+        f'"이름","b_no","수"\n"가",{N},"1"\n"나 ""2""",{N},"2"\n,,"3"\n'.encode(),
+        f'b_no,"이름"\n{N},가\n'.replace('"', "").encode(),
+        f"거래처 명단\r\n\r\nb_no,이름\r\n{N},가\r\n".encode("cp949"),
+        f'"명단, ""전체""\n계속",,\nb_no,이름,주소\n{N},가,나\n2208162517,다,라\n'.encode(),
+        f",공급자,,공급받는자,\n일자,등록번호,상호,등록번호,상호\n1,{N},가,2208162517,나\n".encode(),
+        f"sep=;\r\nb_no;이름\r\n{N};가,나\r\n".encode("utf-8-sig"),
+        f'b_no,이름\n{N},\n,\n{N},""\n,\n'.encode(),
+    ],
+)
+def test_a_file_written_without_added_columns_is_the_same_bytes(tmp_path: Path, data: bytes) -> None:
+    """Encoding, mark, delimiter, line ends, quoting, titles and a missing last line end all come back."""
+    (tmp_path / "in.csv").write_bytes(data)
+    assert written(tmp_path / "in.csv", tmp_path / "out.csv") == data
+
+
+@pytest.mark.parametrize("packing", ["gz", "zst"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "cp949", "utf-16"])
+def test_packed_files_come_back_packed_in_their_encoding(tmp_path: Path, packing: str, encoding: str) -> None:
+    data = f"b_no,이름\r\n{N},{HANGUL}\r\n".encode(encoding)
+    source = tmp_path / f"in.csv.{packing}"
+    source.write_bytes(gzip.compress(data) if packing == "gz" else pl_zstd(data))
+    target = tmp_path / f"in.enriched.csv.{packing}"
+    assert bv.enrich(source).output == str(target)
+    table, rows = read(target)
+    assert (rows[0][:2], table.headers) == ((N, HANGUL), ("b_no", "이름", *NINE))
+    assert isinstance(table.source, tables_csv.Dialect)
+    assert table.source.encoding == {"utf-8-sig": "utf-8", "utf-16": "utf-16-le"}.get(encoding, encoding)
+
+
+def pl_zstd(data: bytes) -> bytes:
+    import pyarrow as pa
+
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as stream:
+        stream.write(data)
+    return bytes(packed.getvalue())
+
+
+def test_another_delimiter_is_used_for_the_lines_above_the_header_too(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", f'sep=;\n명단;"1;2"\nb_no;이름;주소\n{N};가;서울 1\n')
+    lines = enriched(source, "out.tsv").decode().splitlines()
+    assert lines[:2] == ["명단\t1;2", "\t".join(["b_no", "이름", "주소", *NINE])]
+
+
+# ── encodings ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("encoding", ["CP949", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-8", "EUC-KR"])
+def test_files_that_iconv_made_are_read(tmp_path: Path, encoding: str) -> None:
+    if shutil.which("iconv") is None:
+        pytest.skip("there is no iconv on this machine")
+    words = "삼성전자㈜ 株式會社" if encoding == "EUC-KR" else "똠방각하 뷁 株式會社 ①"
+    text = f"사업자등록번호,상호\r\n{N},{words}\r\n"
+    made = subprocess.run(
+        ["iconv", "-f", "UTF-8", "-t", encoding], input=text.encode(), capture_output=True, check=True
+    )
+    _, rows = read_bytes(tmp_path / "in.csv", made.stdout)
+    assert rows == [(N, words)]
+    assert written(tmp_path / "in.csv", tmp_path / "out.csv") == made.stdout
+
+
+def test_every_character_of_cp949_comes_back_as_the_bytes_it_was(tmp_path: Path) -> None:
+    pairs = (bytes([lead, trail]) for lead in range(0x81, 0xFF) for trail in range(0x41, 0xFF))
+    known = [pair for pair in pairs if is_cp949(pair)]
+    data = b"b_no,c\n" + b"".join(N.encode() + b"," + pair + b"\n" for pair in known)
+    assert len(known) > 17_000
+    _, rows = read_bytes(tmp_path / "in.csv", data)
+    assert [row[1] for row in rows] == [pair.decode("cp949") for pair in known]
+    assert written(tmp_path / "in.csv", tmp_path / "out.csv") == data
+
+
+def is_cp949(pair: bytes) -> bool:
+    try:
+        return len(pair.decode("cp949")) == 1
+    except UnicodeDecodeError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "message"),
+    [
+        (f"b_no,이름\n{N},가나다\n{N},가".encode() + b"\xff\n", None, r"line 3, character 13: byte 0xff is not utf-8"),
+        (f"b_no,이름\n{N},가나다\n".encode() * 60_000 + b"x,\xb0\xa1\n", None, r"line 120001, character 3: byte 0xb0"),
+        (
+            f"b_no,이름\n{N},가나\n".encode("cp949") + b"\xff\n",
+            None,
+            r"neither UTF-8 .*CP949 \(line 3, character 1: .*0xff",
+        ),
+        (f"b_no,이름\n{N},\n".encode("cp949") * 90_000 + b"x,\xff\n", "cp949", r"line 180001, character 3: byte 0xff"),
+        (f"b_no,이름\n{N},가\n".encode("utf-16") + b"\x00\xd8\n\x00", None, r"line 3, character 1: .* utf-16-le"),
+        (f"b_no,이름\n{N},가\n".encode(), "utf-16", r"line \d, character \d+: .* utf-16-le"),
+        (f"b_no,이름\n{N},가\n".encode() + b"\xea\xb0", None, r"line 3, character 1: byte 0xea"),
+    ],
+)
+def test_bytes_that_do_not_decode_are_named_with_line_and_character(
+    tmp_path: Path, data: bytes, encoding: str | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=rf"in\.csv: .*{message}.*--encoding"):
+        read_bytes(tmp_path / "in.csv", data, encoding=encoding)
+
+
+def test_utf8_with_a_broken_byte_is_not_taken_for_cp949_though_it_would_decode(tmp_path: Path) -> None:
+    data = f"b_no,고객\n{N},경기물류\n{N},강남배송\n".encode()
+    broken = data + N.encode() + b",\xb0\xa1\n"
+    assert broken.decode("cp949")  # the trap
+    with pytest.raises(InputError, match="line 4, character 12: byte 0xb0 is not utf-8"):
+        read_bytes(tmp_path / "in.csv", broken)
+
+
+def test_the_encoding_is_decided_on_the_whole_file_where_the_first_part_is_ascii(tmp_path: Path) -> None:
+    head = b"b_no,name\n" + f"{N},plain\n".encode() * 100_000
+    for encoding in ("cp949", "utf-8"):
+        _, rows = read_bytes(tmp_path / "in.csv", head + f"{N},똠뷁\n".encode(encoding))
+        assert rows[-1] == (N, "똠뷁")
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 64])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "cp949", "utf-16"])
+def test_characters_cells_and_titles_may_lie_across_the_borders_of_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, encoding: str
+) -> None:
+    text = f'명단\n전체,,\nb_no,이름,주소\n{N},"가\n나 ""1""",𝄞\n{N},다\n\n{N},"라\r\n\n마",바'
+    data = (text.replace("𝄞", "끝") if encoding == "cp949" else text).encode(encoding)
+    whole = read_bytes(tmp_path / "in.csv", data)
+    monkeypatch.setattr(tables_text, "_CHUNK", chunk)
+    table, rows = read(tmp_path / "in.csv")
+    assert (table.headers, table.notes, rows) == (whole[0].headers, whole[0].notes, whole[1])
+    assert table.notes == ("1 line has fewer fields than the header's 3; their missing cells are blank: line 6",)
+
+
+def test_a_character_that_the_output_encoding_lacks_is_named_with_its_cell(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", f"b_no,이름\n{N},가\n{N},나☃\n")
+    with pytest.raises(OutputError, match=r"row 2 below the header, column '이름': cp949 has no '☃'.*utf-8-sig"):
+        enriched(source, "out.csv", output_encoding="cp949")
+    source = write(tmp_path / "in.csv", f"b_no,이☃름\n{N},가\n")
+    with pytest.raises(OutputError, match=r"the header: cp949 has no '☃'"):
+        enriched(source, "out.csv", output_encoding="cp949")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+# ── lines ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_short_lines_are_kept_and_reported_with_their_numbers(tmp_path: Path) -> None:
+    lines = ["b_no,이름,주소", *[f"{N},가,나", f"{N},가"] * 12, f'{N},"가\n나",다', '"x\ny"', ""]
+    table, rows = read(write(tmp_path / "in.csv", "\n".join(lines) + "\n"))
+    assert len(rows) == len(lines) - 1
+    assert rows[1] == (N, "가", None)
+    assert rows[-2:] == [("x\ny", None, None), (None, None, None)]
+    assert table.notes == (
+        "13 lines have fewer fields than the header's 3; their missing cells are blank: "
+        "lines 3, 5, 7, 9, 11, 13, 15, 17, 19, 21 and 3 more",
+    )
+
+
+def test_long_lines_are_refused_with_their_numbers(tmp_path: Path) -> None:
+    text = f"b_no,이름\n{N},가\n" + f"{N},가,나\n" * 12
+    with pytest.raises(
+        InputError, match=r"line 3 has 3 fields, the header 2 \(12 such lines: lines 3, .* and 2 more\)"
+    ):
+        read(write(tmp_path / "in.csv", text))
+
+
+def test_blank_fields_beyond_the_header_are_left_out_and_reported(tmp_path: Path) -> None:
+    table, rows = read(write(tmp_path / "in.csv", f"b_no,이름\n{N},가,\n{N},나\n{N},다,,\n"))
+    assert rows == [(N, "가"), (N, "나"), (N, "다")]
+    assert table.notes == ("2 lines have blank fields beyond the header's 2, which are left out: lines 2, 4",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('b_no,규격\n1,5" pipe\n2,6" x 7"\n3,"8"" pipe"\n', ['5" pipe', '6" x 7"', '8" pipe']),
+        ('b_no,규격\n1,5"\n2,6"\n', ['5"', '6"']),
+        ('b_no,규격\n1,"a\n,\n""b"""\n2,x\n', ['a\n,\n"b"', "x"]),
+        ('b_no,규격\n1,"a\rb"\n2,"c\r"\n', ["a\rb", "c\r"]),
+        ("b_no,규격\r\n1,a\n2,b\r\n", ["a", "b"]),
+        ("b_no,규격\n1,\u2028\x0b\x0c\x1c\x85\n", ["\u2028\x0b\x0c\x1c\x85"]),
+        ('b_no,규격\n1,5" pipe\n2,"c\r"\n', ['5" pipe', "c\r"]),
+    ],
+)
+def test_quotes_and_line_ends_in_cells_are_kept(tmp_path: Path, text: str, expected: list[str]) -> None:
+    _, rows = read(write(tmp_path / "in.csv", text))
+    assert [row[1] for row in rows] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("b_no,a\n1,x\0y\n", "line 2, character 4: holds a NUL byte"),
+        ('b_no,a\n1,"x\n가\0"\n', "line 3, character 2: holds a NUL byte"),
+        ('b_no,a\n1,5" x\n2,\0\n', "line 3, character 3: holds a NUL byte"),
+        ("b_no,a\n1\r,x\n", "line 2, character 2: holds a CR that ends no line"),
+        ("b_no,a\n1,x\r2,y\n", "line 2, character 4: holds a CR"),
+        ("b_no\n1\r2\n", "line 2, character 2: holds a CR"),
+        ("b_no,a\n1,x\r\r\n", "line 2, character 4: holds a CR"),
+        ("b_no,a\r1,x\n2,y\n", "line 1: holds a CR"),
+        ("b_no,a\r" * 50_000 + "1,x\n", "line 50001: its lines end in CR up to here, then in LF"),
+        ('b_no,a\n1,"x\n2,y\n', "line 2: the quotes of a cell do not match"),
+        ('b_no,a\n1,x\n2,"x"y\n', "line 3: the quotes of a cell do not match"),
+        ('b_no,a\n1,""x""\n', "line 2: the quotes of a cell do not match"),
+        ('b_no,a\n1,"x" "y"\n', "line 2: the quotes of a cell do not match"),
+        ('b_no,a\n1,"' + "x\n" * 100_000, "line 2: the quotes of a cell do not match, or it is longer than"),
+        ('b_no,a\n1,x"y,z"\n', "line 2 has 3 fields, the header 2"),
+        (",,\n,,\n", "is empty"),
+    ],
+)
+def test_what_would_be_lost_or_misread_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"in\.csv: {message}"):
+        read(write(tmp_path / "in.csv", text))
+
+
+def test_a_line_of_absurd_length_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_text, "_LONGEST", 3 << 20)
+    with pytest.raises(InputError, match="has a line of more than 3 MB"):
+        read_bytes(tmp_path / "in.csv", b"b_no,a\n1," + b"x" * (5 << 20) + b"\n")
+    _, rows = read_bytes(tmp_path / "in.csv", b"b_no,a\n1," + b"x" * (2 << 20) + b"\n")
+    assert len(rows[0][1] or "") == 2 << 20
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["a", ",", '"', "\n", "\r\n", "\r", '""', '"가"', ',"x"', "\0"]), max_size=14))
+def test_any_text_is_read_as_the_csv_module_reads_it_or_refused(tmp_path: Path, parts: list[str]) -> None:
+    text = "b_no,이름\n" + "".join(parts)
+    try:
+        table, rows = read(write(tmp_path / "in.csv", text))
+    except InputError:
+        return
+    expected = list(csv.reader(io.StringIO(text, newline="\n"), strict=True))[1:]
+    assert table.headers == ("b_no", "이름")
+    assert filled(rows) == [[*fields, "", ""][:2] for fields in expected]
+    assert not any(any(fields[2:]) for fields in expected)
+
+
+def test_the_rows_of_a_file_with_few_shapes_and_many_are_all_there(tmp_path: Path) -> None:
+    """Blocks of lines that are all alike take a short way; the rows must be the same on either."""
+    lines = [f'{N},"{place}, x"' if place % 7 else f"{N},{place}" for place in range(120_000)]
+    _, rows = read(write(tmp_path / "in.csv", "b_no,a\n" + "\n".join(lines[:60_000] + [f"{N},1"] * 90_000 + lines)))
+    assert len(rows) == 60_000 + 90_000 + 120_000
+
+
+# ── headers and titles ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        (f"거래처 현황 (2026년)\n작성: 홍길동, 회계팀\n\nb_no,이름,주소\n{N},가,나\n", ("b_no", "이름", "주소")),
+        (f"명단, 전체\nb_no;이름;주소\n{N};가;나\n", ("b_no", "이름", "주소")),
+        (f'"제목\n""둘째"" 줄"\nb_no,이름\n{N},가\n', ("b_no", "이름")),
+        (f'5" 제목\nb_no,이름\n{N},가\n', ("b_no", "이름")),
+        (f'"사업자\n번호",이름\n{N},가\n', ("사업자\n번호", "이름")),
+        ("b_no,이름", ("b_no", "이름")),
+        ("b_no\n1\n", ("b_no",)),
+        (",".join(f"h{place}" for place in range(300)) + "\n", tuple(f"h{place}" for place in range(300))),
+    ],
+)
+def test_the_header_is_found_below_titles_and_the_titles_are_no_rows(
+    tmp_path: Path, text: str, headers: tuple[str, ...]
+) -> None:
+    table, rows = read(write(tmp_path / "in.csv", text))
+    assert table.headers == headers
+    assert len(rows) == (0 if N not in text and "1\n" not in text else 1)
+    if N in text:
+        assert rows[0][0] == N
+
+
+def test_titles_and_both_lines_of_a_header_come_back_with_ours_in_the_last(tmp_path: Path) -> None:
+    text = f"명단\n,공급자,,공급받는자,\n일자,등록번호,상호,등록번호,상호\n1,{N},가,2208162517,나\n"
+    source = write(tmp_path / "in.csv", text, "cp949")
+    lines = enriched(source, columns={"b_no": "공급자 등록번호", "name": "공급자 상호"}).decode("cp949").splitlines()
+    assert lines[:2] == text.splitlines()[:2]
+    assert lines[2] == text.splitlines()[2] + "," + ",".join(NINE)
+    assert lines[3].startswith(f"1,{N},가,2208162517,나,unknown,")
+    again = tmp_path / "in.enriched.csv"
+    before = again.read_bytes()
+    bv.enrich(again, in_place=True, columns={"b_no": "공급자 등록번호", "name": "공급자 상호"})
+    assert again.read_bytes() == before
+
+
+# ── formulas ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_our_texts_never_begin_a_formula_and_the_users_own_cells_stay(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", f"b_no,=이름\n{N},=1+1\n{N},@x\n")
+    with open_table(source) as table:
+        ours = {
+            "biz_status": "=1",
+            "action": "+1",
+            "reasons": "-1",
+            "row_note": "@x",
+            "grade": "A-",
+            "row_status": "\tx",
+        }
+        frame = table.frame.with_columns(pl.lit(text).alias(name) for name, text in ours.items())
+        layout = (("c0", "b_no"), ("c1", "=이름"), *((name, name) for name in ours))
+        with (tmp_path / "out.csv").open("wb") as stream:
+            tables_csv.write(Enriched(table, frame, layout, frame.select(pl.len())), source, stream, None)
+    lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("b_no,=이름,")
+    assert lines[1:] == [f"{N},=1+1,'=1,'+1,'-1,'@x,A-,'\tx", f"{N},@x,'=1,'+1,'-1,'@x,A-,'\tx"]
+
+
+# ── files of real programs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp949", "utf-16"])
+def test_a_file_of_pandas_comes_back_as_pandas_wrote_it(tmp_path: Path, quoting: Any, encoding: str) -> None:
+    frame = pd.DataFrame({"b_no": [N, "2208162517"], "이름": ['가, "나"\n다', HANGUL], "수": [1, 2]})
+    frame.to_csv(tmp_path / "in.csv", index=False, encoding=encoding, quoting=quoting)
+    data = (tmp_path / "in.csv").read_bytes()
+    _, rows = read(tmp_path / "in.csv")
+    assert rows == [(N, '가, "나"\n다', "1"), ("2208162517", HANGUL, "2")]
+    assert written(tmp_path / "in.csv", tmp_path / "out.csv") == data
+
+
+@pytest.mark.parametrize(("charset", "encoding"), [(76, "utf-8"), (65535, "utf-16"), (79, "euc-kr")])
+@pytest.mark.parametrize("quote_all", ["false", "true"])
+def test_a_file_of_libreoffice_comes_back_as_libreoffice_wrote_it(
+    tmp_path: Path, charset: int, encoding: str, quote_all: str
+) -> None:
+    if shutil.which("soffice") is None:
+        pytest.skip("there is no LibreOffice on this machine")
+    words = '가, "나"'
+    pd.DataFrame({"사업자등록번호": [N], "상호": [words], "주소": ["서울 1"]}).to_excel(
+        tmp_path / "book.xlsx", index=False
+    )
+    options = f"csv:Text - txt - csv (StarCalc):44,34,{charset},1,,0,{quote_all},true,false"
+    command = ["soffice", f"-env:UserInstallation=file://{tmp_path}/profile", "--headless", "--convert-to", options]
+    subprocess.run([*command, "book.xlsx"], cwd=tmp_path, capture_output=True, timeout=120, check=True)
+    _, rows = read(tmp_path / "book.csv")
+    assert rows == [(N, words, "서울 1")]
+    assert written(tmp_path / "book.csv", tmp_path / "out.csv") == (tmp_path / "book.csv").read_bytes()
+
+
+def test_what_excel_reads_and_writes_is_a_marked_file_with_crlf_and_a_line_that_names_the_delimiter(
+    tmp_path: Path,
+) -> None:
+    text = f'sep=|\r\nb_no|이름|메모\r\n{N}|가, 나|"첫 줄\n둘째 줄"\r\n'
+    data = enriched(write(tmp_path / "in.csv", text, "utf-8-sig"))
+    assert data.startswith(codecs.BOM_UTF8 + b"sep=|\r\n")
+    lines = data.decode("utf-8-sig").split("\r\n")
+    assert lines[1] == "|".join(["b_no", "이름", "메모", *NINE])
+    assert lines[2].startswith(f'{N}|가, 나|"첫 줄\n둘째 줄"|unknown|')
+    assert lines[3:] == [""]
+
+
+def test_rows_are_counted_again_in_the_dialect_they_were_written_in(tmp_path: Path) -> None:
+    data = f"제목\r\nb_no;이름\r\n{N};가\r\n\r\n{N};나\r\n".encode("utf-16")
+    (tmp_path / "in.csv").write_bytes(data)
+    with open_table(tmp_path / "in.csv") as table:
+        dialect = tables_csv.dialect_for(table, tmp_path / "in.csv", None)
+        assert table.file is not None
+        with ExitStack() as resources:
+            assert tables_csv.written_rows(table.file, dialect, resources) == 3

@@ -1,0 +1,185 @@
+"""What a file is, is told by its content; what cannot be read is refused with what to do about it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+from contextlib import ExitStack
+from pathlib import Path
+from zipfile import ZipFile
+
+import openpyxl
+import pyarrow as pa
+import pytest
+
+import bizverify as bv
+from bizverify.errors import InputError, OutputError, UsageError
+from bizverify.tables import open_table
+from bizverify.tables.detect import default_output, detect_format, output_format
+from bizverify.tables.limits import Limits, limits
+from bizverify.tables.packing import opened
+from conftest import write
+
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
+CSV = "사업자등록번호,상호\n124-81-00998,가\n"
+
+
+def zipped(parts: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with ZipFile(buffer, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def format_of(path: Path) -> str:
+    with ExitStack() as resources:
+        return detect_format(opened(path, resources))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("a.csv", b"PK\x03\x04", None),
+        ("a.csv", zipped({"xl/workbook.xml": b"<x/>"}), "xlsx"),
+        ("a.xls", zipped({"xl/workbook.xml": b"<x/>"}), "xlsx"),
+        ("a.xlsx", zipped({"xl/workbook.bin": b""}), "xlsb"),
+        ("a.xlsx", zipped({"mimetype": b"application/vnd.oasis.opendocument.spreadsheet"}), "ods"),
+        ("a.xlsx", OLE, "xls"),
+        ("a.xls", b"b_no,name\n1,2\n", "csv"),
+        ("a.xls", "b_no\tname\n1\t2\n".encode("utf-16"), "csv"),
+        ("a", b'{"b_no": 1}', "json"),
+        ("a.txt", "b_no|name\n1|2\n".encode("utf-16-le"), "csv"),
+        ("a.csv", b"[1]", "csv"),
+        ("a.ndjson", b'{"a":1}', "ndjson"),
+        ("a.dat", b"PAR1....", "parquet"),
+    ],
+)
+def test_content_comes_before_the_extension(tmp_path: Path, name: str, content: bytes, format: str | None) -> None:
+    """An export that bears the wrong extension, as portals send them, is read for what it is."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    if format is None:
+        with pytest.raises(InputError):
+            format_of(path)
+    else:
+        assert format_of(path) == format
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", OLE + "EncryptedPackage".encode("utf-16-le"), "protected with a password; open it in Excel, save"),
+        ("a.xls", OLE + "HwpSummaryInformation".encode("utf-16-le"), r"a Hangul \(\.hwp\) document; copy its table"),
+        ("a.hwp", b"HWP Document File V3.00", r"a Hangul \(\.hwp\) document"),
+        ("a.hwpx", zipped({"mimetype": b"application/hwp+zip"}), r"a Hangul \(\.hwpx\) document"),
+        ("a.doc", OLE + "WordDocument".encode("utf-16-le"), "a Word document"),
+        ("a.xls", b"<html><table><tr><td>1</td></tr></table></html>", "a web page or XML.*save it as .xlsx"),
+        ("a.xls", b"\xef\xbb\xbf<?xml version='1.0'?><Workbook/>", "a web page or XML"),
+        ("a.zip", zipped({"a.csv": b"x"}), "a zip but not a workbook; unpack it first"),
+        ("a.pdf", b"%PDF-1.7", "a PDF; export the table"),
+        ("a.db", b"SQLite format 3\x00", "a SQLite database"),
+        ("a.csv.gz", b"\x1f\x8b\x08", r"cannot be unpacked \(gzip\)"),
+        ("a.csv.gz", gzip.compress(CSV.encode())[:-9], r"cannot be unpacked \(gzip\)"),
+        ("a.csv.zst", b"\x28\xb5\x2f\xfd\x00", r"cannot be unpacked \(zstd\)"),
+        ("a.dat", b"\x00\x01\x02\x03", "binary data of no known format"),
+        ("a.csv", b"\x00\x00\x00", "is empty"),
+        ("a.csv.gz", gzip.compress(b""), "is empty"),
+    ],
+)
+def test_what_is_no_table_is_refused_by_what_it_is_and_with_a_remedy(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        bv.enrich(path)
+    assert [inside.name for inside in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(("suffix", "packing"), [(".gz", "gzip"), (".zst", "zstd")])
+def test_a_packed_file_comes_back_packed_and_the_same(tmp_path: Path, suffix: str, packing: str) -> None:
+    path = tmp_path / f"in.csv{suffix}"
+    with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, packing) as stream:
+        stream.write(CSV.encode("cp949"))
+    report = bv.enrich(path)
+    assert report.output == str(tmp_path / f"in.enriched.csv{suffix}")
+    with pa.OSFile(report.output) as file, pa.CompressedInputStream(file, packing) as stream:
+        lines = stream.read().decode("cp949").splitlines()
+    assert [line.split(",")[:2] for line in lines] == [line.split(",") for line in CSV.splitlines()]
+    bv.enrich(path, tmp_path / "plain.csv")
+    assert (tmp_path / "plain.csv").read_text("cp949").splitlines() == lines
+
+
+def test_an_output_is_packed_when_its_name_says_so(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", CSV)
+    bv.enrich(source, tmp_path / "out.json.gz")
+    assert b'"row_status":"verified"' in gzip.decompress((tmp_path / "out.json.gz").read_bytes())
+    with pytest.raises(OutputError, match=r"xlsx files are packed inside already; leave \.gz out"):
+        bv.enrich(source, tmp_path / "out.xlsx.gz")
+
+
+def test_the_unpacked_copy_is_private_and_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is unpacked may hold people's addresses: only its owner reads it, and it does not stay."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    with open_table(tmp_path / "in.csv.gz") as table:
+        assert table.file is not None
+        assert stat.S_IMODE(table.file.data.parent.stat().st_mode) == 0o700
+        assert table.frame.collect().height == 1
+    assert os.listdir(tmp_path) == ["in.csv.gz"]  # noqa: PTH208
+
+
+def test_a_file_that_unfolds_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIZVERIFY_LIMITS", "unpacked=1M")
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(b"b_no\n" + b"1248100998\n" * 100_000))
+    with pytest.raises(InputError, match=r"unfolds to more than 1,000,000 bytes.*BIZVERIFY_LIMITS=unpacked="):
+        bv.enrich(tmp_path / "in.csv.gz")
+
+
+def test_limits_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BIZVERIFY_LIMITS", raising=False)
+    assert limits() == Limits()
+    monkeypatch.setenv("BIZVERIFY_LIMITS", " cells=60M , inflated=4g,")
+    assert limits() == Limits(cells=60_000_000, inflated=4_000_000_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["cells", "cells=", "cells=M", "cells=0", "cells=-1", "what=3", "cells=1X", "cells=1.5M"]
+)
+def test_a_limit_that_is_spelled_wrongly_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("BIZVERIFY_LIMITS", text)
+    with pytest.raises(UsageError, match="is no limit; write NAME=NUMBER, the names are cells"):
+        limits()
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "expected"),
+    [
+        ("a.csv", "csv", "a.enriched.csv"),
+        ("a.TSV", "csv", "a.enriched.TSV"),
+        ("a.csv.gz", "csv", "a.enriched.csv.gz"),
+        ("a.xlsm", "xlsx", "a.enriched.xlsm"),
+        ("a.xls", "xls", "a.enriched.xlsx"),
+        ("a.ods", "ods", "a.enriched.xlsx"),
+        ("a.xls", "csv", "a.enriched.csv"),
+        ("a", "json", "a.enriched.json"),
+        ("a.xlsx.gz", "xlsx", "a.enriched.xlsx"),
+    ],
+)
+def test_the_default_output_bears_the_extension_of_what_it_is(
+    tmp_path: Path, name: str, format: str, expected: str
+) -> None:
+    assert default_output(tmp_path / name, format) == tmp_path / expected  # type: ignore[arg-type]
+    assert output_format(tmp_path / expected) in ("csv", "xlsx", "json")
+
+
+def test_a_workbook_in_disguise_is_enriched_under_its_right_name(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (["사업자등록번호", "상호"], ["124-81-00998", "가"]):
+        book.active.append(row)
+    book.save(tmp_path / "in.xlsx")
+    (tmp_path / "in.xlsx").rename(tmp_path / "in.xls")
+    assert bv.enrich(tmp_path / "in.xls").output == str(tmp_path / "in.enriched.xlsx")

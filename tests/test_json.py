@@ -1,0 +1,522 @@
+"""JSON of every shape comes in as the right table, and goes out as it was with our fields behind; or is refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import stat
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bizverify as bv
+from bizverify.errors import InputError, UsageError
+from bizverify.tables import Table, open_table
+from bizverify.tables import json as json_tables
+from bizverify.tables.json import exact, scan
+from bizverify.tables.json.document import Document
+from bizverify.tables.packing import opened
+from bizverify.tables.table import Enriched
+from conftest import NINE, json_of, write
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+N = "1248100998"
+M = "2208162517"
+MANY = 400
+
+
+def enriched(path: Path, output: str = "out.json") -> Path:
+    bv.enrich(path, path.with_name(output))
+    return path.with_name(output)
+
+
+def rows_of(path: Path, **options: Any) -> list[dict[str, Any]]:
+    """The rows of a table under their headers."""
+    with open_table(path, **options) as table:
+        frame = table.frame.select(table.ids).collect(engine="streaming")
+        return [dict(zip(table.headers, row, strict=True)) for row in frame.iter_rows()]
+
+
+def own(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key not in NINE} for row in objects]
+
+
+def written(path: Path, columns: tuple[str, ...], **options: Any) -> bytes:
+    """What is written for a table with only these of its columns, and a column of ours."""
+    with open_table(path, **options) as table:
+        places = [table.headers.index(name) for name in columns]
+        layout = (*((f"c{place}", table.headers[place]) for place in places), ("grade", "grade"))
+        rows = table.frame.with_columns(grade=pl.lit("A"))
+        stream = io.BytesIO()
+        json_tables.write(Enriched(table, rows, layout, rows.select(pl.len())), stream, table.format)
+        return stream.getvalue()
+
+
+# ── shapes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_array_deep_in_a_document_is_found_by_its_business_number(tmp_path: Path) -> None:
+    text = (
+        f'{{"codes": [{{"k": 1}}], "res": {{"body": {{"items": [{{"사업자번호": "{N}"}}], "n": 1}}}}, "end": [1.50]}}'
+    )
+    source = write(tmp_path / "in.json", text)
+    out = enriched(source).read_text()
+    before, after = text.split(f'[{{"사업자번호": "{N}"}}]')
+    assert out.startswith(before + f'[\n{{"사업자번호": "{N}","biz_status":')
+    assert out.endswith("}\n]" + after)
+
+
+def test_arrays_that_fit_equally_are_listed_with_their_paths(tmp_path: Path) -> None:
+    source = write(
+        tmp_path / "in.json", f'{{"a": {{"x": [{{"b_no": "{N}"}}]}}, "b.c": [{{"b_no": "{M}"}}], "d": [{{}}]}}'
+    )
+    with pytest.raises(
+        InputError, match=r'several arrays of objects \(a\.x, \["b\.c"\]\); choose with --json-path a\.x'
+    ):
+        enriched(source)
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [("a.x", N), ("$.a.x", N), ('["b.c"]', M), ("$['b.c']", M), ("list[1].z", "1"), ('["\\u00e9"]', "2")],
+)
+def test_a_path_names_the_array(tmp_path: Path, path: str, number: str) -> None:
+    text = (
+        f'{{"a":{{"x":[{{"b_no":"{N}"}}]}},"b.c":[{{"b_no":"{M}"}}],'
+        '"list":[0,{"z":[{"b_no":"1"}]}],"é":[{"b_no":"2"}]}'
+    )
+    assert rows_of(write(tmp_path / "in.json", text), json_path=path) == [{"b_no": number}]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("a.y", r"no key 'y' in a; the keys are: x, z$"),
+        ("q", r"no key 'q' at the top; the keys are: a, list$"),
+        ("list[2]", r"no element 2 in list; there are 2, counted from 0$"),
+        ("a.z.k", r"in a\.z stands a number, which has no 'k'$"),
+        ("a[0]", r"in a stands an object, which has no 0$"),
+        ("a.z", r"leads to a number; it must lead to an array of objects$"),
+        ("a..x", r"cannot be read from '\.\.x' on; write data\.items\[0\]$"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_what_stands_there(tmp_path: Path, path: str, message: str) -> None:
+    source = write(tmp_path / "in.json", '{"a": {"x": [{"b_no": "1"}], "z": 7}, "list": [1, 2]}')
+    with pytest.raises(UsageError, match=message):
+        rows_of(source, json_path=path)
+
+
+def test_a_path_is_not_for_lines_of_objects(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.json", f'{{"b_no":"{N}"}}\n{{"b_no":"{M}"}}\n')
+    with pytest.raises(UsageError, match="this file has one object a line"):
+        rows_of(source, json_path="a")
+
+
+def test_what_stands_around_a_named_array_must_be_json(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.json", f'{{"a": [{{"b_no": "{N}"}}], "b": }}')
+    with pytest.raises(InputError, match="not valid JSON around a"):
+        rows_of(source, json_path="a")
+
+
+def test_an_object_alone_comes_back_as_an_object(tmp_path: Path) -> None:
+    found = json_of(enriched(write(tmp_path / "in.json", f'{{\n  "b_no": "{N}",\n  "x": [1]\n}}\n')))
+    assert (own([found]), found["row_status"]) == ([{"b_no": N, "x": [1]}], "verified")
+
+
+SHAPES = {
+    "lines": "\n".join,
+    "CRLF lines": "\r\n".join,
+    "CR lines": "\r".join,
+    "blank lines": "\n\n \n".join,
+    "no line ends": "".join,
+    "spaces": " ".join,
+    "array": lambda texts: f"[{','.join(texts)}]",
+    "array on lines": lambda texts: "[\n  " + ",\n  ".join(texts) + "\n]\n",
+    "comma first": lambda texts: "[" + "\n, ".join(texts) + "]",
+}
+
+
+@pytest.mark.parametrize(
+    ("shape", "encoding"),
+    [(shape, "utf-8") for shape in SHAPES]
+    + [(shape, code) for shape in ("CRLF lines", "array on lines") for code in ("utf-8-sig", "utf-16", "utf-16-le")]
+    + [("array", "utf-16-be"), ("lines", "utf-32")],
+)
+def test_every_shape_and_encoding_gives_the_same_table(tmp_path: Path, shape: str, encoding: str) -> None:
+    objects = [{"b_no": N, "상호": f"가 나{place}\n", "n": place, "in": {"a": [1]}} for place in range(5)]
+    for indent in (None, 2):
+        texts = [json.dumps(row, ensure_ascii=False, indent=indent) for row in objects]
+        source = write(tmp_path / "in.json", SHAPES[shape](texts), encoding)
+        assert rows_of(source) == objects
+        lines = not (shape.startswith("array") or shape == "comma first")
+        out = enriched(source, "out.ndjson" if lines else "out.json")
+        found = [json.loads(line) for line in out.read_text("utf-8").splitlines()] if lines else json_of(out)
+        assert own(found) == objects
+
+
+def test_a_format_follows_the_content_and_not_the_extension(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.ndjson", f'[{{"b_no": "{N}"}}]')
+    with open_table(source) as table:
+        assert table.format == "json"
+    assert json.loads(enriched(source, "out.ndjson").read_text())["b_no"] == N
+
+
+def test_records_longer_than_a_chunk_and_chunks_of_many_records_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "CHUNK", 64)
+    monkeypatch.setattr(sys.modules["bizverify.tables.json.read"], "CHUNK", 64)
+    objects = [{"b_no": N, "t": "},{" * (place % 50), "l": [{"b_no": "x"}] * (place % 3)} for place in range(MANY)]
+    for spaces in ((",", ":"), (", ", ": ")):
+        lines = [json.dumps(row, separators=spaces) for row in objects]
+        for text in ("[" + spaces[0].join(lines) + "]", "\n".join(lines), "\n".join(lines) + "\n"):
+            found = rows_of(write(tmp_path / "in.json", text))
+            assert [row["t"] for row in found] == [row["t"] for row in objects]
+        wrapped = write(tmp_path / "in.json", f'{{"a":[],"d":[{",".join(lines)}],"z":[[{{}}]]}}')
+        assert own(json_of(enriched(wrapped))["d"]) == objects
+
+
+# ── exact ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("late", ["1.10", "-0", "1", "1e400", "true", '"x"', "[1]", '{"k":1}', "18446744073709551616"])
+def test_a_value_far_down_that_a_type_would_change_makes_its_column_text(tmp_path: Path, late: str) -> None:
+    lines = [f'{{"b_no":"{N}","v":0.5,"w":{place}}}' for place in range(60_000)]
+    lines[-1] = f'{{"b_no":"{N}","v":{late},"w":1}}'
+    for name, text in (("in.ndjson", "\n".join(lines)), ("in.json", f"[{','.join(lines)}]")):
+        found = rows_of(write(tmp_path / name, text))
+        spelled = late.strip('"')
+        assert (found[0]["v"], found[-1]["v"], found[-1]["w"], len(found)) == ("0.5", spelled, 1, 60_000)
+
+
+def test_keys_that_come_late_are_columns_and_keys_that_are_absent_stay_absent(tmp_path: Path) -> None:
+    objects = [{"b_no": N, "a": 1}] * 50_000 + [{"z": "late", "b_no": M}, {}]
+    source = write(tmp_path / "in.json", json.dumps(objects))
+    found = rows_of(source)
+    assert (found[0], found[-2]) == ({"b_no": N, "a": 1, "z": None}, {"b_no": M, "a": None, "z": "late"})
+    assert own(json_of(enriched(source))[-2:]) == objects[-2:]
+
+
+@pytest.mark.parametrize("key", ['a"b', "a\\b", "a\tb", "", "한글", "a.b", "f0", "v"])
+def test_keys_of_any_spelling_are_headers(tmp_path: Path, key: str) -> None:
+    for ascii_only in (True, False):
+        text = json.dumps([{"b_no": N, key: 1}, {"b_no": M, key: 2}], ensure_ascii=ascii_only)
+        assert [row[key] for row in rows_of(write(tmp_path / "in.json", text))] == [1, 2]
+
+
+def test_a_text_column_keeps_nulls_texts_and_numbers_apart_from_nothing(tmp_path: Path) -> None:
+    source = write(
+        tmp_path / "in.json", '[{"b_no":"1","x":null},{"b_no":"2","x":""},{"b_no":"3","x":1.10},{"b_no":"4"}]'
+    )
+    assert [row["x"] for row in rows_of(source)] == [None, "", "1.10", None]
+
+
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(blacklist_categories=("Cs",)), max_size=8)
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('ab\u00e9"\\', max_size=2), inner, max_size=3),
+    max_leaves=6,
+)
+objects_of_any_kind = st.lists(
+    st.dictionaries(st.sampled_from(["b_no", "a", "한", 'q"', "\u2028"]), values, max_size=4), min_size=1, max_size=6
+)
+WRAPS = {
+    "array": (lambda texts: "[" + ",".join(texts) + "]", lambda found: found),
+    "wrapped": (
+        lambda texts: '{"n": 1.0, "d": {"items": [' + ",".join(texts) + "]}}",
+        lambda found: found["d"]["items"],
+    ),
+}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(objects_of_any_kind, st.sampled_from(["array", "wrapped", "lines"]), st.booleans(), st.sampled_from([None, 1]))
+def test_what_is_read_and_written_and_read_again_is_the_same(
+    tmp_path: Path, rows: list[dict[str, Any]], wrap: str, ascii_only: bool, indent: int | None
+) -> None:
+    rows = [{"b_no": N} | row for row in rows]
+    texts = [json.dumps(row, ensure_ascii=ascii_only, indent=indent) for row in rows]
+    if wrap == "lines":
+        source = write(tmp_path / "in.ndjson", "\n".join(texts))
+        found = [json.loads(line) for line in enriched(source, "out.ndjson").read_text("utf-8").split("\n") if line]
+    else:
+        made, taken = WRAPS[wrap]
+        source = write(tmp_path / "in.json", made(texts))
+        found = taken(json_of(enriched(source)))
+    assert [list(row)[: len(mine)] for row, mine in zip(found, rows, strict=True)] == [list(row) for row in rows]
+    assert json.dumps(own(found)) == json.dumps(rows)
+    first, again = rows_of(source), rows_of(source.with_name("out" + source.suffix))
+    assert own(again) == first
+
+
+numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(numbers, min_size=1, max_size=6))
+def test_every_spelling_of_a_number_is_kept(tmp_path: Path, spelled: list[str]) -> None:
+    source = write(tmp_path / "in.json", "[" + ",".join(f'{{"b_no":"{N}","v":{text}}}' for text in spelled) + "]")
+    out = enriched(source).read_text().splitlines()[1:-1]
+    assert [line.partition(',"biz_status"')[0].partition('"v":')[2] for line in out] == spelled
+    with enriched(source, "out.csv").open(encoding="utf-8-sig") as lines:
+        assert [line.split(",")[1] for line in lines][1:] == spelled
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_columns_that_are_left_out_leave_the_objects(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.json", '[{"b_no": "1", "x": 1.10, "y": [1]}, {"y": 2, "b_no": "2"}, {"x": 3}]')
+    assert written(source, ("b_no", "y")).splitlines()[1:-1] == [
+        b'{"b_no":"1","y":[1],"grade":"A"},',
+        b'{"y":2,"b_no":"2","grade":"A"},',
+        b'{"grade":"A"}',
+    ]
+
+
+def test_a_named_array_is_written_back_into_its_document(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.json", '{"a" : [{"b_no":"1"}],\n "b": [ {"b_no":"2"} ] , "c": 1.0 }\n')
+    out = written(source, ("b_no",), json_path="b").decode()
+    assert out == '{"a" : [{"b_no":"1"}],\n "b": [\n{"b_no":"2","grade":"A"}\n] , "c": 1.0 }\n'
+
+
+@pytest.mark.parametrize("name", ["in.json.gz", "in.ndjson.gz"])
+def test_packed_files_come_back_packed(tmp_path: Path, name: str) -> None:
+    rows = [{"b_no": N, "n": place} for place in range(MANY)]
+    lines = [json.dumps(row) for row in rows]
+    text = "\n".join(lines) if "nd" in name else f"[{','.join(lines)}]"
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    out = gzip.decompress(enriched(tmp_path / name, f"out{name[2:]}").read_bytes()).decode()
+    assert own([json.loads(line) for line in out.splitlines()] if "nd" in name else json.loads(out)) == rows
+
+
+class Pipe(io.RawIOBase):
+    """A stream that can only be written to, a few bytes at a time if need be."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.data += bytes(data)
+        return len(data)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_document_is_whole_however_few_its_rows(rows: int) -> None:
+    frame = pl.LazyFrame({"c0": [N] * rows, "grade": ["A"] * rows}, schema={"c0": pl.String, "grade": pl.String})
+    layout = (("c0", "b_no"), ("grade", "grade"))
+    pipe = Pipe()
+    json_tables.write(
+        Enriched(Table(frame, ("b_no",), "frame", "x"), frame, layout, frame.select(pl.len())), pipe, "json"
+    )
+    assert json.loads(pipe.data) == [{"b_no": N, "grade": "A"}] * rows
+
+
+def test_records_are_counted_without_being_looked_at(tmp_path: Path) -> None:
+    for text, count in ((f'[{{"b_no":"{N}"}},{{}}]', 2), ('{"d":[]}', 0), ('{"b_no":1}\n{}\n\n{}', 3), ("[]", 0)):
+        with ExitStack() as resources:
+            file = opened(write(tmp_path / "in.json", text), resources)
+            assert json_tables.count(file, "json", None, resources) == count
+
+
+def test_private_copies_are_private_and_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    source = write(tmp_path / "in.json", f'[{{"b_no":"{N}"}}]', "utf-16")
+    with open_table(source) as table:
+        assert isinstance(table.source, Document)
+        copies = [path for path in tmp_path.rglob("*") if path.is_file() and path != source]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in copies] == [0o600, 0o600]
+    assert list(tmp_path.iterdir()) == [source]
+
+
+# ── real programs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("lines", [True, False])
+@pytest.mark.parametrize("force_ascii", [True, False])
+def test_what_pandas_writes_is_read_and_comes_back(tmp_path: Path, lines: bool, force_ascii: bool) -> None:
+    frame = pd.DataFrame(
+        {
+            "사업자번호": [N, M],
+            "n": [1, 2],
+            "f": [0.5, float("nan")],
+            "url": ["a/b", "é"],
+            "t": pd.to_datetime(["2024", "2025"]),
+        }
+    )
+    source = tmp_path / "in.json"
+    frame.to_json(source, orient="records", lines=lines, force_ascii=force_ascii, date_format="iso")
+    found = rows_of(source)
+    assert [list(row.values())[:4] for row in found] == [[N, 1, 0.5, "a/b"], [M, 2, None, "é"]]
+    out = enriched(source, "out.ndjson" if lines else "out.json")
+    again = pd.read_json(out, orient="records", lines=lines, dtype={"사업자번호": str})
+    assert (again["사업자번호"].tolist(), again["url"].tolist()) == ([N, M], ["a/b", "é"])
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2, 4, "\t"])
+def test_what_json_dump_writes_is_read_and_comes_back(tmp_path: Path, indent: int | str | None) -> None:
+    rows = [{"b_no": N, "name": "가", "o": {"l": [], "d": {}}, "f": 1e-7}, {"b_no": M, "name": None, "o": {}, "f": 2.0}]
+    source = write(tmp_path / "in.json", json.dumps({"meta": {"n": 2}, "rows": rows}, indent=indent))
+    found = json_of(enriched(source))
+    assert (found["meta"], own(found["rows"])) == ({"n": 2}, rows)
+
+
+# ── hostile ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+BROKEN = {
+    "a comma too many": ('[{"b_no":"1"},\n]', r"line 2, column 1: is not valid JSON: there is a comma too many"),
+    "a comma too many in an object": ('[{"b_no":"1",}]', r"line 1, column 14: is not valid JSON"),
+    "NaN": ('[{"b_no":"1"},\n {"x":NaN}]', r"line 2, column 7: .*; NaN and Infinity are no JSON; write null"),
+    "minus Infinity": ('{"b_no":"1"}\n{"x":-Infinity}', r"line 2, column \d: .*write null for them"),
+    "single quotes": ("[{'b_no':'1'}]", r"line 1, column 3: .*double quotes only"),
+    "a comment": ('[// x\n{"b_no":"1"}]', r"line 1, column 2: .*no comments"),
+    "Python": ('[{"b_no":None}]', r"line 1, column 10: .*json\.dump"),
+    "a file that is cut": ('[{"b_no":"1"},{"b_no":"2', r"line 1, column 25: .*not whole"),
+    "an array that is cut": ('[{"b_no":"1"}', r"line 1, column 14: .*']' is missing|',' is missing"),
+    "a missing comma": ('[{"b_no":"1"} {"b_no":"2"}]', r"line 1, column 15: .*',' is missing"),
+    "a text behind": ('[{"b_no":"1"}] x', r"line 1, column 16: .*behind the end"),
+    "lines with commas": ('{"b_no":"1"},\n{"b_no":"2"}', r"line 1, column 13"),
+    "NUL": ('[{"b_no":"1\x00"}]', r"line 1, column 12: is not valid JSON"),
+    "a line break in a text": ('[{"b_no":"1\n"}]', r"line 1, column 12: is not valid JSON"),
+    "half a pair": ('[{"b_no":"1"},{"x":"a\\udc00b"}]', r"record 2, key 'x': half a surrogate pair|line 1"),
+    "a key twice": ('[{"b_no":"1"},{"b_no":"1","x":1,"b_no":"2"}]', r"record 2 has the key 'b_no' twice"),
+    "a key twice, inside": ('{"b_no":"1","o":{"k":1,"k":2}}', r"record 1 has the key 'k' twice"),
+    "a number": ("12", r"holds a number, not an array of objects"),
+    "a text": ('"text"', r"holds a text, not an array of objects"),
+    "numbers": ('[{"b_no":"1"},2]', r"record 2 is not a JSON object"),
+    "arrays": ('[["b_no"],["1"]]', r"record 1 is not a JSON object"),
+    "a zero before": ('[{"b_no":"1","n":01}]', r"line 1, column \d+: is not valid JSON"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_no_json_is_refused_with_the_place_and_the_remedy(tmp_path: Path, case: str) -> None:
+    text, message = BROKEN[case]
+    with pytest.raises(InputError, match=message) as caught:
+        rows_of(write(tmp_path / "in.json", text))
+    assert str(caught.value).startswith(f"{tmp_path / 'in.json'}: ")
+
+
+@pytest.mark.parametrize("text", ['[{"b_no":"가"},\n{"b_no":"나%"}]', '{"b_no":"가"}\n{"b_no":"나%"}'])
+def test_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "in.json"
+    source.write_bytes(text.encode().replace(b"%", b"\xb0"))
+    with pytest.raises(InputError, match=r"line 2, column 11: byte 0xb0 is not UTF-8"):
+        rows_of(source)
+
+
+def test_utf16_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "in.json"
+    source.write_bytes(f'[{{"b_no":"{N}"}}]'.encode("utf-16") + b"\x00")
+    with pytest.raises(InputError, match="is not utf-16 throughout"):
+        rows_of(source)
+
+
+@pytest.mark.parametrize("deep", ["[" * 201 + "]" * 201, '{"a":' * 201 + "1" + "}" * 201, "[" * 900 + "]" * 900])
+def test_nesting_beyond_the_limit_is_refused_wherever_it_stands(tmp_path: Path, deep: str) -> None:
+    for text in (
+        f'[{{"b_no":"1"}},{{"b_no":"2","x":{deep}}}]',
+        f'{{"b_no":"1"}}\n{{"b_no":"2","x":{deep}}}',
+        '{"x":' * 300 + f'[{{"b_no":"{N}"}}]' + "}" * 300,
+    ):
+        with pytest.raises(InputError, match=r"nested too deeply, beyond 200 levels; .*BIZVERIFY_LIMITS=depth="):
+            rows_of(write(tmp_path / "in.json", text))
+
+
+def test_many_brackets_are_not_deep_ones(tmp_path: Path) -> None:
+    wide = {"b_no": N, "l": [{"x": [place]} for place in range(1000)], "t": "[" * 1000}
+    assert rows_of(write(tmp_path / "in.json", json.dumps([wide]))) == [wide]
+
+
+@pytest.mark.parametrize("text", ["{},", '{"\\ud55c":1},', '{"a":{"a":1}},', '{"a":[{"a":1},{"a":2}]},', "{} ,\n "])
+def test_many_records_are_passed_in_few_steps_whatever_their_first_key(tmp_path: Path, text: str) -> None:
+    count = 200_000
+    source = write(tmp_path / "in.json", "[" + text * count + "{}]")
+    with scan.Scanner(source, source) as scanner:
+        parts = [part.count for part in scanner.array()]
+    assert (sum(parts), len(parts) < 20) == (count + 1, True)
+
+
+def test_a_record_longer_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIZVERIFY_LIMITS", "document=5M")
+    source = write(tmp_path / "in.json", json.dumps([{"b_no": N, "x": "y" * 20_000_000}]))
+    with pytest.raises(
+        InputError, match=r"longer than 5,000,000 bytes; raise the limit with BIZVERIFY_LIMITS=document="
+    ):
+        rows_of(source)
+
+
+def test_objects_with_thousands_of_different_keys_are_refused(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.json", json.dumps([{f"k{place}": 1} for place in range(exact.COLUMNS + 1)]))
+    with pytest.raises(InputError, match="different keys"):
+        rows_of(source)
+
+
+@pytest.mark.parametrize("text", ['[{"%s":1}]', '{"%s":[]}'])
+def test_a_key_longer_than_a_cell_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match=r"the key 'kkk.*' *… has 40,000 characters; shorten it"):
+        rows_of(write(tmp_path / "in.json", text % ("k" * 40_000)))
+
+
+def test_duplicate_keys_are_not_seen_where_a_text_only_looks_like_one(tmp_path: Path) -> None:
+    rows = [{"b_no": N, "t": ":", "o": {"x": '":"', "y": [":", {"z": '\\":'}]}}, {"b_no": M, "t": '":', "o": None}]
+    assert rows_of(write(tmp_path / "in.json", json.dumps(rows)))[0]["t"] == ":"
+
+
+BOMBS = {
+    "brackets": "b'[' * 100_000_000",
+    "objects in objects": "b'{\"a\":' * 15_000_000",
+    "brackets in a record": 'b\'[{"b_no":"1","x":\' + b\'[\' * 50_000_000',
+    "empty objects": "b'[' + b'{},' * 5_000_000 + b'{}]'",
+    "empty arrays": "b'{' + b'\"\":[],' * 100_000 + b'\"b\":1}'",
+    "a long text": "b'[{\"b_no\":\"' + b'1' * 60_000_000 + b'\"}]'",
+    "a long key": "b'[{\"' + b'k' * 60_000_000 + b'\":1}]'",
+    "a long number": "b'[{\"b_no\":' + b'1' * 20_000_000 + b'}]'",
+}
+OPENING = """
+import resource, sys
+from pathlib import Path
+from bizverify.errors import InputError
+from bizverify.tables import open_table, reading
+try:
+    with open_table(Path(sys.argv[1])) as table, reading(table):
+        table.frame.select(table.ids).head(5).collect(engine="streaming")
+    print("read")
+except InputError as error:
+    print("refused:", str(error)[:300])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_no_file_kills_the_process_or_takes_a_gigabyte(tmp_path: Path, bomb: str) -> None:
+    path = tmp_path / "in.json"
+    make = f"import pathlib, sys; pathlib.Path(sys.argv[1]).write_bytes({BOMBS[bomb]})"
+    subprocess.run([sys.executable, "-c", make, path], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", OPENING, path], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said, peak = done.stdout.splitlines()
+    assert said.startswith(("refused: ", "read"))
+    assert int(peak) < 1000

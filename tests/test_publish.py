@@ -1,0 +1,234 @@
+"""A file is the old one or the new one, whole, whatever fails and whenever the process dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import InputError, OutputError
+from bizverify.tables import publish
+from conftest import NINE, SAMPLE, write
+
+FORMATS = ["csv", "csv.gz", "json", "ndjson.zst", "parquet", "xlsx"]
+CALLS = ["open", "fsync", "replace", "link", "fchmod"]
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample in each format, to be replaced in place."""
+    folder = tmp_path_factory.mktemp("lists")
+    for format in FORMATS:
+        bv.enrich(
+            SAMPLE / "customers.csv", folder / f"list.{format}", prefix="before_", manifest=folder / "manifest.json"
+        )
+    return folder
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is a finished output: all rows, all columns."""
+    report = bv.plan(path, columns={"b_no": "사업자등록번호"})
+    return report.rows == 300
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, call: str, nth: int, folder: Path) -> Iterator[list[int]]:
+    """Let the nth use of an os function, for a file in ``folder``, fail as a full disk would; yields how often it was.
+
+    Calls that take a descriptor are counted wherever it leads.
+    """
+    used = [0]
+    home, name = (Path, "replace") if call == "replace" else (publish.os, call)
+    real: Callable[..., Any] = getattr(home, name)
+
+    def perhaps(*arguments: Any, **options: Any) -> Any:
+        counts = isinstance(arguments[0], int) or Path(arguments[0]).is_relative_to(folder)
+        used[0] += counts
+        if counts and used[0] == nth:
+            raise OSError(28, "No space left on device")
+        return real(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(home, name, perhaps)
+        yield used
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("call", CALLS)
+def test_whichever_call_fails_the_file_is_old_or_new_and_the_old_one_is_never_lost(
+    lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, call: str
+) -> None:
+    """The first, the second, … use of each call fails in turn, until a run gets through."""
+    source, backup = tmp_path / f"list.{format}", tmp_path / f"list.{format}.bak"
+    old = (lists / source.name).read_bytes()
+    for nth in range(1, 50):
+        for left in tmp_path.iterdir():
+            left.unlink()
+        source.write_bytes(old)
+        said = "No space left on device"
+        try:
+            with failing(monkeypatch, call, nth, tmp_path) as used:
+                bv.enrich(source, in_place=True, manifest=tmp_path / "m.json")
+        except (OutputError, InputError) as error:
+            said = str(error)
+        assert "No space left on device" in said
+        replaced = source.read_bytes() != old
+        if replaced:
+            assert is_whole(source)
+            assert backup.read_bytes() == old
+        assert set(names_in(tmp_path)) <= {source.name, "m.json", *([backup.name] if replaced else [])}
+        if used[0] < nth:
+            assert replaced
+            return
+    pytest.fail("it never got through")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_wherever_the_disk_is_full_the_old_file_stays(lists: Path, tmp_path: Path, format: str) -> None:
+    """A limit on the size of files fails the write that passes it, in whichever library it is made."""
+    source = tmp_path / f"list.{format}"
+    shutil.copy(lists / source.name, source)
+    old = source.read_bytes()
+    bv.enrich(source, tmp_path / f"new.{format}", manifest=tmp_path / "m.json")
+    size = (tmp_path / f"new.{format}").stat().st_size
+    for left in (f"new.{format}", "m.json"):
+        (tmp_path / left).unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (0, 1, 100, size // 3, size // 2, size - 100, size - 1):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises((OutputError, InputError)) as caught:
+                bv.enrich(source, in_place=True, manifest=tmp_path / "m.json")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert source.name in str(caught.value), f"at {limit} of {size} bytes"
+        assert source.read_bytes() == old
+        assert names_in(tmp_path) == [source.name]
+
+
+def test_killed_at_any_moment_the_file_is_old_or_new_and_the_next_run_gets_through(tmp_path: Path) -> None:
+    """Ten runs in place are killed at moments of chance; what they leave disturbs nobody and is swept in a day."""
+    lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()
+    source = write(tmp_path / "big.csv", "\n".join([lines[0], *lines[1:] * 200, ""]))
+    old, rows = source.read_bytes(), 300 * 200
+    command = [sys.executable, "-m", "bizverify", "enrich", "big.csv", "--in-place", "--progress", "none"]
+    started = time.monotonic()
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    whole = time.monotonic() - started
+    new, chance = source.read_bytes(), random.Random(1)
+    assert (tmp_path / "big.csv.bak").read_bytes() == old
+    for _ in range(10):
+        for backup in tmp_path.glob("big.csv.bak*"):
+            backup.unlink()
+        source.write_bytes(old)
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0.2, 1.1) * whole)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+        found = source.read_bytes()
+        assert found in (old, new)
+        backups = [backup.read_bytes() for backup in tmp_path.glob("big.csv.bak*")]
+        assert backups in ([old], []) if found == old else backups == [old]
+    source.write_bytes(old)
+    for left in tmp_path.glob(".bizverify-*"):
+        os.utime(left, (0, 0))
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert bv.plan(source).rows == rows
+    assert not [name for name in names_in(tmp_path) if name.startswith(".")]
+
+
+def test_what_a_living_run_writes_is_not_swept_however_old_it_is(tmp_path: Path) -> None:
+    """Only what no run holds any more and is older than a day is removed, and only of the same output."""
+    target = tmp_path / "out.csv"
+    for name in (".bizverify-0123abcd-out.csv", ".bizverify-0123abcd-other.csv", ".bizverify-mine-out.csv"):
+        os.utime(write(tmp_path / name, "left"), (0, 0))
+    write(tmp_path / ".bizverify-4567abcd-out.csv", "of today")
+    with publish.published(target) as alive:
+        os.utime(alive, (0, 0))
+        with publish.published(target) as second:
+            write(second, "second")
+        assert alive.exists()
+        write(alive, "first")
+    assert target.read_text() == "first"
+    assert names_in(tmp_path) == [
+        ".bizverify-0123abcd-other.csv",
+        ".bizverify-4567abcd-out.csv",
+        ".bizverify-mine-out.csv",
+        "out.csv",
+    ]
+
+
+# ── backups ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_the_backup_is_the_old_file_with_its_mode_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """On file systems with hard links and on those without; older backups and other files of the name stay."""
+    if not links:
+        monkeypatch.setattr(publish.os, "link", _no_links)
+    source = tmp_path / "list.csv"
+    shutil.copy(SAMPLE / "customers.csv", source)
+    source.chmod(0o640)
+    os.utime(source, (1_600_000_000, 1_600_000_000))
+    write(tmp_path / "list.csv.bak", "precious")
+    (tmp_path / "list.csv.bak2").mkdir()
+    report = bv.enrich(source, in_place=True, manifest=tmp_path / "list.csv.bak3")
+    kept = tmp_path / "list.csv.bak4"
+    assert report.backup == str(kept)
+    assert kept.read_bytes() == (SAMPLE / "customers.csv").read_bytes()
+    assert stat.S_IMODE(kept.stat().st_mode) == stat.S_IMODE(source.stat().st_mode) == 0o640
+    assert kept.stat().st_mtime == 1_600_000_000
+    assert (tmp_path / "list.csv.bak").read_text() == "precious"
+    assert pl.read_csv(source, infer_schema=False).columns[-9:] == list(NINE)
+    assert names_in(tmp_path) == ["list.csv", "list.csv.bak", "list.csv.bak2", "list.csv.bak3", "list.csv.bak4"]
+
+
+def test_the_backup_of_a_linked_file_stands_beside_the_file_itself(tmp_path: Path) -> None:
+    """What is replaced is what the link leads to, so there its backup is, and the report says where."""
+    (tmp_path / "real").mkdir()
+    shutil.copy(SAMPLE / "customers.csv", tmp_path / "real" / "list.csv")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "list.csv")
+    report = bv.enrich(tmp_path / "link.csv", in_place=True)
+    assert report.backup == str(tmp_path / "real" / "list.csv.bak")
+    assert names_in(tmp_path) == ["link.csv", "real"]
+    assert names_in(tmp_path / "real") == ["list.csv", "list.csv.bak"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "fchmod"])
+def test_a_backup_that_cannot_be_copied_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Without hard links the backup is a copy: whichever of its steps fails, no part of it stays."""
+    monkeypatch.setattr(publish.os, "link", _no_links)
+    source = write(tmp_path / "list.csv", "old")
+    with (
+        failing(monkeypatch, call, 1, tmp_path),
+        pytest.raises(OutputError, match=r"list\.csv.*No space left"),
+        publish.backed_up(source, tmp_path / "m.json"),
+    ):
+        pytest.fail("it was made")
+    assert names_in(tmp_path) == ["list.csv"]
+
+
+def _no_links(*_: Any, **__: Any) -> None:
+    raise PermissionError(1, "Operation not permitted")

@@ -1,0 +1,287 @@
+"""A sheet is read as Excel shows it: the right sheet, below its header, every row and every value."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import openpyxl
+import polars as pl
+import pytest
+import xlsxwriter
+
+from bizverify.errors import InputError, UsageError
+from bizverify.tables import Format, Table, excel
+from bizverify.tables.excel.sandbox import load_apart
+from bizverify.tables.packing import File
+
+NUMBER = "124-81-00998"
+TABLE: list[list[object]] = [["b_no", "name"], [NUMBER, "가"], ["2208162517", "나"]]
+OFFICE = shutil.which("soffice")
+
+
+def opened(path: Path, sheet: str | None = None, format: Format = "xlsx") -> Table:
+    return excel.read(File(path, path), format, sheet)
+
+
+def rows(table: Table) -> list[tuple[object, ...]]:
+    return table.frame.collect().rows()
+
+
+def book(path: Path, sheets: dict[str, list[list[Any]]], merges: dict[str, list[str]] | None = None) -> Path:
+    """A workbook by openpyxl; a sheet whose name begins with ``-`` is hidden."""
+    made = openpyxl.Workbook()
+    made.remove(made.active)
+    for name, lines in sheets.items():
+        sheet = made.create_sheet(name.removeprefix("-"))
+        sheet.sheet_state = "hidden" if name.startswith("-") else "visible"
+        for line in lines:
+            sheet.append(line)
+        for merged in (merges or {}).get(name, []):
+            sheet.merge_cells(merged)
+    made.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("sheets", "chosen", "others"),
+    [
+        ({"표지": [["안내"], ["업체 목록"]], "목록": TABLE}, "목록", ()),
+        ({"-숨김": TABLE, "목록": TABLE}, "목록", ()),
+        ({"메모": [["글", "값"], ["a", 1]], "-숨김": TABLE}, "메모", ()),
+        ({"빈": [], "코드": [["a", "b"], *[[NUMBER, "x"]] * 3], "목록": TABLE}, "코드", ("목록",)),
+        ({"양식": [["사업자번호", "상호"]], "목록": TABLE}, "목록", ()),
+        ({"양식": [["사업자번호", "상호"]], "메모": [["글"], ["a"]]}, "양식", ()),
+        ({"메모": [["글"], ["a"]], "양식": [["사업자번호", "상호"]]}, "양식", ()),
+        ({"맨몸": [[NUMBER], [NUMBER]], "목록": TABLE}, "목록", ("맨몸",)),
+    ],
+)
+def test_the_first_visible_sheet_with_business_numbers_is_read(
+    tmp_path: Path, sheets: dict[str, list[list[Any]]], chosen: str, others: tuple[str, ...]
+) -> None:
+    """Covers, empty forms and hidden sheets give way; further sheets with numbers are named in a note."""
+    table = opened(book(tmp_path / "in.xlsx", sheets))
+    assert table.source == excel.Sheet(chosen)
+    assert table.name == f"in.xlsx [{chosen}]"
+    assert [all(repr(name) in note and "--sheet" in note for name in others) for note in table.notes] == [True] * bool(
+        others
+    )
+
+
+def test_a_named_sheet_is_read_even_when_it_is_hidden(tmp_path: Path) -> None:
+    path = book(tmp_path / "in.xlsx", {"목록": TABLE, "-숨김": [["사업자번호"], ["1"]], "빈": []})
+    assert opened(path, "숨김").headers == ("사업자번호",)
+    with pytest.raises(UsageError, match="no sheet '없음'; it has '목록', '숨김', '빈'"):
+        opened(path, "없음")
+    with pytest.raises(InputError, match="sheet '빈' is empty"):
+        opened(path, "빈")
+
+
+def test_a_list_of_numbers_without_a_header_is_refused(tmp_path: Path) -> None:
+    """Its first number would else become the header and never be verified."""
+    with pytest.raises(InputError, match=r"in\.xlsx \[S\]: has no header, row 1 holds a business number"):
+        opened(book(tmp_path / "in.xlsx", {"S": [[NUMBER], ["2208162517"]]}))
+
+
+def test_rows_are_counted_from_the_header_wherever_the_table_stands(tmp_path: Path) -> None:
+    """Below titles and beside blank columns, blank rows between stay rows: row i is a known row of the sheet."""
+    path = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(path) as made:
+        sheet = made.add_worksheet("S")
+        sheet.write("C3", "거래처 목록 2024")
+        sheet.write_row("C6", ["사업자번호", "2024", 2025, "상호", "상호"])
+        sheet.write_row("C8", [NUMBER, 1, 2, "가", "나"])
+        sheet.write_row("C11", ["합계", 1, 2])
+    table = opened(path)
+    assert table.source == excel.Sheet("S", 3)
+    assert table.headers == ("사업자번호", "2024", "2025", "상호", "상호")
+    blank = (None,) * 5
+    assert rows(table) == [blank, (NUMBER, 1, 2, "가", "나"), blank, blank, ("합계", 1, 2, None, None)]
+
+
+def test_merged_header_lines_are_read_as_one(tmp_path: Path) -> None:
+    """The merged cells of the sheet say which columns a label covers, also where the table starts further down."""
+    lines = [[], [None, "제목"], [None, "번호", "공급자", None, "공급받는자"]]
+    lines += [[None, None, "등록번호", "상호", "등록번호", "상호"], [None, 1, NUMBER, "가", "2208162517", "나"]]
+    merges = {"S": ["B2:F2", "B3:B4", "C3:D3", "E3:F3"]}
+    table = opened(book(tmp_path / "in.xlsx", {"S": lines}, merges))
+    assert table.headers == ("번호", "공급자 등록번호", "공급자 상호", "공급받는자 등록번호", "공급받는자 상호")
+    assert (table.source, rows(table)) == (excel.Sheet("S", 2), [(1, NUMBER, "가", "2208162517", "나")])
+
+
+def test_repeated_and_blank_headers_are_read_as_they_stand(tmp_path: Path) -> None:
+    """The parser's made-up names for them are nobody's headers; a real header that looks like one is kept."""
+    headers = ["b_no", "상호", "상호", None, "상호_1", "__UNNAMED__1"]
+    table = opened(book(tmp_path / "in.xlsx", {"S": [headers, [NUMBER, "a", "b", "c", "d", "e"]]}))
+    assert table.headers == ("b_no", "상호", "상호", "", "상호_1", "__UNNAMED__1")
+    assert rows(table) == [(NUMBER, "a", "b", "c", "d", "e")]
+
+
+def typed(path: Path) -> Path:
+    with xlsxwriter.Workbook(path) as made:
+        sheet = made.add_worksheet("S")
+        day, moment, clock, hours = (
+            made.add_format({"num_format": shown}) for shown in ("yyyy-mm-dd", "yyyy-mm-dd hh:mm", "hh:mm", "[h]:mm:ss")
+        )
+        columns: dict[str, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
+            "b_no": ((1248100998, None), (2208162517, None)),
+            "우편": (("04524", None), ("06234", None)),
+            "코드": (("7", None), (7, None)),
+            "날짜": ((dt.date(2024, 1, 2), day), (dt.date(2024, 1, 3), day)),
+            "날짜와 글": ((dt.date(2024, 1, 2), day), ("미정", None)),
+            "글뿐": (("2024-01-02 00:00:00", None), ("x", None)),
+            "날짜와 수": ((dt.datetime(2024, 1, 2, 3, 4), moment), (5.25, None)),
+            "시각": ((0.5, clock), (0.75, clock)),
+            "시각과 글": ((0.5, clock), ("오후", None)),
+            "시간": ((1.5, hours), (0.25, hours)),
+            "시간과 글": ((1.5, hours), ("없음", None)),
+            "여부": ((True, None), (False, None)),
+            "비율": ((0.5, None), (0.25, None)),
+        }
+        for place, (header, cells) in enumerate(columns.items()):
+            sheet.write(0, place, header)
+            for row, (value, shown) in enumerate(cells, 1):
+                sheet.write(row, place, value, shown)
+    return path
+
+
+SHOWN: list[tuple[object, object]] = [
+    (1248100998, 2208162517),
+    ("04524", "06234"),
+    ("7", "7"),
+    (dt.date(2024, 1, 2), dt.date(2024, 1, 3)),
+    ("2024-01-02", "미정"),
+    ("2024-01-02 00:00:00", "x"),
+    ("2024-01-02 03:04:00", "5.25"),
+    (dt.time(12), dt.time(18)),
+    ("12:00:00", "오후"),
+    ("36:00:00", "6:00:00"),
+    ("36:00:00", "없음"),
+    (True, False),
+    (0.5, 0.25),
+]
+
+
+def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
+    """Whole numbers without a point, dates as dates also among text and numbers, text with its zeros."""
+    assert list(zip(*rows(opened(typed(tmp_path / "in.xlsx"))), strict=True)) == SHOWN
+
+
+def test_a_process_of_its_own_reads_the_same(tmp_path: Path) -> None:
+    """Large workbooks are read apart, where memory is limited: nothing about the table may differ."""
+    path = typed(tmp_path / "in.xlsx")
+    here, apart = opened(path), load_apart(path, path, None, None)
+    assert (apart.name, apart.headers, apart.header) == ("S", here.headers, 0)
+    assert apart.frame.equals(here.frame.collect())
+    assert apart.frame.schema == here.frame.collect_schema()
+    with pytest.raises(UsageError, match="no sheet 'T'"):
+        load_apart(path, path, "T", None)
+
+
+def test_errors_read_as_blank_and_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(path) as made:
+        sheet = made.add_worksheet("S")
+        sheet.write_row(0, 0, ["b_no", "값"])
+        sheet.write(1, 0, NUMBER)
+        sheet.write_formula(1, 1, "=NA()", None, "#N/A")
+        sheet.write(2, 1, 5)
+    table = opened(path)
+    assert rows(table) == [(NUMBER, None), (None, 5)]
+    assert table.notes == ("1 cells of the sheet hold errors such as #N/A; they are read as blank",)
+
+
+@pytest.mark.parametrize("phantom", ["dimension", "styled cells", "white space"])
+def test_a_used_range_that_is_claimed_only_is_no_rows(tmp_path: Path, phantom: str) -> None:
+    """A million rows in the sheet's own words, or cells with a border and nothing else, add no row."""
+    path = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(path) as made:
+        sheet, framed = made.add_worksheet("S"), made.add_format({"border": 1})
+        for row, line in enumerate(TABLE):
+            sheet.write_row(row, 0, line)
+        for row in range(3, 300):
+            if phantom == "styled cells":
+                sheet.write_blank(row, 0, None, framed)
+            elif phantom == "white space":
+                sheet.write_string(row, 1, "  ")
+        if phantom != "white space":
+            sheet.write_blank(1048575, 3, None, framed)
+    assert rows(opened(path)) == [(NUMBER, "가"), ("2208162517", "나")]
+
+
+def test_hidden_and_filtered_rows_and_totals_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(path) as made:
+        sheet = made.add_worksheet("S")
+        for row, line in enumerate([*TABLE, ["합계", 2]]):
+            sheet.write_row(row, 0, line)
+        sheet.autofilter("A1:B4")
+        sheet.set_row(1, None, None, {"hidden": True})
+    assert [row[0] for row in rows(opened(path))] == [NUMBER, "2208162517", "합계"]
+
+
+def test_a_chart_sheet_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(path) as made:
+        chart = made.add_chart({"type": "column"})
+        made.add_chartsheet("그림").set_chart(chart)
+        sheet = made.add_worksheet("S")
+        for row, line in enumerate(TABLE):
+            sheet.write_row(row, 0, line)
+        chart.add_series({"values": "=S!$A$2:$A$3"})
+    assert opened(path).name == "in.xlsx [S]"
+    with pytest.raises(UsageError, match="'그림' is a chart"):
+        opened(path, "그림")
+
+
+def spreadsheet(path: Path, lines: list[list[str]]) -> Path:
+    """The least that is an .ods file, with the blank rows at the end that LibreOffice writes."""
+    cell = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'
+    body = "".join(f"<table:table-row>{''.join(map(cell.format, line))}</table:table-row>" for line in lines)
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    blank = '<table:table-cell table:number-columns-repeated="16384"/>'
+    rest = f'<table:table-row table:number-rows-repeated="1048570">{blank}'
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    entry = f'<manifest:file-entry manifest:full-path="/" manifest:media-type="{kind}"/>'
+    with ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", kind)
+        archive.writestr(
+            "META-INF/manifest.xml",
+            '<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0">'
+            f"{entry}</manifest:manifest>",
+        )
+        archive.writestr(
+            "content.xml",
+            f"<office:document-content {names}><office:body><office:spreadsheet>"
+            f'<table:table table:name="S">{body}{rest}</table:table-row></table:table>'
+            "</office:spreadsheet></office:body></office:document-content>",
+        )
+    return path
+
+
+def test_an_open_document_spreadsheet_is_read_below_its_title(tmp_path: Path) -> None:
+    path = spreadsheet(tmp_path / "in.ods", [["목록"], ["사업자번호", "상호", "상호"], [NUMBER, "가", "나"]])
+    table = opened(path, format="ods")
+    assert (table.headers, rows(table)) == (("사업자번호", "상호", "상호"), [(NUMBER, "가", "나")])
+    assert (table.source, table.name) == (None, "in.ods [S]")
+
+
+@pytest.mark.skipif(OFFICE is None, reason="LibreOffice (soffice) is not here to make .xls and .ods files")
+@pytest.mark.parametrize("format", ["xls", "ods"])
+def test_old_excel_and_open_document_files_read_as_the_xlsx_does(tmp_path: Path, format: Format) -> None:
+    lines = [["고객 목록"], [], ["사업자번호", "상호", "금액", "날짜", "비고"]]
+    lines += [[NUMBER, "가", 1200, dt.date(2024, 1, 2), "x"], ["2208162517", "나", 5, dt.date(2024, 1, 3), 7]]
+    path = book(tmp_path / "in.xlsx", {"표지": [["안내"]], "목록": lines})
+    profile = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"
+    command = [str(OFFICE), profile, "--headless", "--convert-to", format, "--outdir", str(tmp_path), str(path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    expected, found = opened(path), opened(path.with_suffix(f".{format}"), format=format)
+    assert found.headers == expected.headers
+    assert found.frame.collect().equals(expected.frame.collect())
+    assert found.frame.collect_schema() == pl.Schema(expected.frame.collect_schema())

@@ -1,0 +1,144 @@
+"""Rows that are no businesses, totals and headers again: kept, marked, never asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.execute.plan import PROBLEMS
+from bizverify.model import Lang
+from conftest import SAMPLE, write
+
+HEADER = "순번,사업자등록번호,상호,금액"
+GOOD = "1,124-81-00998,삼성전자,100"
+NOTE = "a totals row, not a business"
+
+
+def enriched(tmp_path: Path, *lines: str, header: str = HEADER, lang: Lang = "en") -> pl.DataFrame:
+    path = write(tmp_path / "x.csv", "\n".join([header, *lines, ""]))
+    bv.enrich(path, tmp_path / "y.csv", lang=lang)
+    found = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
+    given = pl.read_csv(path, infer_schema=False)
+    assert found.select(given.columns).equals(given)
+    return found
+
+
+LABELS = [
+    *("합계", "총계", "소계", "총합계", "계", "누계", "total", "Grand Total", "SUBTOTAL", "sub-total", "Sum"),
+    *("합 계", " 합  계 ", "[합계]", "합계:", "** 합계 **", "◆ 소 계 ◆", "<TOTAL>", "합계 120건", "합계(1,234건)"),
+    *("총 120건", "총1,200개", "(총 3곳)", "Total: 120 rows", "합계 120"),
+]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_totals_row_is_kept_marked_and_never_asked_about(tmp_path: Path, place: int) -> None:
+    """Whatever its spelling, in the first column, the number's or the name's."""
+    rows = [",".join(f'"{label}"' if place == at else "" for at in range(3)) + ",100" for label in LABELS]
+    found = enriched(tmp_path, GOOD, *rows)
+    wrong = found[1:].filter((pl.col("row_status") != "invalid") | (pl.col("row_note") != NOTE))
+    assert wrong.rows() == []
+    assert found["row_status"][0] == "verified"
+
+
+NO_LABELS = [
+    "합계상사",
+    "계림",
+    "총무부",
+    "합계금액",
+    "(주)토탈",
+    "totally",
+    "sumit",
+    "총 120",
+    "3건",
+    "소계획",
+    "합계 외 3",
+]
+
+
+def test_only_a_whole_cell_is_a_label(tmp_path: Path) -> None:
+    """Names that begin with such a word, or hold it, are names."""
+    found = enriched(tmp_path, *(f",,{name},100" for name in NO_LABELS))
+    assert set(found["row_note"]) == {"no business number"}
+
+
+def test_a_business_may_be_called_total(tmp_path: Path) -> None:
+    """A number with a right check digit is a business, whatever its name; one with a wrong digit is none then."""
+    found = enriched(tmp_path, "계,124-81-00998,합계,1", "계,124-81-00999,합계,1", "1,124-81-00999,삼성전자,1")
+    assert found["row_status"].to_list() == ["verified", "invalid", "verified"]
+    assert found["row_note"].to_list() == [None, NOTE, None]
+
+
+def test_a_label_behind_the_number_is_no_label(tmp_path: Path) -> None:
+    """Columns behind the number say what they like, but for the name."""
+    found = enriched(tmp_path, "1,,가,합계", header="순번,사업자등록번호,상호,비고")
+    assert found["row_note"].to_list() == ["no business number"]
+
+
+def test_the_note_of_a_totals_row_is_korean_for_koreans(tmp_path: Path) -> None:
+    """`lang` chooses the language of this note as of any other."""
+    found = enriched(tmp_path, "합계,,,100", HEADER, lang="ko")
+    assert found["row_note"].to_list() == [
+        "합계 행으로, 사업자가 아닙니다",
+        "머리글이 되풀이된 행으로, 사업자가 아닙니다",
+    ]
+
+
+def test_a_header_among_the_rows_is_marked(tmp_path: Path) -> None:
+    """Exports joined with their headers: a row that equals the header is no business; one that is like it may be."""
+    found = enriched(tmp_path, GOOD, HEADER, " 순번 ,사업자등록번호,상호,금액", "순번,사업자등록번호,상호,0", GOOD)
+    again = "the header again, not a business"
+    other = "holds other characters than digits and separators"
+    assert found["row_note"].to_list() == [None, again, again, other, None]
+
+
+def test_a_blank_row_under_a_blank_header_is_no_header(tmp_path: Path) -> None:
+    """A number column without a header is found by its content; its blank cells are not its header again."""
+    rows = ["124-81-00998", "220-81-62517", "120-81-47521"]
+    path = write(tmp_path / "x.csv", "\n".join(["메모,", *(f"a,{row}" for row in rows), "메모,", ""]))
+    bv.enrich(path, tmp_path / "y.csv")
+    assert pl.read_csv(tmp_path / "y.csv", infer_schema=False)["row_note"].to_list()[3] == "no business number"
+
+
+def test_a_header_among_the_rows_is_marked_again_when_enriched_again(tmp_path: Path) -> None:
+    """The nine columns of an earlier run, which such a row has filled, are no part of the comparison."""
+    enriched(tmp_path, GOOD, HEADER, "합계,,,100")
+    bv.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
+    assert (tmp_path / "z.csv").read_bytes() == (tmp_path / "y.csv").read_bytes()
+
+
+def test_the_plan_counts_them_apart(tmp_path: Path) -> None:
+    """Plan and run count the same, and rows that are no businesses count as nothing else."""
+    rows = [GOOD, HEADER, "합계,,,100", "계,124-81-00999,,1", "2,,x,1"]
+    path = write(tmp_path / "x.csv", "\n".join([HEADER, *rows, ""]))
+    planned, done = bv.plan(path).plan, bv.enrich(path).plan
+    assert planned == done
+    assert planned.invalid_by_problem == {"missing": 1, "totals_row": 2, "header_row": 1}
+    assert (planned.rows, planned.lookups, planned.invalid) == (5, 1, 4)
+    assert (planned.wrong_check_digits, planned.without_address) == (0, 1)
+    assert set(planned.invalid_by_problem) <= set(PROBLEMS)
+
+
+@pytest.mark.parametrize("type", [pl.String, pl.Categorical, pl.Enum(["합계", "1"])])
+def test_frames_are_looked_at_in_the_same_way(type: pl.DataType) -> None:
+    """A totals row in a frame is one, whichever type of text its column has; a column of numbers is no obstacle."""
+    frame = pl.DataFrame(
+        {"no": pl.Series(["1", "합계"], dtype=type), "b_no": [1248100998, 3345], "address": ["서울 강남구 1", None]}
+    )
+    found = bv.verify_frame(frame, registry=SAMPLE / "registry.parquet")
+    assert found["row_note"].to_list() == [None, NOTE]
+    assert found["row_status"].to_list() == ["verified", "invalid"]
+    assert found.row(1)[3:10] == (None,) * 7
+
+
+def test_the_engine_takes_what_the_file_said_of_a_row() -> None:
+    """`row_problem` makes a row invalid whatever its number; another column of that name is the caller's own."""
+    engine = bv.LocalEngine()
+    frame = pl.LazyFrame({"b_no": ["1248100998"] * 3, "row_problem": ["totals_row", None, "late payer"]})
+    found = engine.verify(frame).collect()
+    assert found["row_status"].to_list() == ["invalid", "verified", "verified"]
+    assert found["row_problem"].to_list() == ["totals_row", None, "late payer"]
+    numbers = engine.verify(pl.LazyFrame({"b_no": ["1248100998"], "row_problem": [7]})).collect()
+    assert numbers["row_status"].to_list() == ["verified"]
