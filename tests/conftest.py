@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -69,3 +70,30 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
 
 def json_of(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def spreadsheet(path: Path, lines: list[list[str]]) -> Path:
+    """The least that is an .ods file, with the blank rows at the end that LibreOffice writes."""
+    cell = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'
+    body = "".join(f"<table:table-row>{''.join(map(cell.format, line))}</table:table-row>" for line in lines)
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    blank = '<table:table-cell table:number-columns-repeated="16384"/>'
+    rest = f'<table:table-row table:number-rows-repeated="1048570">{blank}'
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    entry = f'<manifest:file-entry manifest:full-path="/" manifest:media-type="{kind}"/>'
+    with ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", kind)
+        archive.writestr(
+            "META-INF/manifest.xml",
+            '<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0">'
+            f"{entry}</manifest:manifest>",
+        )
+        archive.writestr(
+            "content.xml",
+            f"<office:document-content {names}><office:body><office:spreadsheet>"
+            f'<table:table table:name="S">{body}{rest}</table:table-row></table:table>'
+            "</office:spreadsheet></office:body></office:document-content>",
+        )
+    return path

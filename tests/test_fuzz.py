@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from xml.sax.saxutils import escape
-from zipfile import ZipFile
 
 import openpyxl
 import polars as pl
@@ -17,6 +14,7 @@ import pytest
 import xlsxwriter
 
 from bizverify.tables import open_table
+from conftest import spreadsheet
 
 FUZZING = Path(__file__).with_name("fuzzing.py")
 SHORT = 300
@@ -55,28 +53,8 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sheet.write_row(place, 0, row)
         sheet.write_formula("F2", "=1+1", None, 2)
         sheet.write_comment("A2", "note")
-    (folder / "hand.ods").write_bytes(open_document([headers, *rows]))
+    spreadsheet(folder / "hand.ods", [[str(cell) for cell in row] for row in [headers, *rows]])
     return folder
-
-
-def open_document(rows: list[list[object]]) -> bytes:
-    """A spreadsheet as LibreOffice writes it, with nothing but the cells."""
-
-    def cell(value: object) -> str:
-        return f'<table:table-cell office:value-type="string"><text:p>{escape(str(value))}</text:p></table:table-cell>'
-
-    lines = "".join(f"<table:table-row>{''.join(map(cell, row))}</table:table-row>" for row in rows)
-    names = " ".join(
-        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
-    )
-    body = f'<office:spreadsheet><table:table table:name="표">{lines}</table:table></office:spreadsheet>'
-    content = f"<office:document-content {names}><office:body>{body}</office:body></office:document-content>"
-    buffer = io.BytesIO()
-    with ZipFile(buffer, "w") as archive:
-        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
-        archive.writestr("content.xml", content)
-        archive.writestr("META-INF/manifest.xml", "<manifest/>")
-    return buffer.getvalue()
 
 
 def fuzzed(seeds: Path, first: int, last: int) -> subprocess.CompletedProcess[str]:

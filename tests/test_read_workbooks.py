@@ -18,6 +18,7 @@ from bizverify.errors import InputError, UsageError
 from bizverify.tables import Format, Table, excel
 from bizverify.tables.excel.sandbox import load_apart
 from bizverify.tables.packing import File
+from conftest import spreadsheet
 
 NUMBER = "124-81-00998"
 TABLE: list[list[object]] = [["b_no", "name"], [NUMBER, "가"], ["2208162517", "나"]]
@@ -238,38 +239,25 @@ def test_a_chart_sheet_is_no_table(tmp_path: Path) -> None:
         opened(path, "그림")
 
 
-def spreadsheet(path: Path, lines: list[list[str]]) -> Path:
-    """The least that is an .ods file, with the blank rows at the end that LibreOffice writes."""
-    cell = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'
-    body = "".join(f"<table:table-row>{''.join(map(cell.format, line))}</table:table-row>" for line in lines)
-    names = " ".join(
-        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
-    )
-    blank = '<table:table-cell table:number-columns-repeated="16384"/>'
-    rest = f'<table:table-row table:number-rows-repeated="1048570">{blank}'
-    kind = "application/vnd.oasis.opendocument.spreadsheet"
-    entry = f'<manifest:file-entry manifest:full-path="/" manifest:media-type="{kind}"/>'
-    with ZipFile(path, "w") as archive:
-        archive.writestr("mimetype", kind)
-        archive.writestr(
-            "META-INF/manifest.xml",
-            '<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0">'
-            f"{entry}</manifest:manifest>",
-        )
-        archive.writestr(
-            "content.xml",
-            f"<office:document-content {names}><office:body><office:spreadsheet>"
-            f'<table:table table:name="S">{body}{rest}</table:table-row></table:table>'
-            "</office:spreadsheet></office:body></office:document-content>",
-        )
-    return path
-
-
 def test_an_open_document_spreadsheet_is_read_below_its_title(tmp_path: Path) -> None:
     path = spreadsheet(tmp_path / "in.ods", [["목록"], ["사업자번호", "상호", "상호"], [NUMBER, "가", "나"]])
     table = opened(path, format="ods")
     assert (table.headers, rows(table)) == (("사업자번호", "상호", "상호"), [(NUMBER, "가", "나")])
     assert (table.source, table.name) == (None, "in.ods [S]")
+
+
+def test_times_that_the_parser_does_not_give_are_told(tmp_path: Path) -> None:
+    """Lengths of a day and more come out of an .ods as blank, without a word from the parser."""
+    path = spreadsheet(tmp_path / "in.ods", [["사업자번호", "시간"], [NUMBER, "36:30"]])
+    changed = {name: ZipFile(path).read(name) for name in ZipFile(path).namelist()}
+    time = b'office:value-type="time" office:time-value="PT36H30M00S"><text:p>36:30'
+    changed["content.xml"] = changed["content.xml"].replace(b'office:value-type="string"><text:p>36:30', time)
+    with ZipFile(path, "w") as archive:
+        for name, data in changed.items():
+            archive.writestr(name, data)
+    table = opened(path, format="ods")
+    assert rows(table) == [(NUMBER, None)]
+    assert ["save it as .xlsx" in note for note in table.notes] == [True]
 
 
 @pytest.mark.skipif(OFFICE is None, reason="LibreOffice (soffice) is not here to make .xls and .ods files")

@@ -436,10 +436,11 @@ def test_elements_with_a_prefix_are_extended_in_kind(tmp_path: Path) -> None:
         (HEAD + BODY.replace(b'<row r="2"', b"<row"), b"", b"", "no references"),
         (HEAD + BODY.replace(b'<c r="B2"', b"<c"), b"", b"", "no references"),
         (HEAD + BODY + BODY, b"", b"", "do not stand in order"),
+        (b"", b"", b"", "holds no rows"),
         (HEAD + BODY, b"<!-- <sheetData> -->", b"", "unusual way|damaged"),
         (HEAD + BODY, b"", b"<mergeCells>", "damaged"),
     ],
-    ids=["comment", "CDATA", "instruction", "row", "cell", "row twice", "commented data", "damaged"],
+    ids=["comment", "CDATA", "instruction", "row", "cell", "row twice", "no rows", "commented data", "damaged"],
 )
 def test_what_cannot_be_spliced_safely_is_refused_or_unreadable(
     tmp_path: Path, data: bytes, before: bytes, behind: bytes, why: str

@@ -21,7 +21,8 @@ class Limits:
     ``inflated``: bytes that the parts of a workbook, or a Parquet row group, unfold to. ``ratio``: how many times
     larger than packed such a part may be (asked beyond 64 MB only). ``text``: characters of a cell of a workbook and of
     a key in JSON. ``unpacked``: bytes that a ``.gz`` or ``.zst`` file unfolds to, on disk. ``depth``: how deep JSON may
-    be nested. ``document``: bytes of one JSON value, or of what stands around an array of records.
+    be nested. ``document``: bytes of one JSON value, or of what stands around an array of records. ``memory``:
+    bytes that a process may take which reads a large or an old workbook.
     """
 
     cells: int = 30_000_000
@@ -31,6 +32,7 @@ class Limits:
     unpacked: int = 64_000_000_000
     depth: int = 200
     document: int = 2_000_000_000
+    memory: int = 1_200_000_000
 
 
 def limits() -> Limits:

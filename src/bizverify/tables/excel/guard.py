@@ -50,8 +50,8 @@ class Part:
     """What a part of a workbook was found to hold.
 
     ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
-    ``errors``: cells such as ``#N/A``; ``merges``: ranges of merged cells (rows and columns from 0); ``first``: the row
-    (from 0) of the first value.
+    ``errors``: cells such as ``#N/A``; ``times``: times of day and lengths of time of an .ods; ``merges``:
+    ranges of merged cells (rows and columns from 0); ``first``: the row (from 0) of the first value.
     """
 
     size: int = 0
@@ -59,6 +59,7 @@ class Part:
     longest: int = 0
     table: bool = False
     errors: int = 0
+    times: int = 0
     merges: list[tuple[int, int, int, int]] = field(default_factory=list)
     first: int | None = None
     extent: Extent = field(default_factory=Extent)
@@ -234,6 +235,8 @@ class _Scan:
         part.table = part.table or b"sheetData" in buffer
         if b"#" in buffer:  # found faster than what it is part of, #N/A
             part.errors += buffer.count(b' t="e"', 0, until)
+        if self._name == "content.xml":
+            part.times += buffer.count(b'value-type="time"', 0, until)
         behind = buffer.find(b"<mergeCell ", max(buffer.rfind(b"<row"), 0), until)
         if behind >= 0:
             part.merges.extend(_merge(*found) for found in _MERGE.findall(buffer, behind, until))

@@ -36,21 +36,32 @@ def read(file: File, format: Format, sheet: str | None) -> Table:
     Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
     a missing sheet.
     """
-    path, notes = file.path, []
+    path = file.path
+    notes: list[str] = []
     if format == "xlsx":
         loaded, errors = _xlsx(file, sheet)
         if errors:
             notes.append(f"{errors:,} cells of the sheet hold errors such as #N/A; they are read as blank")
     else:
         if format != "xls":
-            guard.check_zip(path, file.data, xml=format == "ods")
+            parts = guard.check_zip(path, file.data, xml=format == "ods")
+            notes += _time_notes(parts)
         loaded = sandbox.load_apart(file.data, path, sheet, None)
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
         notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, --sheet chooses another")
     source = Sheet(loaded.name, loaded.header) if format == "xlsx" else None
     name = f"{path.name} [{loaded.name}]"
-    return Table(loaded.frame.lazy(), loaded.headers, format, name, file, source, tuple(notes))
+    return Table(loaded.frame.lazy(), loaded.headers, format, name, file, source, tuple(notes), above=loaded.header)
+
+
+def _time_notes(parts: Mapping[str, guard.Part]) -> list[str]:
+    """The parser gives no lengths of a day and more, and no times in a column with texts, and says nothing of it."""
+    times = sum(part.times for part in parts.values())
+    if not times:
+        return []
+    what = "lengths of a day and more, and times in columns with texts, are read as blank"
+    return [f"{times:,} cells of the workbook hold times; of an .ods {what}; save it as .xlsx to have them"]
 
 
 def _xlsx(file: File, sheet: str | None) -> tuple[Loaded, int]:

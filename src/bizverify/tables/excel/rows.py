@@ -51,6 +51,8 @@ class Parted:
 
         Raises :class:`OutputError` where rows carry no numbers or do not stand in order.
         """
+        if not self.blocks:
+            raise unusual("it holds no rows")
         p, rows = self.prefix, pl.concat(block.rows for block in self.blocks)
         number = rows["xml"].str.extract(rf'^<{p}row r="([0-9]+)"')
         if number.null_count():

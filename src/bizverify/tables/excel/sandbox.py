@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -19,30 +18,30 @@ import polars as pl
 from bizverify.errors import BizverifyError, InputError, UsageError
 from bizverify.tables.excel.sheets import Facts, Loaded, load
 from bizverify.tables.limits import VARIABLE, limits
+from bizverify.tables.packing import private_folder
 
 _SECONDS: Final = 900
-_BYTES_PER_CELL: Final = 40
 _CODE: Final = "from bizverify.tables.excel.sandbox import main; main()"
 _LOOK_EVERY: Final = 0.02
-_ADVICE: Final = f"save its table as .csv, or raise the limit with {VARIABLE}=cells=…"
+_ADVICE: Final = f"save its table as .csv, or raise the limit with {VARIABLE}=memory=…"
 _ERRORS: Final = {"InputError": InputError, "UsageError": UsageError}
 
 
 def load_apart(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None) -> Loaded:
     """Do what :func:`bizverify.tables.excel.sheets.load` does, in a child process.
 
-    The child may take 40 bytes of memory for each cell that the limits allow, and fifteen minutes. Where it aborts or
-    runs out of either, an :class:`InputError` says so.
+    The child may take as much memory as the limits allow, and fifteen minutes. Where it aborts or runs out of either,
+    an :class:`InputError` says so.
     """
-    with tempfile.TemporaryDirectory(prefix="bizverify-") as folder:
-        result = Path(folder, "sheet.arrow")
+    with private_folder() as folder:
+        result = folder / "sheet.arrow"
         request = {
             "data": os.fspath(data.absolute()),
             "path": os.fspath(path),
             "wanted": wanted,
             "facts": None if facts is None else {name: asdict(fact) for name, fact in facts.items()},
             "result": os.fspath(result),
-            "memory": limits().cells * _BYTES_PER_CELL,
+            "memory": limits().memory,
         }
         answer = _asked(request, path)
         if "error" in answer:

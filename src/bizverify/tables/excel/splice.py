@@ -78,8 +78,10 @@ class Splice:
         if found["r"].equals(old["r"]):
             both = pl.concat([found, old.drop("r").rename(lambda name: f"{name} old")], how="horizontal")
         else:
+            if old.join(found, on="r", how="anti").height:
+                return False
             both = found.join(old, on="r", how="left", maintain_order="left", suffix=" old")
-        both = both.with_columns(pl.col("before old").fill_null(self._made()), pl.col("behind old").fill_null(""))
+            both = both.with_columns(pl.col("before old").fill_null(self._made()), pl.col("behind old").fill_null(""))
         before, stood = pl.col("before"), pl.col("before old")
         if not self.crossing:  # the cells are at the end of what was before them
             same = both.select(before.str.starts_with(stood)).to_series()
@@ -93,10 +95,9 @@ class Splice:
             cells=within.str.count_matches(f"<{p}c", literal=True).sum(),
             blanks=within.str.count_matches('"/>', literal=True).sum(),
         ).row(0)
-        missing = old.join(found, on="r", how="anti").height
         frames = (self.titles, self.frame)
         values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
-        return bool(missing == 0 and same.all() and placed and cells - blanks == values)
+        return bool(same.all() and placed and cells - blanks == values)
 
     def _spliced(self, new: pl.DataFrame) -> bytes:
         """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
@@ -107,15 +108,13 @@ class Splice:
         rows = self._apart(self.sheet, first, last)
         if self.crossing and rows["within"].str.contains(_FORMULA).any():
             raise unusual("formulas stand in the columns of the earlier enrichment")
+        end = pl.lit(f"</{p}row>").alias("end")
         if rows["r"].equals(new["r"]):
-            rows = rows.with_columns(new["cells"])
-        else:
-            rows = new.join(rows, on="r", how="left", maintain_order="left")
-        whole = pl.concat_str(
-            pl.col("before").fill_null(self._made()), "cells", pl.col("behind").fill_null(""), pl.lit(f"</{p}row>")
-        )
-        kept = pl.col("before").is_not_null() | (pl.col("cells") != "")  # a row that is not needed is not made
-        return encoded(rows.select(pl.when(kept).then(whole).otherwise(pl.lit("")).alias("xml")), "xml")
+            return encoded(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")
+        rows = new.join(rows, on="r", how="left", maintain_order="left")
+        rows = rows.filter(pl.col("before").is_not_null() | (pl.col("cells") != ""))  # no row is made for nothing
+        rows = rows.with_columns(pl.col("before").fill_null(self._made()), pl.col("behind").fill_null(""), end)
+        return encoded(rows, "before", "cells", "behind", "end")
 
     def _made(self) -> pl.Expr:
         """The beginning of a row that did not exist."""
@@ -123,8 +122,10 @@ class Splice:
 
     def _apart(self, sheet: SheetXml, first: int, last: int) -> pl.DataFrame:
         """Rows ``first`` to ``last``: ``r``, and what stands ``before``, ``within`` and ``behind`` the new columns."""
-        closed = pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml").alias("xml")
-        rows = sheet.between(first, last).with_columns(closed)
+        rows = sheet.between(first, last)
+        if (rows["end"] == "/>").any():
+            closed = pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml")
+            rows = rows.with_columns(closed.alias("xml"))
         if self.crossing:
             return sheet.apart(rows, min(self.columns.values()), max(self.columns.values()))
         return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))
