@@ -82,15 +82,21 @@ def _opened(file: File) -> tuple[Schema, tuple[str, ...]]:
         with pq.ParquetFile(file.data) as parquet:
             footer, arrow = parquet.metadata, parquet.schema_arrow
             old = [column.name for column in parquet.schema if column.physical_type == "INT96"]
+            codecs = _leaves_codecs(file, footer)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(file, error) from error
+    notes = tuple(f"column {name!r}: its old timestamps (INT96) are written in microseconds" for name in old)
+    return Schema(arrow, codecs), notes
+
+
+def _leaves_codecs(file: File, footer: Any) -> dict[str, str]:
+    """The codec of each leaf in the first row group, after a look at what every group unfolds to."""
     codecs: dict[str, str] = {}
     for place in range(footer.num_row_groups):
         group = footer.row_group(place)
         _refuse_inflating(file, place, group)
         codecs |= {chunk.path_in_schema: chunk.compression.lower() for chunk in _chunks(group) if not place}
-    notes = tuple(f"column {name!r}: its old timestamps (INT96) are written in microseconds" for name in old)
-    return Schema(arrow, codecs), notes
+    return codecs
 
 
 def _refuse_inflating(file: File, place: int, group: Any) -> None:

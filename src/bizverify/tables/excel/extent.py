@@ -11,7 +11,7 @@ from bizverify.tables.excel.cells import column_letter, column_number
 
 _ROWS: Final = 1_048_576
 _COLUMNS: Final = 16_384
-_REFERENCE: Final = re.compile(rb'<c r="([^"<]{0,40})')
+_REFERENCE: Final = re.compile(rb'<c r="([^"<]{0,40})"')
 _PLACE: Final = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
 _PREFIXED: Final = re.compile(rb":c[\s/>]")
 """A cell in a namespace with a prefix, ``<x:c …>``."""
@@ -49,8 +49,8 @@ class Extent:
         self.plain = self.plain and not (b":" in buffer and _PREFIXED.search(buffer))
         place = 0
         while self.plain and (found := _beyond(self.rows, self.columns).search(buffer, place, until)):
-            place = found.start()
-            reference = _REFERENCE.match(buffer, place)
+            place = found.end()
+            reference = _REFERENCE.match(buffer, found.start())
             if reference is None:
                 self.plain = False
             elif not self._reaches(reference.group(1).decode("utf-8", "replace")):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError
 from bizverify.tables.excel import guard, sandbox
 from bizverify.tables.excel.outline import CORE, Entry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load
-from bizverify.tables.packing import File
+from bizverify.tables.packing import File, private_folder
 from bizverify.tables.table import Format, Table
 
 _HERE: Final = 900_000_000
@@ -36,6 +39,11 @@ def read(file: File, format: Format, sheet: str | None) -> Table:
     Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
     a missing sheet.
     """
+    with _named(file, format) as named:
+        return replace(_read(named, format, sheet), file=file)
+
+
+def _read(file: File, format: Format, sheet: str | None) -> Table:
     path = file.path
     notes: list[str] = []
     if format == "xlsx":
@@ -53,6 +61,16 @@ def read(file: File, format: Format, sheet: str | None) -> Table:
     source = Sheet(loaded.name, loaded.header) if format == "xlsx" else None
     name = f"{path.name} [{loaded.name}]"
     return Table(loaded.frame.lazy(), loaded.headers, format, name, file, source, tuple(notes), above=loaded.header)
+
+
+@contextmanager
+def _named(file: File, format: Format) -> Iterator[File]:
+    """The file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
+    if file.data.suffix.lower() in (f".{format}", ".xlsm" if format == "xlsx" else ""):
+        yield file
+    else:
+        with private_folder() as folder:
+            yield replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
 
 
 def _time_notes(parts: Mapping[str, guard.Part]) -> list[str]:

@@ -57,9 +57,10 @@ def load(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] 
     """
     import fastexcel
 
-    logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of every column without a value
+    for library in ("fastexcel", "calamine"):  # they warn of every column without a value, of parts that are no sheets
+        logging.getLogger(library).setLevel(logging.ERROR)
     try:
-        book = _book(data)
+        book = fastexcel.read_excel(data)
         if wanted is not None:
             return _wanted(book, path, wanted, facts or {})
         return _chosen(book, path, facts)
@@ -69,15 +70,6 @@ def load(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] 
         if type(error).__name__ != "PanicException":  # a Rust panic; its class cannot be imported
             raise
         raise _unreadable(path, error) from None
-
-
-def _book(data: Path) -> ExcelReader:
-    import fastexcel
-
-    try:
-        return fastexcel.read_excel(data)
-    except fastexcel.FastExcelError:  # its extension may say another format; by its bytes alone it is told rightly
-        return fastexcel.read_excel(data.read_bytes())
 
 
 def _unreadable(path: Path, error: BaseException) -> InputError:

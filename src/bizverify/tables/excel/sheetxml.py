@@ -46,9 +46,9 @@ class SheetXml:
         elements = elements_of(around, PART)
         if not any((e.name, e.depth, e.inner) == ("sheetData", 1, cut) for e in elements):
             raise unusual("its XML is written in an unusual way")
-        cell = parted.cell()
+        rows, cell = parted.rows(), parted.cell()
         columns = parted.columns(cell) if cells else []
-        return cls(around, cut, elements, parted.rows(), parted.rest, cell, columns)
+        return cls(around, cut, elements, rows, parted.rest, cell, columns)
 
     @property
     def prefix(self) -> str:
