@@ -12,6 +12,11 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True)  # a red run is the change's doing, not the dice's
+settings.register_profile("explore", print_blob=True)  # HYPOTHESIS_PROFILE=explore looks for more
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "sample_data"

@@ -89,7 +89,11 @@ def test_read_write_read_keeps_every_cell_in_every_encoding_and_dialect(
     csv.writer(out, delimiter=delimiter, lineterminator=line_end, quoting=quoting).writerows(rows)
     mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be-marked" else b""
     data = mark + out.getvalue().encode(encoding.removesuffix("-marked"))
-    table, found = read_bytes(tmp_path / ("in.tsv" if delimiter == "\t" else "in.csv"), data)
+    try:
+        table, found = read_bytes(tmp_path / ("in.tsv" if delimiter == "\t" else "in.csv"), data)
+    except InputError:  # a file of one column does not say what its delimiter is: what may be another is refused
+        assert len(rows[0]) == 1
+        return
     assume(table.headers == tuple(rows[0]))  # a row above may look more like a header than ours
     assert filled(found) == rows[1:]
     again = written(tmp_path / table.name, tmp_path / f"out{Path(table.name).suffix}")

@@ -275,7 +275,7 @@ def test_a_new_workbook_holds_text_as_text(tmp_path: Path) -> None:
 
 def test_what_a_sheet_cannot_hold_is_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", f"b_no,memo\n1248100998,{'x' * 32_768}\n")
-    with pytest.raises(OutputError, match="'memo' has a cell of more than 32,767 characters"):
+    with pytest.raises(OutputError, match="column 'memo', row 1: a cell of more than 32,767 characters"):
         enriched(source, "out.xlsx")
 
 

@@ -32,7 +32,7 @@ class Repaired:
         """Note a row that begins in a line."""
         self.rows += 1
         if len(fields) > width:
-            if any(fields[width:]):
+            if width == 1 or any(fields[width:]):  # of one column, nobody knows what its delimiter is
                 self.fields = self.fields or len(fields)
                 self.long.add(line)
             else:

@@ -24,11 +24,13 @@ _HERE: Final = 900_000_000
 class Sheet:
     """The sheet that was read of an .xlsx or .xlsm workbook.
 
-    ``header``: how many rows the last line of the header stands below the first row that holds a value.
+    ``header``: how many rows the last line of the header stands below the first row that holds a value. ``below``: how
+    many rows that hold something stand behind the table's last: white space, empty texts and errors only.
     """
 
     name: str
     header: int = 0
+    below: int = 0
 
 
 def read(file: File, format: Format, sheet: str | None) -> Table:
@@ -58,7 +60,7 @@ def _read(file: File, format: Format, sheet: str | None) -> Table:
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
         notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, --sheet chooses another")
-    source = Sheet(loaded.name, loaded.header) if format == "xlsx" else None
+    source = Sheet(loaded.name, loaded.header, loaded.below) if format == "xlsx" else None
     name = f"{path.name} [{loaded.name}]"
     return Table(loaded.frame.lazy(), loaded.headers, format, name, file, source, tuple(notes), above=loaded.header)
 

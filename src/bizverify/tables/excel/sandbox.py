@@ -47,7 +47,8 @@ def load_apart(data: Path, path: Path, wanted: str | None, facts: Mapping[str, F
         if "error" in answer:
             raise _ERRORS.get(answer["error"], InputError)(answer["message"])
         frame = pl.read_ipc(io.BytesIO(result.read_bytes()))  # no map of a file that goes away
-    return Loaded(answer["name"], frame, tuple(answer["headers"]), answer["header"], tuple(answer["others"]))
+    headers, others = tuple(answer["headers"]), tuple(answer["others"])
+    return Loaded(answer["name"], frame, headers, answer["header"], others, answer["below"])
 
 
 def _asked(request: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def main() -> None:
     try:
         loaded = load(Path(request["data"]), Path(request["path"]), request["wanted"], facts)
         loaded.frame.write_ipc(request["result"])
-        answer = {"name": loaded.name, "headers": loaded.headers, "header": loaded.header, "others": loaded.others}
+        answer = {name: getattr(loaded, name) for name in ("name", "headers", "header", "others", "below")}
     except BizverifyError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
     sys.stdout.write(json.dumps(answer))

@@ -39,7 +39,8 @@ class Loaded:
     """A sheet as a frame (``c0``, ``c1``, …) under its headers.
 
     ``header``: rows from the first one that holds a value to the last line of the header. ``others``: names of further
-    sheets that hold business numbers.
+    sheets that hold business numbers. ``below``: rows of the sheet behind the frame's last that hold white space,
+    empty texts or errors only, as formulas filled down beyond the table do.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Loaded:
     headers: tuple[str, ...]
     header: int
     others: tuple[str, ...] = ()
+    below: int = 0
 
 
 def load(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None) -> Loaded:
@@ -157,7 +159,7 @@ def _loaded(book: ExcelReader, path: Path, name: str, facts: Facts, *, hidden: b
     heading = find_heading(top, merges, name=called)
     if heading.last:
         grid = load_below(book, name, grid, heading.last, facts.first, name=called)
-    return Loaded(name, grid.frame, heading.headers, heading.last)
+    return Loaded(name, grid.frame, heading.headers, heading.last, below=grid.height - grid.frame.height)
 
 
 def _texts(frame: pl.DataFrame) -> list[tuple[str | None, ...]]:
