@@ -20,7 +20,7 @@ from bizverify import pipeline
 from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
 from bizverify.tables import Enriched, publish, write_table
 from bizverify.tables.table import Section
-from conftest import NINE, SAMPLE, json_of, write
+from conftest import NINE, SAMPLE, json_of, spreadsheet, write
 
 TEXT = "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n,무명,서울\n1.2E+9,가,나\n"
 
@@ -573,3 +573,13 @@ def test_outputs_do_not_depend_on_the_callers_folder(source: Path, monkeypatch: 
     monkeypatch.chdir(source.parent)
     assert bv.enrich("list.csv").output == "list.enriched.csv"
     assert os.path.exists("list.enriched.csv")  # noqa: PTH110 - the point is the relative path
+
+
+def test_what_an_output_cannot_have_of_the_file_is_said(tmp_path: Path) -> None:
+    """A workbook that is only read comes back without its other sheets; titles do not go into another format."""
+    old = spreadsheet(tmp_path / "in.ods", [["사업자번호", "상호"], ["124-81-00998", "가"]])
+    assert any(note.startswith("the output is a new workbook: its other sheets") for note in bv.enrich(old).warnings)
+    titled = write(tmp_path / "in.csv", "고객 목록\n사업자번호,상호\n124-81-00998,가\n")
+    assert not any("line above" in note for note in bv.enrich(titled).warnings)
+    other = bv.enrich(titled, tmp_path / "out.json")
+    assert any(note.startswith("1 line above the header's last: not in the output") for note in other.warnings)

@@ -25,6 +25,7 @@ from bizverify.execute.rows import ROW_ID, records
 from bizverify.model import ADDED_COLUMNS, RECORD_COLUMNS, Choice, Lang, Verification
 from bizverify.report import Report, Versions, default_manifest, new_run_id, sections, sha256_of, write_manifest
 from bizverify.tables import (
+    WORKBOOKS,
     Enriched,
     Format,
     Table,
@@ -104,7 +105,7 @@ def enrich(
             {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
             in_place,
         )
-        stages = _with_new_workbook_said(_staged(table, columns, prefix, select), target, in_place)
+        stages = _with_losses_said(_staged(table, columns, prefix, select), target, in_place)
         run = _Run(path, new_run_id(started), started, clock, engine, local, stages)
         with reading(table), local.running():
             if dry_run:
@@ -329,26 +330,22 @@ def _checked(target: _Target) -> _Target:
     return target
 
 
-def _with_new_workbook_said(stages: _Stages, target: _Target, in_place: bool) -> _Stages:
-    """Warn that the rest of the user's workbook is not in an output that lacks columns of theirs; refuse it in place.
+def _with_losses_said(stages: _Stages, target: _Target, in_place: bool) -> _Stages:
+    """Warn of what the output cannot have of the file around its table; refuse it in place for a user's workbook.
 
-    Columns cannot be cut out of a workbook without changing its formulas, so such an output is a new one.
+    Columns cannot be cut out of a workbook without changing its formulas, so an output that lacks some is a new one.
     """
-    if not stages.leaves_out or stages.table.format != "xlsx" or target.format != "xlsx":
-        return _with_titles_said(stages, target)
+    table = stages.table
     lost = "its other sheets, formulas, charts and formats"
-    if in_place:
+    if table.format == target.format == "xlsx" and stages.leaves_out and in_place:
         raise UsageError(f"{target.path}: with --select the output is a new workbook, without {lost}; name it with -o")
-    return replace(stages, warnings=(*stages.warnings, f"the output is a new workbook: {lost} are not in it"))
-
-
-def _with_titles_said(stages: _Stages, target: _Target) -> _Stages:
-    """Warn that what stands above the header is not in an output of another format."""
-    above = stages.table.above
-    if not above or stages.table.format == target.format:
+    if table.format in WORKBOOKS and target.format == "xlsx" and (stages.leaves_out or table.format != "xlsx"):
+        warning = f"the output is a new workbook: {lost} are not in it"
+    elif table.above and table.format != target.format:
+        lines = f"{table.above} lines" if table.above > 1 else "1 line"
+        warning = f"{lines} above the header's last: not in the output, one in the input's own format has them again"
+    else:
         return stages
-    lines = f"{above} lines" if above > 1 else "1 line"
-    warning = f"{lines} above the header's last: not in the output, only one in the input's own format has them again"
     return replace(stages, warnings=(*stages.warnings, warning))
 
 

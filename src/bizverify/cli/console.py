@@ -73,7 +73,12 @@ def warn(warnings: Iterable[str]) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON object to stdout."""
-    print_out(json.dumps(value, ensure_ascii=False, default=str))
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
+        text = json.dumps(value, default=str)
+    print_out(text)
 
 
 def print_out(text: str) -> None:

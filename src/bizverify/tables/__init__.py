@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 
@@ -15,9 +16,19 @@ from bizverify.tables.packing import File, opened, packing_of, sink
 from bizverify.tables.publish import published
 from bizverify.tables.table import Enriched, Format, Table
 
-__all__ = ["Enriched", "Format", "Table", "open_table", "published", "reading", "write_table", "written_rows"]
+__all__ = [
+    "WORKBOOKS",
+    "Enriched",
+    "Format",
+    "Table",
+    "open_table",
+    "published",
+    "reading",
+    "write_table",
+    "written_rows",
+]
 
-_WORKBOOKS = ("xlsx", "xls", "xlsb", "ods")
+WORKBOOKS: Final = ("xlsx", "xls", "xlsb", "ods")
 
 
 @contextmanager
@@ -42,7 +53,7 @@ def _opened(path: Path, sheet: str | None, encoding: str | None, json_path: str 
     file = opened(path, resources)
     format = detect_format(file)
     for option, given, formats, meant in (
-        ("--sheet", sheet, _WORKBOOKS, "workbooks"),
+        ("--sheet", sheet, WORKBOOKS, "workbooks"),
         ("--encoding", encoding, ("csv",), "CSV files"),
         ("--json-path", json_path, ("json",), "JSON documents"),
     ):
@@ -106,7 +117,7 @@ def _read(
 ) -> Table:
     if format == "csv":
         return csv.read(file, encoding, resources)
-    if format in _WORKBOOKS:
+    if format in WORKBOOKS:
         return excel.read(file, format, sheet)
     if format == "parquet":
         return parquet.read(file)

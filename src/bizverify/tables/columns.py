@@ -75,6 +75,8 @@ def choose_columns(
     if key not in chosen:
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
         chosen[key], notes = _by_party(table, fitting, near or groups) or (_best(table, fitting), ())
+    if chosen[key].why == "content":
+        notes = (*notes, _unheaded(chosen[key]))
     for role in others:
         places = [place for place in free if place not in {choice.column for choice in chosen.values()}]
         if role not in chosen and (found := _beside(table, role, places, chosen[key].column, groups)):
@@ -219,6 +221,13 @@ def _best(table: Table, fitting: Sequence[Choice]) -> Choice:
             f"{table.name}: {names} fit equally well as the business number; choose with --columns b_no={advice}"
         )
     return best
+
+
+def _unheaded(choice: Choice) -> str:
+    return (
+        f"column {choice.column + 1} was chosen by what it holds, its header is {choice.header!r}; if that is a value "
+        "and not a header, put a row of headers above it: the row is not verified now"
+    )
 
 
 def _called(choice: Choice) -> str:

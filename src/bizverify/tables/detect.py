@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from pathlib import Path
 from typing import Final
 from zipfile import BadZipFile, ZipFile
@@ -43,12 +44,15 @@ READABLE: Final = "CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON and Parque
 
 _HEAD: Final = 4096
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_PARQUET: Final = b"PAR1"
+_SEALED: Final = b"PARE"
+_PARQUETS: Final = tuple(extension for extension, format in EXTENSIONS.items() if format == "parquet")
 _FOREIGN: Final = {
     b"%PDF": "a PDF; export the table as .xlsx or .csv",
     b"HWP Document File": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
     b"Rar!": "a RAR archive; unpack it first",
     b"7z\xbc\xaf": "a 7-Zip archive; unpack it first",
-    b"PARE": "a Parquet file with an encrypted footer; write it without encryption",
+    _SEALED: "a Parquet file with an encrypted footer; write it without encryption",
     b"SQLite format 3": "a SQLite database; export the table as .csv",
 }
 _STREAMS: Final = {  # names of an OLE file's streams, as its directory spells them
@@ -57,6 +61,7 @@ _STREAMS: Final = {  # names of an OLE file's streams, as its directory spells t
     "HwpSummaryInformation": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
     "WordDocument": "a Word document; copy its table into a sheet and save that as .xlsx",
 }
+_ARRAY: Final = re.compile(rb"\[\s*(?:[\[{}\]\"0-9]|-[0-9]|null|true|false|$)")  # "[거래처 목록]" is a title
 _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
@@ -99,16 +104,22 @@ def default_output(path: Path, format: Format) -> Path:
 
 
 def _binary_format(file: File, head: bytes) -> Format | None:
-    if head.startswith(b"PAR1"):
+    if head.startswith(_PARQUET) and (file.name.suffix.lower() in _PARQUETS or _ends_with(file, _PARQUET, _SEALED)):
         return "parquet"
     if head.startswith(b"PK\x03\x04"):
         return _zip_format(file)
     if head.startswith(_OLE):
         return _ole_format(file)
     for magic, what in _FOREIGN.items():
-        if head.startswith(magic):
+        if head.startswith(magic) and (magic != _SEALED or _ends_with(file, magic)):  # a header may be PARENT
             raise InputError(f"{file.path}: is {what}")
     return None
+
+
+def _ends_with(file: File, *marks: bytes) -> bool:
+    with file.data.open("rb") as stream:
+        stream.seek(-min(len(marks[0]), stream.seek(0, 2)), 2)
+        return stream.read() in marks
 
 
 def _zip_format(file: File) -> Format:
@@ -151,7 +162,7 @@ def _text_format(file: File, head: bytes) -> Format:
         return by_name
     if b"\x00" in head and not utf16:
         raise InputError(f"{file.path}: holds binary data of no known format; {READABLE}")
-    if start[:1] in (b"{", b"["):
+    if start[:1] == b"{" or _ARRAY.match(start):
         return "json"
     if by_name == "csv" or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
         return "csv"

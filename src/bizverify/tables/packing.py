@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -48,9 +50,11 @@ def opened(path: Path, resources: ExitStack) -> File:
 
     Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
     """
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise InputError(f"{path}: is a folder, not a file")
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise InputError(f"{path}: is a pipe, which can be read only once; save what it gives as a file first")
         with path.open("rb") as file:
             head = file.read(4)
     except FileNotFoundError:
@@ -60,7 +64,22 @@ def opened(path: Path, resources: ExitStack) -> File:
     for magic, packing in _MAGIC.items():
         if head.startswith(magic):
             return File(path, resources.enter_context(_unpacked(path, packing)), packing)
-    return File(path, path)
+    return File(path, _spelled(path, resources))
+
+
+def _spelled(path: Path, resources: ExitStack) -> Path:
+    """A path that polars takes as it is: absolute, since it reads ``~`` and ``file:`` at the start its own way.
+
+    A name that is no text (Korean names out of an old zip) gets a link whose name is.
+    """
+    whole = path.absolute()
+    try:
+        str(whole).encode()
+        return whole
+    except UnicodeEncodeError:
+        link = resources.enter_context(private_folder()) / "data"
+        link.symlink_to(whole)
+        return link
 
 
 @contextmanager

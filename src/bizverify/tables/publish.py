@@ -75,8 +75,9 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 def same_file(one: Path, other: Path) -> bool:
     """Whether two paths lead to one file, through links of either kind too; it need not exist yet."""
-    if one.exists() and other.exists():
-        return one.samefile(other)
+    with suppress(OSError):  # a name that is too long; using it will say so
+        if one.exists() and other.exists():
+            return one.samefile(other)
     return os.path.realpath(one) == os.path.realpath(other)
 
 
@@ -90,21 +91,27 @@ def _is_of_another_file(error: OSError, temporary: Path) -> bool:
 
 def _reserve(target: Path) -> tuple[Path, int]:
     """Make the temporary file; return it and a descriptor that holds its lock for as long as this run lives."""
-    if target.is_dir():
+    if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise OutputError(f"{target}: is a folder; name a file in it")
     if not target.parent.is_dir():
         raise OutputError(f"{target}: the folder {target.parent} does not exist; create it first")
     _sweep(target)
-    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{target.name[-_NAME_KEPT:]}")
+    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept(target)}")
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
         _lock(descriptor)
         os.fchmod(descriptor, mode)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise OutputError(f"{target}: cannot be written: {error.strerror}; choose another output") from error
     return temporary, descriptor
+
+
+def _kept(target: Path) -> str:
+    """What the temporary file's name has of the target's: its end, as long as file systems allow, and all text."""
+    return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
 
 
 def _sweep(target: Path) -> None:
@@ -112,7 +119,7 @@ def _sweep(target: Path) -> None:
 
     They may hold people's addresses, so they are not left lying about.
     """
-    pattern = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-{re.escape(target.name[-_NAME_KEPT:])}")
+    pattern = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-{re.escape(_kept(target))}")
     with suppress(OSError):
         for left in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
             descriptor = os.open(left, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))

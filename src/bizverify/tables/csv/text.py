@@ -11,9 +11,11 @@ from typing import BinaryIO, Final
 import polars as pl
 
 from bizverify.errors import InputError, UsageError
+from bizverify.tables.heading import LOOK
 from bizverify.tables.packing import File
 
 SAMPLE: Final = 1 << 18
+_LONGEST_SAMPLE: Final = 8 << 20
 _CHUNK: Final = 1 << 20
 _LONGEST: Final = 64 << 20
 _TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
@@ -100,10 +102,12 @@ def codings(file: File, encoding: str | None) -> list[Coding]:
 def sample_of(file: File, coding: Coding) -> str:
     """Return the first part of a file as text of whole lines.
 
-    Raises :class:`Undecodable`.
+    Raises :class:`Undecodable`; :class:`InputError` where not even the first line is whole.
     """
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
+        while len(head) < _LONGEST_SAMPLE and _few_lines(head) and (more := stream.read(SAMPLE)):
+            head += more
         whole = not stream.read(1)
     decoder = codecs.getincrementaldecoder(coding.codec)()
     body = head.removeprefix(coding.mark)
@@ -112,7 +116,16 @@ def sample_of(file: File, coding: Coding) -> str:
     except UnicodeError as error:
         raise _place(coding, error, 1, 0) from error
     text = text.replace("\r", "\n") if coding.bare_cr else text
-    return text if whole or "\n" not in text else text[: text.rindex("\n") + 1]
+    if whole:
+        return text
+    if "\n" not in text:
+        raise InputError(f"{file.path}: its first line is longer than {len(head):,} bytes; this is no table")
+    return text[: text.rindex("\n") + 1]
+
+
+def _few_lines(head: bytes) -> bool:
+    """Whether there may be less than the lines among which the header is looked for; either byte ends a line."""
+    return max(head.count(b"\n"), head.count(b"\r")) <= LOOK
 
 
 def blocks(file: File, coding: Coding) -> Iterator[bytes]:

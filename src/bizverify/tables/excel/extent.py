@@ -11,6 +11,8 @@ from bizverify.tables.excel.cells import column_letter, column_number
 
 _ROWS: Final = 1_048_576
 _COLUMNS: Final = 16_384
+_EXACT, _ROUGH = 64, 16
+"""Columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for."""
 _REFERENCE: Final = re.compile(rb'<c r="([^"<]{0,40})"')
 _PLACE: Final = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
 _PREFIXED: Final = re.compile(rb":c[\s/>]")
@@ -23,7 +25,8 @@ class Extent:
     """Bounds of a sheet's rows and columns: no cell lies beyond, as long as ``plain``.
 
     ``plain``: every cell begins with ``<c r="…"``, as common programs write them. ``odd``: a reference that no sheet
-    has. Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, so that few cells raise the bound.
+    has. Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, and columns beyond the 64th by a
+    sixteenth (``closer``: by a 64th), so that few cells raise the bounds: each time, a new pattern is made.
     """
 
     closer: bool = False
@@ -69,7 +72,9 @@ class Extent:
         if row > self.rows:
             unit = 10 ** max(len(str(row)) - 1 - self.closer, 0)
             self.rows = min((row // unit + 1) * unit - 1 if self.closer else 10 * unit - 1, _ROWS)
-        self.columns = max(self.columns, column)
+        if column > self.columns:
+            spare = column // (_EXACT if self.closer else _ROUGH) if column >= _EXACT else 0
+            self.columns = min(column + spare, _COLUMNS)
         return True
 
 

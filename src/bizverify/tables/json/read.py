@@ -140,10 +140,11 @@ def _plain_lines(data: Path) -> Iterator[Part]:
 
 
 def _plain(lines: bytes, start: int) -> Part:
-    """Lines as a part; as many objects must be read from it as it has lines."""
-    if b"\r" in lines or not (lines.startswith(b"{") and lines.endswith(b"}")):
+    """Lines as a part: each begins and ends an object; as many objects must be read from it as it has lines."""
+    breaks = lines.count(b"\n")
+    if b"\r" in lines or not (lines.startswith(b"{") and lines.endswith(b"}")) or lines.count(b"}\n{") != breaks:
         raise _NotPlainError
-    return Part(lines, lines.count(b"\n") + 1, start, start + len(lines))
+    return Part(lines, breaks + 1, start, start + len(lines))
 
 
 def _spooled(document: Document, columns: Columns, resources: ExitStack) -> Path:
