@@ -233,3 +233,10 @@ def test_a_selection_of_what_is_not_there_lists_the_headers(tmp_path: Path) -> N
         ):
             bv.enrich(path, select=[select])
     assert [left.name for left in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_a_number_column_without_a_header_of_its_own_is_noted(tmp_path: Path) -> None:
+    """The first line of such a file may be a row that would not be verified."""
+    path = write(tmp_path / "a.csv", "김가상사,\n갑,124-81-00998\n을,220-81-62517\n병,120-81-47521\n")
+    warnings = bv.plan(path).warnings
+    assert [note for note in warnings if "column 2 was chosen by what it holds" in note and "row of headers" in note]

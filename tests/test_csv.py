@@ -477,3 +477,12 @@ def test_rows_are_counted_again_in_the_dialect_they_were_written_in(tmp_path: Pa
         assert table.file is not None
         with ExitStack() as resources:
             assert tables_csv.written_rows(table.file, dialect, resources) == 3
+
+
+def test_a_header_longer_than_the_first_part_of_the_file_is_read_whole(tmp_path: Path) -> None:
+    """A header cut off would lose columns of blank cells without a word."""
+    headers = ["사업자등록번호", *("열" * 4000 + str(place) for place in range(40))]
+    line = ",".join(headers)
+    assert len(line.encode()) > tables_text.SAMPLE
+    table, _ = read(write(tmp_path / "a.csv", f"제목,\n{line}\n124-81-00998\n"))
+    assert table.headers == tuple(headers)

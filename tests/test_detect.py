@@ -183,3 +183,39 @@ def test_a_workbook_in_disguise_is_enriched_under_its_right_name(tmp_path: Path)
     book.save(tmp_path / "in.xlsx")
     (tmp_path / "in.xlsx").rename(tmp_path / "in.xls")
     assert bv.enrich(tmp_path / "in.xls").output == str(tmp_path / "in.enriched.xlsx")
+
+
+@pytest.mark.parametrize("name", ["PARENT", "PAR1"])
+def test_a_csv_file_may_begin_as_a_parquet_file_does(tmp_path: Path, name: str) -> None:
+    """The letters PAR1 and PARE at the start of a CSV file are a header's."""
+    assert format_of(write(tmp_path / "a.csv", f"{name},사업자등록번호\nx,124-81-00998\n")) == "csv"
+
+
+def test_a_title_in_brackets_is_no_json(tmp_path: Path) -> None:
+    """A text file may begin with a title like [거래처 목록]."""
+    assert format_of(write(tmp_path / "a.txt", "[거래처 목록],\n" + CSV)) == "csv"
+    assert format_of(write(tmp_path / "b.txt", '[\n{"b_no": 1}]')) == "json"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_is_refused_with_the_remedy_and_never_waited_for(tmp_path: Path) -> None:
+    """Bytes of a pipe are gone once read, so that it cannot be looked at twice."""
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(InputError, match="is a pipe, which can be read only once; save"):
+        format_of(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("name", ["~/a", "file:a", os.fsdecode(b"\xb0\xed\xb0\xb4")])
+@pytest.mark.parametrize("extension", [".csv", ".ndjson", ".parquet"])
+def test_a_name_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, extension: str) -> None:
+    """No other file than the one named is read: not one at home, none by URL; names may be no text."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~").mkdir()
+    try:
+        made = Path(name + extension)
+        plain = write(tmp_path / "plain.csv", CSV)
+        bv.enrich(plain, tmp_path / f"plain.enriched{extension}")
+        (tmp_path / f"plain.enriched{extension}").rename(made)
+    except (OSError, UnicodeError):
+        pytest.skip("the file system has no such names")
+    assert bv.enrich(made, in_place=True).rows == 1

@@ -13,9 +13,13 @@ from typing import Final
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bizverify.errors import InputError
 from bizverify.tables import open_table
+from bizverify.tables.excel.cells import column_letter
+from bizverify.tables.excel.extent import Extent, _beyond
 
 MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 OFFICE: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -153,6 +157,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
         workbook(folder / f"{name}.xlsx", cell(reference))
     workbook(folder / "index.xlsx", '<row r="2"><c r="A2" t="s"><v>99</v></c></row>', shared=SHARED % "x")
     workbook(folder / "sheetless.xlsx", book=BOOK % "")
+    for name, called in {"namesakes": "S", "broken-name": "T\n"}.items():
+        both = "".join(f'<sheet name="{sheet}" sheetId="1" r:id="rId1"/>' for sheet in ("S", called))
+        workbook(folder / f"{name}.xlsx", book=BOOK % both)
     workbook(folder / "linkless.xlsx", links=f'<Relationships xmlns="{PACKAGE}/relationships"/>')
     workbook(folder / "missing.xlsx", links=LINKS.replace("sheet1", "sheet9"))
     workbook(folder / "itself.xlsx", links=LINKS.replace("worksheets/sheet1.xml", "workbook.xml"))
@@ -197,6 +204,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
         ("beyond.xlsx", "cell 'XFE2', which no sheet has"),
         ("index.xlsx", "is not a readable workbook"),
         ("sheetless.xlsx", "is a workbook without sheets"),
+        ("namesakes.xlsx", "two sheets have one name"),
+        ("broken-name.xlsx", "the names of its sheets can be read in two ways"),
         ("linkless.xlsx", "is a damaged workbook"),
         ("missing.xlsx", "the part xl/worksheets/sheet9.xml of sheet 'S' is missing"),
         ("itself.xlsx", "sheet 'S' has no rows"),
@@ -236,6 +245,24 @@ def test_what_only_bears_the_name_of_a_workbook_says_what_to_do(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=said), open_table(tmp_path / name):
         pass
+
+
+@given(st.lists(st.tuples(st.integers(1, 1_048_576), st.integers(1, 16_384)), min_size=1, max_size=20), st.booleans())
+def test_no_cell_lies_beyond_the_bounds_and_the_bounds_are_near(cells: list[tuple[int, int]], closer: bool) -> None:
+    """Up to ten times the rows and a sixteenth more columns; where it matters, a tenth and a 64th more."""
+    extent = Extent(closer=closer)
+    extent.take(b"".join(b'<c r="%s%d">' % (column_letter(column).encode(), row) for row, column in cells) + b"<")
+    rows, columns = (max(place) for place in zip(*cells, strict=True))
+    assert extent.plain
+    assert rows <= extent.rows <= min(rows * (1.1 if closer else 10) + (not closer) * 9, 1_048_576)
+    assert columns <= extent.columns <= min(columns + columns / (64 if closer else 16), 16_384)
+
+
+def test_the_widest_sheet_takes_few_patterns() -> None:
+    """Were one made for every further column, looking over a single full row would take half a minute."""
+    made = _beyond.cache_info().misses
+    Extent().take(b"".join(b'<c r="%s1">' % column_letter(column).encode() for column in range(1, 16_385)) + b"<")
+    assert 1 < _beyond.cache_info().misses - made < 200
 
 
 def test_limits_are_adjustable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

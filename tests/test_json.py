@@ -520,3 +520,22 @@ def test_no_file_kills_the_process_or_takes_a_gigabyte(tmp_path: Path, bomb: str
     said, peak = done.stdout.splitlines()
     assert said.startswith(("refused: ", "read"))
     assert int(peak) < 1000
+
+
+@pytest.mark.parametrize("number", ["1", "1.10"])
+def test_two_objects_on_a_line_and_a_blank_line_are_no_plain_lines(tmp_path: Path, number: str) -> None:
+    """As many objects as lines does not mean one on each."""
+    one, other = (f'{{"b_no":"124-81-00998","a":{value}}}' for value in (number, "3"))
+    path = write(tmp_path / "a.ndjson", f"{one}{one}\n\n{other}\n")
+    bv.enrich(path, tmp_path / "b.ndjson")
+    lines = (tmp_path / "b.ndjson").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line, parse_float=str)["a"] for line in lines] == [json.loads(number, parse_float=str)] * 2 + [3]
+
+
+def test_what_json_cannot_hold_is_noted(tmp_path: Path) -> None:
+    """NaN becomes null, headers that repeat or are blank get names; each is said."""
+    pl.DataFrame({"b_no": ["124-81-00998"], "rate": [float("nan")]}).write_parquet(tmp_path / "a.parquet")
+    report = bv.enrich(tmp_path / "a.parquet", tmp_path / "a.json")
+    assert "column 'rate' has NaN or infinity in 1 rows, which JSON cannot hold: they are null" in report.warnings
+    report = bv.enrich(write(tmp_path / "b.csv", "b_no,,x,x\n124-81-00998,1,2,3\n"), tmp_path / "b.ndjson")
+    assert [note for note in report.warnings if note.endswith("as ndjson needs: '' is 'column_2', 'x' is 'x_2'")]

@@ -297,3 +297,38 @@ def test_damaged_bytes_never_kill_the_process(tmp_path: Path, seed: int) -> None
     command = [sys.executable, "-W", "ignore", "-c", MUTATE, source, tmp_path / "out.parquet", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout.split()) == (0, ["60", "True"]), done.stderr[-1500:]
+
+
+def test_names_that_are_blank_or_repeat_are_headers_like_others(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    columns = [pa.array(["124-81-00998"]), pa.array(["x"]), pa.array([1]), pa.array([2])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["b_no", "", "n", "n"]), tmp_path / "in.parquet")
+    with open_table(tmp_path / "in.parquet") as table:
+        assert table.headers == ("b_no", "", "n", "n")
+        assert table.frame.collect().rows() == [("124-81-00998", "x", 1, 2)]
+        assert table.frame.select("c3", "c1").collect().rows() == [(2, "x")]
+    bv.enrich(tmp_path / "in.parquet")
+    written = pq.ParquetFile(tmp_path / "in.enriched.parquet").read()
+    assert written.column_names[:4] == ["b_no", "", "n", "n"]
+    assert [written.column(place)[0].as_py() for place in range(4)] == ["124-81-00998", "x", 1, 2]
+
+
+def test_a_codec_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    """Pyarrow ends the process when it is asked for the codec's name; so does polars over some damaged pages."""
+    pl.DataFrame({"b_no": ["124-81-00998"] * 9}).write_parquet(tmp_path / "in.parquet", compression="zstd")
+    data = (tmp_path / "in.parquet").read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    place = data.index(b"\x15\x0c", footer)  # codec: ZSTD is 6, 12 as a zigzag number
+    refused = 0
+    for at in range(place, len(data) - 8):
+        if data[at : at + 2] == b"\x15\x0c":
+            (tmp_path / "bad.parquet").write_bytes(data[:at] + b"\x15\x7e" + data[at + 2 :])
+            done = subprocess.run(
+                [sys.executable, "-m", "bizverify", "enrich", str(tmp_path / "bad.parquet"), "--json"],
+                capture_output=True,
+                check=False,
+            )
+            assert done.returncode in (0, 2), done.stderr.decode()
+            refused += done.returncode == 2
+    assert refused

@@ -583,3 +583,10 @@ def test_what_an_output_cannot_have_of_the_file_is_said(tmp_path: Path) -> None:
     assert not any("line above" in note for note in bv.enrich(titled).warnings)
     other = bv.enrich(titled, tmp_path / "out.json")
     assert any(note.startswith("1 line above the header's last: not in the output") for note in other.warnings)
+
+
+def test_lines_above_a_doubtful_header_are_said_not_to_be_verified(tmp_path: Path) -> None:
+    """A row taken for the header by its words would leave the rows above it unverified without a word."""
+    rows = "Reg,Firm,Where\n사업자번호 없음,상호 미상,주소 불명\n124-81-00998,가,서울\n220-81-62517,나,부산\n"
+    report = bv.enrich(write(tmp_path / "in.csv", rows))
+    assert "1 line above the header's last: kept as they are, and not verified" in report.warnings

@@ -232,3 +232,14 @@ def test_a_backup_that_cannot_be_copied_leaves_nothing(
 
 def _no_links(*_: Any, **__: Any) -> None:
     raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path) -> None:
+    """The temporary file's name is cut by bytes; a name too long for the system is an error of the output's."""
+    target = tmp_path / ("가" * 83 + ".csv")
+    with publish.published(target) as temporary:
+        temporary.write_bytes(b"x")
+    assert target.read_bytes() == b"x"
+    with pytest.raises(OutputError, match="too long"), publish.published(tmp_path / ("가" * 90)):
+        pass
+    assert not publish.same_file(target, tmp_path / ("가" * 90))

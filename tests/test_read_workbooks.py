@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,6 +46,18 @@ def book(path: Path, sheets: dict[str, list[list[Any]]], merges: dict[str, list[
         for merged in (merges or {}).get(name, []):
             sheet.merge_cells(merged)
     made.save(path)
+    return path
+
+
+def patched(path: Path, pattern: bytes, new: str, part: str = "xl/worksheets/sheet1.xml") -> Path:
+    """The workbook with a part in which something was replaced."""
+    with ZipFile(path) as archive:
+        changed = {name: archive.read(name) for name in archive.namelist()}
+    changed[part], found = re.subn(pattern, new.encode(), changed[part])
+    assert found
+    with ZipFile(path, "w") as archive:
+        for name, data in changed.items():
+            archive.writestr(name, data)
     return path
 
 
@@ -196,6 +209,21 @@ def test_errors_read_as_blank_and_are_told(tmp_path: Path) -> None:
     assert table.notes == ("1 cells of the sheet hold errors such as #N/A; they are read as blank",)
 
 
+@pytest.mark.parametrize(("formula", "told"), [("=A2", True), (None, False)])
+def test_formulas_that_were_never_worked_out_are_told(tmp_path: Path, formula: str | None, told: bool) -> None:
+    """A program that writes formulas without results leaves cells that read as blank though Excel will show them."""
+    table = opened(book(tmp_path / "in.xlsx", {"S": [*TABLE, [formula, "다"]]}))
+    assert rows(table) == [(NUMBER, "가"), ("2208162517", "나"), (None, "다")]
+    assert ["have no stored result" in note for note in table.notes] == [True] * told
+
+
+@pytest.mark.parametrize("result", ['t="str"><f>A2</f><v></v>', "><f>A2</f><v>5</v>", 't="str"><f>A2</f><v>5</v>'])
+def test_formulas_with_a_result_are_not_complained_of(tmp_path: Path, result: str) -> None:
+    """An empty text is a result: formulas that are filled down in advance have it."""
+    path = book(tmp_path / "in.xlsx", {"S": [*TABLE, ["=A2", "다"]]})
+    assert opened(patched(path, rb"><f>A2</f><v ?/?>(?:</v>)?", f" {result}")).notes == ()
+
+
 @pytest.mark.parametrize("phantom", ["dimension", "styled cells", "white space"])
 def test_a_used_range_that_is_claimed_only_is_no_rows(tmp_path: Path, phantom: str) -> None:
     """A million rows in the sheet's own words, or cells with a border and nothing else, add no row."""
@@ -212,6 +240,15 @@ def test_a_used_range_that_is_claimed_only_is_no_rows(tmp_path: Path, phantom: s
         if phantom != "white space":
             sheet.write_blank(1048575, 3, None, framed)
     assert rows(opened(path)) == [(NUMBER, "가"), ("2208162517", "나")]
+
+
+@pytest.mark.parametrize("result", ['t="str"><f>A9</f><v></v>', 't="e"><f>A9</f><v>#N/A</v>', 't="str"><v>  </v>'])
+def test_rows_of_formulas_without_a_result_behind_the_table_are_counted(tmp_path: Path, result: str) -> None:
+    """Formulas filled down further than the table are no rows; their number goes along with the sheet."""
+    path = book(tmp_path / "in.xlsx", {"S": [*TABLE, *[[None, 7]] * 2]})
+    table = opened(patched(path, rb't="n"><v>7</v>', result))
+    assert (rows(table), table.source) == ([(NUMBER, "가"), ("2208162517", "나")], excel.Sheet("S", below=2))
+    assert load_apart(path, path, None, None).below == 2
 
 
 def test_hidden_and_filtered_rows_and_totals_are_rows(tmp_path: Path) -> None:
@@ -249,12 +286,8 @@ def test_an_open_document_spreadsheet_is_read_below_its_title(tmp_path: Path) ->
 def test_times_that_the_parser_does_not_give_are_told(tmp_path: Path) -> None:
     """Lengths of a day and more come out of an .ods as blank, without a word from the parser."""
     path = spreadsheet(tmp_path / "in.ods", [["사업자번호", "시간"], [NUMBER, "36:30"]])
-    changed = {name: ZipFile(path).read(name) for name in ZipFile(path).namelist()}
-    time = b'office:value-type="time" office:time-value="PT36H30M00S"><text:p>36:30'
-    changed["content.xml"] = changed["content.xml"].replace(b'office:value-type="string"><text:p>36:30', time)
-    with ZipFile(path, "w") as archive:
-        for name, data in changed.items():
-            archive.writestr(name, data)
+    time = 'office:value-type="time" office:time-value="PT36H30M00S"><text:p>36:30'
+    patched(path, b'office:value-type="string"><text:p>36:30', time, "content.xml")
     table = opened(path, format="ods")
     assert rows(table) == [(NUMBER, None)]
     assert ["save it as .xlsx" in note for note in table.notes] == [True]

@@ -38,11 +38,15 @@ from bizverify.tables import (
 )
 from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
 from bizverify.tables.detect import default_output, output_format, refuse_in_place
+from bizverify.tables.json import not_finite
 from bizverify.tables.publish import backed_up, same_file
+from bizverify.tables.table import unique_names
 
 log = logging.getLogger(__name__)
 
 ENGINES: Final = ("local",)
+_JSON: Final = ("json", "ndjson")
+_SHOWN: Final = 5
 
 Progress = Callable[[int, int], None]
 """Called with (rows done, rows in all), from any thread."""
@@ -106,6 +110,7 @@ def enrich(
             in_place,
         )
         stages = _with_losses_said(_staged(table, columns, prefix, select), target, in_place)
+        stages = _with_changes_said(stages, target)
         run = _Run(path, new_run_id(started), started, clock, engine, local, stages)
         with reading(table), local.running():
             if dry_run:
@@ -185,6 +190,11 @@ class _Stages:
     layout: tuple[tuple[str, str], ...]
     leaves_out: bool
     warnings: tuple[str, ...]
+
+    @property
+    def header_unsure(self) -> bool:
+        """Whether no header says for certain that it is one, so that what stands above may be rows."""
+        return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,12 +351,31 @@ def _with_losses_said(stages: _Stages, target: _Target, in_place: bool) -> _Stag
         raise UsageError(f"{target.path}: with --select the output is a new workbook, without {lost}; name it with -o")
     if table.format in WORKBOOKS and target.format == "xlsx" and (stages.leaves_out or table.format != "xlsx"):
         warning = f"the output is a new workbook: {lost} are not in it"
-    elif table.above and table.format != target.format:
+    elif table.above and (table.format != target.format or stages.header_unsure):
         lines = f"{table.above} lines" if table.above > 1 else "1 line"
-        warning = f"{lines} above the header's last: not in the output, one in the input's own format has them again"
+        lost = "not in the output, one in the input's own format has them again"
+        what = "kept as they are, and not verified" if table.format == target.format else lost
+        warning = f"{lines} above the header's last: {what}"
     else:
         return stages
     return replace(stages, warnings=(*stages.warnings, warning))
+
+
+def _with_changes_said(stages: _Stages, target: _Target) -> _Stages:
+    """Warn of what JSON and Parquet cannot hold as it is: headers that repeat or are blank, numbers that are none."""
+    table, format = stages.table, target.format
+    warnings: list[str] = []
+    headers = [header for _, header in stages.layout]
+    renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
+    own = table.format == format or (format in _JSON and table.format in _JSON)
+    if renamed and not own and format in (*_JSON, "parquet"):
+        named = ", ".join(f"{header!r} is {name!r}" for header, name in renamed[:_SHOWN])
+        more = " and so on" if len(renamed) > _SHOWN else ""
+        warnings.append(f"headers that repeat or are blank get names of their own, as {format} needs: {named}{more}")
+    if format in _JSON and not own:
+        with reading(table):
+            warnings += not_finite(table)
+    return replace(stages, warnings=(*stages.warnings, *warnings))
 
 
 def _keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:

@@ -62,7 +62,8 @@ def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection
     """Whether a label stands in a column up to the number's or in the name's, in a row whose number is not right."""
     number_place, name = chosen["b_no"].column, chosen.get("name")
     places = [place for place in texts if place <= number_place or (name and place == name.column)]
-    cells = [pl.when(unsure).then(pl.col(table.ids[place]).cast(pl.String)) for place in places]
+    ids = table.ids
+    cells = [pl.when(unsure).then(pl.col(ids[place]).cast(pl.String)) for place in places]
     return pl.any_horizontal(pl.lit(False), *(cell.str.contains(_TOTALS).fill_null(False) for cell in cells))
 
 

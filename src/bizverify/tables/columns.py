@@ -107,6 +107,8 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
     """
     kept: set[int] = set()
     for item in select:
+        if not item.strip(", "):
+            raise UsageError(f"{table.name}: --select names no column; {_listed(table)}")
         kept |= _named(table, item) or _listed_places(table, item)
     return frozenset(kept)
 
@@ -241,7 +243,8 @@ def _shares(table: Table, places: Sequence[int]) -> dict[int, _Shares]:
     """
     shares: dict[int, _Shares] = dict.fromkeys(places, (None, None))
     schema = table.frame.collect_schema()
-    ids = {table.ids[place]: place for place in places}
+    names = table.ids
+    ids = {names[place]: place for place in places}
     asked = [id_ for id_ in ids if schema[id_].is_numeric() or schema[id_] in TEXTS]
     if not asked:
         return shares

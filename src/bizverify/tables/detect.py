@@ -46,7 +46,6 @@ _HEAD: Final = 4096
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _PARQUET: Final = b"PAR1"
 _SEALED: Final = b"PARE"
-_PARQUETS: Final = tuple(extension for extension, format in EXTENSIONS.items() if format == "parquet")
 _FOREIGN: Final = {
     b"%PDF": "a PDF; export the table as .xlsx or .csv",
     b"HWP Document File": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
@@ -104,16 +103,21 @@ def default_output(path: Path, format: Format) -> Path:
 
 
 def _binary_format(file: File, head: bytes) -> Format | None:
-    if head.startswith(_PARQUET) and (file.name.suffix.lower() in _PARQUETS or _ends_with(file, _PARQUET, _SEALED)):
+    if head.startswith(_PARQUET) and (not _is_called_csv(file) or _ends_with(file, _PARQUET, _SEALED)):
         return "parquet"
     if head.startswith(b"PK\x03\x04"):
         return _zip_format(file)
     if head.startswith(_OLE):
         return _ole_format(file)
     for magic, what in _FOREIGN.items():
-        if head.startswith(magic) and (magic != _SEALED or _ends_with(file, magic)):  # a header may be PARENT
+        if head.startswith(magic) and (magic != _SEALED or not _is_called_csv(file) or _ends_with(file, magic)):
             raise InputError(f"{file.path}: is {what}")
     return None
+
+
+def _is_called_csv(file: File) -> bool:
+    """Of a CSV file the first header may be PARENT, so that Parquet's marks at its start tell nothing."""
+    return EXTENSIONS.get(file.name.suffix.lower()) == "csv"
 
 
 def _ends_with(file: File, *marks: bytes) -> bool:

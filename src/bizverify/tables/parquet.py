@@ -1,7 +1,8 @@
 """Parquet ⇄ frames.
 
-polars has fewer types than Parquet, so the user's columns do not pass through it on their way back to Parquet: they are
-copied from the input as they are, beside ours, and the file's schema and metadata with them.
+pyarrow decodes: polars' own decoder ends the process over some damaged pages. And polars has fewer types than Parquet,
+so the user's columns do not pass through it on their way back to Parquet: they are copied from the input as they are,
+beside ours, and the file's schema and metadata with them.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from bizverify.errors import InputError
 from bizverify.tables.frames import nested_roles
 from bizverify.tables.limits import VARIABLE, limits
 from bizverify.tables.packing import File, private_folder
-from bizverify.tables.table import Enriched, Table, positional, unique_names, written_column
+from bizverify.tables.table import Enriched, Table, column_ids, unique_names, written_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +30,7 @@ _GROUP: Final = 1 << 18
 _BATCH: Final = 1 << 16
 _TAIL: Final = 8
 _DIGITS: Final = 38
-_UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+_UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +43,18 @@ class Schema:
 
 def read(file: File) -> Table:
     """Open a Parquet file; types stay as they are. Raises :class:`InputError`."""
+    import pyarrow as pa
+
     schema, notes = _opened(file)
-    frame = pl.scan_parquet(file.data, glob=False)
+    _refuse_wide_decimals(file, schema.arrow)
     try:
-        found = frame.collect_schema()
-    except _UNREADABLE as error:
+        found = _frame(schema.arrow.empty_table()).schema
+    except (*_UNREADABLE, pa.ArrowException) as error:
         raise _unreadable(file, error) from error
-    for header, dtype in found.items():
-        if isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS:
-            raise InputError(
-                f"{file.path}: column {header!r} holds decimals of {dtype.precision} digits, more than {_DIGITS}; make "
-                "them text or narrower"
-            )
-    headers = found.names()
+    headers = tuple(schema.arrow.names)
+    frame = register_io_source(partial(_decoded, file, headers), schema=found, is_pure=True)
     notes = (*notes, *nested_roles(headers, found.dtypes()))
-    return Table(positional(frame, headers), tuple(headers), "parquet", file.path.name, file, schema, notes)
+    return Table(frame, headers, "parquet", file.path.name, file, schema, notes)
 
 
 def write(result: Enriched, target: Path) -> pl.DataFrame:
@@ -69,52 +69,112 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     return tally
 
 
+def _decoded(
+    file: File,
+    headers: tuple[str, ...],
+    ids: list[str] | None,
+    predicate: pl.Expr | None,
+    most: int | None,
+    _: int | None,
+) -> Iterator[pl.DataFrame]:
+    """The rows of a file in frames, as polars asks for them: some columns, some rows, at most so many."""
+    left = most
+    names = None if ids is None else [headers[int(id_.removeprefix("c"))] for id_ in ids or ["c0"]]
+    read = [place for place, header in enumerate(headers) if names is None or header in names]
+    with _parquet(file) as parquet:
+        for frame in _frames(file, parquet.iter_batches(batch_size=_BATCH, columns=names), read):
+            chosen = frame if ids is None else frame.select(ids) if ids else pl.DataFrame(height=frame.height)
+            if left is not None:
+                chosen, left = chosen.head(left), max(left - frame.height, 0)
+            yield chosen if predicate is None else chosen.filter(predicate)
+            if left == 0:
+                return
+
+
+def _frames(file: File, batches: Iterator[Any], places: list[int]) -> Iterator[pl.DataFrame]:
+    import pyarrow as pa
+
+    while True:
+        try:
+            yield _frame(next(batches), places)
+        except StopIteration:
+            return
+        except (*_UNREADABLE, pa.ArrowException) as error:
+            raise _unreadable(file, error) from error
+
+
+def _frame(arrow: Any, places: list[int] | None = None) -> pl.DataFrame:
+    """Arrow's columns as ``c0``, ``c1``, …, or as those of ``places``: names may be blank or repeat."""
+    ids = column_ids(arrow.num_columns) if places is None else [f"c{place}" for place in places]
+    frame = pl.from_arrow(arrow.rename_columns(ids))
+    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - of a table, not of one column
+    return frame
+
+
+def _parquet(file: File) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(file.data, coerce_int96_timestamp_unit="us")
+
+
 def _opened(file: File) -> tuple[Schema, tuple[str, ...]]:
     """The schema of a file, its footer looked at before anything is read from it; and warnings."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     with file.data.open("rb") as stream:
         stream.seek(max(0, file.data.stat().st_size - _TAIL))
         if stream.read().endswith(b"PARE"):
             raise InputError(f"{file.path}: is encrypted; write it without encryption")
     try:
-        with pq.ParquetFile(file.data) as parquet:
+        with _parquet(file) as parquet:
             footer, arrow = parquet.metadata, parquet.schema_arrow
             old = [column.name for column in parquet.schema if column.physical_type == "INT96"]
-            codecs = _leaves_codecs(file, footer)
+            _refuse_inflating(file, footer)
+            codecs = _leaves_codecs(parquet)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(file, error) from error
     notes = tuple(f"column {name!r}: its old timestamps (INT96) are written in microseconds" for name in old)
     return Schema(arrow, codecs), notes
 
 
-def _leaves_codecs(file: File, footer: Any) -> dict[str, str]:
-    """The codec of each leaf in the first row group, after a look at what every group unfolds to."""
-    codecs: dict[str, str] = {}
+def _leaves_codecs(parquet: Any) -> dict[str, str]:
+    """The codec of each leaf in the first row group.
+
+    A row is read before: pyarrow ends the process when it is asked for the name of a codec that there is not.
+    """
+    if not parquet.num_row_groups:
+        return {}
+    next(parquet.iter_batches(batch_size=1, row_groups=[0]), None)
+    group = parquet.metadata.row_group(0)
+    return {chunk.path_in_schema: chunk.compression.lower() for chunk in _chunks(group)}
+
+
+def _refuse_wide_decimals(file: File, arrow: pa.Schema) -> None:
+    import pyarrow as pa
+
+    for field in arrow:
+        if pa.types.is_decimal(field.type) and field.type.precision > _DIGITS:
+            what = f"decimals of {field.type.precision} digits, more than {_DIGITS}"
+            raise InputError(f"{file.path}: column {field.name!r} holds {what}; make them text or narrower")
+
+
+def _refuse_inflating(file: File, footer: Any) -> None:
+    """Raise where a few bytes stand for a group of rows too large for memory; groups are read one at a time."""
+    most = max(limits().cells, limits().ratio * file.data.stat().st_size)
     for place in range(footer.num_row_groups):
         group = footer.row_group(place)
-        _refuse_inflating(file, place, group)
-        codecs |= {chunk.path_in_schema: chunk.compression.lower() for chunk in _chunks(group) if not place}
-    return codecs
+        chunks = list(_chunks(group))
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if size > limits().inflated:
+            raise _too_large(file, place, f"unfolds to {size:,} bytes", "inflated")
+        if max(sum(chunk.num_values for chunk in chunks), group.num_rows) > most:
+            what = f"claims {group.num_rows:,} rows, more than its size can mean"
+            raise _too_large(file, place, what, "cells")
 
 
-def _refuse_inflating(file: File, place: int, group: Any) -> None:
-    """Raise where a few bytes stand for a group of rows too large for memory; groups are read one at a time."""
-    cap, ratio = limits().cells, limits().ratio
-    chunks = list(_chunks(group))
-    cells = sum(chunk.num_values for chunk in chunks)
-    size = sum(chunk.total_uncompressed_size for chunk in chunks)
-    if size > limits().inflated:
-        raise InputError(
-            f"{file.path}: row group {place + 1} unfolds to {size:,} bytes; write it in smaller row groups, or raise "
-            f"the limit with {VARIABLE}=inflated=…"
-        )
-    if max(cells, group.num_rows) > max(cap, ratio * file.data.stat().st_size):
-        raise InputError(
-            f"{file.path}: row group {place + 1} claims {group.num_rows:,} rows, more than its size can mean; write it "
-            f"in smaller row groups, or raise the limit with {VARIABLE}=cells=…"
-        )
+def _too_large(file: File, place: int, what: str, limit: str) -> InputError:
+    remedy = f"write it in smaller row groups, or raise the limit with {VARIABLE}={limit}=…"
+    return InputError(f"{file.path}: row group {place + 1} {what}; {remedy}")
 
 
 def _chunks(group: Any) -> Iterator[Any]:
@@ -135,7 +195,7 @@ def _extended(result: Enriched, file: File, schema: Schema, target: Path) -> pl.
         _, tally = pl.collect_all([sink, result.tally], engine="streaming")
         try:
             with (
-                pq.ParquetFile(file.data, coerce_int96_timestamp_unit="us") as theirs,
+                _parquet(file) as theirs,
                 pq.ParquetFile(added) as mine,
             ):
                 _side_by_side(result, theirs, mine, schema, target)

@@ -42,6 +42,8 @@ _ROOT: Final = re.compile(rb"(?s)(?:\s|<\?.*?\?>|<!--.*?-->)*<(?:[\w.-]+:)?([\w.
 _ROW: Final = re.compile(
     rb"""<(?:\w+:)?row[^>]*>\s*<(?:\w+:)?c\s(?:[^>]*?\s)?r\s*=\s*["'][A-Z]{1,3}([1-9][0-9]{0,6})["']"""
 )
+_UNSOLVED: Final = re.compile(rb'<c (?:(?! t="str")[^>])*><f(?:[^>]*/>|[^>]*>[^<]*</f>)(?:<v */>|<v></v>)?</c>')
+"""A formula that no program has worked out yet: its cell has no value, and is no empty text either."""
 _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
 
 
@@ -50,8 +52,9 @@ class Part:
     """What a part of a workbook was found to hold.
 
     ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
-    ``errors``: cells such as ``#N/A``; ``times``: times of day and lengths of time of an .ods; ``merges``:
-    ranges of merged cells (rows and columns from 0); ``first``: the row (from 0) of the first value.
+    ``errors``: cells such as ``#N/A``; ``unsolved``: whether formulas stand there without a result; ``times``: times of
+    day and lengths of time of an .ods; ``merges``: ranges of merged cells (rows and columns from 0); ``first``: the row
+    (from 0) of the first value.
     """
 
     size: int = 0
@@ -59,6 +62,7 @@ class Part:
     longest: int = 0
     table: bool = False
     errors: int = 0
+    unsolved: bool = False
     times: int = 0
     merges: list[tuple[int, int, int, int]] = field(default_factory=list)
     first: int | None = None
@@ -235,6 +239,8 @@ class _Scan:
         part.table = part.table or b"sheetData" in buffer
         if b"#" in buffer:  # found faster than what it is part of, #N/A
             part.errors += buffer.count(b' t="e"', 0, until)
+        if not part.unsolved and (b"</f>" in buffer or b"<f " in buffer):
+            part.unsolved = _UNSOLVED.search(buffer) is not None
         if self._name == "content.xml":
             part.times += buffer.count(b'value-type="time"', 0, until)
         behind = buffer.find(b"<mergeCell ", max(buffer.rfind(b"<row"), 0), until)

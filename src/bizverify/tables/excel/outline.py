@@ -15,9 +15,9 @@ from defusedxml.ElementTree import fromstring
 
 from bizverify.errors import InputError
 
-_BOOK: Final = "xl/workbook.xml"
+BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
-CORE: Final = (_BOOK, _RELATIONS)
+CORE: Final = (BOOK, _RELATIONS)
 """The parts that are read here, in lower case."""
 
 _LARGEST: Final = 16_000_000
@@ -40,18 +40,29 @@ def outline(path: Path, data: Path) -> list[Entry]:
     """
     try:
         with ZipFile(data) as archive:
-            names = {name.lower(): name for name in archive.namelist()}
-            book, relations = (_parsed(archive, names, part) for part in (_BOOK, _RELATIONS))
-            targets = {relation.get("Id"): relation for relation in relations}
-            if len(targets) < len(relations):
-                raise ValueError("a relation is there twice")
-            entries = [_entry(element, targets, names) for element in book.iter() if _local(element) == "sheet"]
+            entries = entries_of(archive)
     except (ElementTree.ParseError, DefusedXmlException, KeyError, BadZipFile, ValueError) as error:
         raise InputError(
             f"{path}: is a damaged workbook (its list of sheets cannot be read: {error}); save it again in Excel"
         ) from error
     if not entries:
         raise InputError(f"{path}: is a workbook without sheets; save it again in Excel")
+    return entries
+
+
+def entries_of(archive: ZipFile) -> list[Entry]:
+    """The sheets that an open workbook lists; raise :class:`ValueError` or :class:`KeyError` for one that is damaged.
+
+    Their names differ: by them, the parser is told which sheet to read, and the writer which part to extend.
+    """
+    names = {name.lower(): name for name in archive.namelist()}
+    book, relations = (_parsed(archive, names, part) for part in CORE)
+    targets = {relation.get("Id"): relation for relation in relations}
+    if len(targets) < len(relations):
+        raise ValueError("a relation is there twice")
+    entries = [_entry(element, targets, names) for element in book.iter() if _local(element) == "sheet"]
+    if len({entry.name for entry in entries}) < len(entries):
+        raise ValueError("two sheets have one name")
     return entries
 
 

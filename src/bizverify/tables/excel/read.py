@@ -49,9 +49,8 @@ def _read(file: File, format: Format, sheet: str | None) -> Table:
     path = file.path
     notes: list[str] = []
     if format == "xlsx":
-        loaded, errors = _xlsx(file, sheet)
-        if errors:
-            notes.append(f"{errors:,} cells of the sheet hold errors such as #N/A; they are read as blank")
+        loaded, part = _xlsx(file, sheet)
+        notes += _blank_notes(part)
     else:
         if format != "xls":
             parts = guard.check_zip(path, file.data, xml=format == "ods")
@@ -84,8 +83,16 @@ def _time_notes(parts: Mapping[str, guard.Part]) -> list[str]:
     return [f"{times:,} cells of the workbook hold times; of an .ods {what}; save it as .xlsx to have them"]
 
 
-def _xlsx(file: File, sheet: str | None) -> tuple[Loaded, int]:
-    """The sheet and how many of its cells hold errors."""
+def _blank_notes(part: guard.Part) -> Iterator[str]:
+    """What of a sheet is read as blank though Excel shows something."""
+    if part.errors:
+        yield f"{part.errors:,} cells of the sheet hold errors such as #N/A; they are read as blank"
+    if part.unsolved:
+        yield "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
+
+
+def _xlsx(file: File, sheet: str | None) -> tuple[Loaded, guard.Part]:
+    """The sheet and what its part was found to hold."""
     path = file.path
     guard.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
@@ -104,8 +111,7 @@ def _xlsx(file: File, sheet: str | None) -> tuple[Loaded, int]:
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
     reader = load if memory <= _HERE else sandbox.load_apart
     loaded = reader(file.data, path, sheet, facts)
-    read = next(entry.part for entry in entries if entry.name == loaded.name)
-    return loaded, parts[read].errors if read else 0
+    return loaded, sheets[loaded.name]
 
 
 def _is_read(entry: Entry, wanted: str | None) -> bool:

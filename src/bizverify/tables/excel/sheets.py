@@ -63,6 +63,9 @@ def load(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] 
         logging.getLogger(library).setLevel(logging.ERROR)
     try:
         book = fastexcel.read_excel(data)
+        if facts is not None and book.sheet_names != [*facts]:  # a line break in a name, say
+            what = "is a damaged workbook (the names of its sheets can be read in two ways)"
+            raise InputError(f"{path}: {what}; save it again in Excel")
         if wanted is not None:
             return _wanted(book, path, wanted, facts or {})
         return _chosen(book, path, facts)

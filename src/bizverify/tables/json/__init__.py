@@ -6,6 +6,6 @@ fields to the user's objects and leaves everything else in them as it was: order
 
 from bizverify.tables.json.document import Document
 from bizverify.tables.json.read import count, read
-from bizverify.tables.json.write import write
+from bizverify.tables.json.write import not_finite, write
 
-__all__ = ["Document", "count", "read", "write"]
+__all__ = ["Document", "count", "not_finite", "read", "write"]

@@ -9,7 +9,7 @@ import polars as pl
 from bizverify.model import ADDED_COLUMNS
 from bizverify.tables.json.document import Document
 from bizverify.tables.json.exact import without
-from bizverify.tables.table import RAW, Enriched, Format, refuse_binary, written_column
+from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
 
 _CHUNK: Final = 1 << 20
 _BOM: Final = b"\xef\xbb\xbf"
@@ -65,6 +65,20 @@ def write(result: Enriched, stream: BinaryIO, format: Format) -> pl.DataFrame:
     else:
         stream.write(b"\n")
     return tally
+
+
+def not_finite(table: Table) -> tuple[str, ...]:
+    """Warnings about columns of numbers with NaN or infinity, which JSON does not have; a pass over those columns."""
+    schema = table.frame.collect_schema()
+    floats = {id_: header for id_, header in zip(table.ids, table.headers, strict=True) if schema[id_].is_float()}
+    if not floats:
+        return ()
+    counted = table.frame.select((~pl.col(list(floats)).is_finite()).sum()).collect(engine="streaming")
+    return tuple(
+        f"column {floats[id_]!r} has NaN or infinity in {count:,} rows, which JSON cannot hold: they are null"
+        for id_, count in counted.row(0, named=True).items()
+        if count
+    )
 
 
 def _collected(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO | _Held, separator: str) -> pl.DataFrame:
