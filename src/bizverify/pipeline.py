@@ -23,11 +23,10 @@ from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
 from bizverify.execute.plan import plan as count_plan
 from bizverify.execute.rows import ROW_ID, records
 from bizverify.model import ADDED_COLUMNS, RECORD_COLUMNS, Choice, Lang, Verification
+from bizverify.output import Target, changes, keep_apart, losses, target_of
 from bizverify.report import Report, Versions, default_manifest, new_run_id, sections, sha256_of, write_manifest
 from bizverify.tables import (
-    WORKBOOKS,
     Enriched,
-    Format,
     Table,
     frames,
     open_table,
@@ -37,16 +36,11 @@ from bizverify.tables import (
     written_rows,
 )
 from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
-from bizverify.tables.detect import default_output, output_format, refuse_in_place
-from bizverify.tables.json import not_finite
-from bizverify.tables.publish import backed_up, same_file
-from bizverify.tables.table import unique_names
+from bizverify.tables.publish import backed_up
 
 log = logging.getLogger(__name__)
 
 ENGINES: Final = ("local",)
-_JSON: Final = ("json", "ndjson")
-_SHOWN: Final = 5
 
 Progress = Callable[[int, int], None]
 """Called with (rows done, rows in all), from any thread."""
@@ -99,8 +93,8 @@ def enrich(
     with ExitStack() as resources:
         table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding, json_path=json_path))
         asked = {"encoding": output_encoding, "backup": backup, "summary": summary}
-        target = _target(path, table.format, output, in_place, **asked)
-        _keep_apart(
+        target = target_of(path, table.format, output, in_place, **asked)
+        keep_apart(
             {
                 "input": path,
                 "registry": local.registry.path if local.registry else None,
@@ -109,8 +103,10 @@ def enrich(
             {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
             in_place,
         )
-        stages = _with_losses_said(_staged(table, columns, prefix, select), target, in_place)
-        stages = _with_changes_said(stages, target)
+        stages = _staged(table, columns, prefix, select)
+        lost = losses(table, target, in_place, leaves_out=stages.leaves_out, header_unsure=stages.header_unsure)
+        lost += changes(table, target, stages.layout)
+        stages = replace(stages, warnings=(*stages.warnings, *lost))
         run = _Run(path, new_run_id(started), started, clock, engine, local, stages)
         with reading(table), local.running():
             if dry_run:
@@ -197,17 +193,6 @@ class _Stages:
         return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where a run's output goes, and as what."""
-
-    path: Path
-    format: Format
-    encoding: str | None
-    backup: bool
-    summary: bool
-
-
 def _staged(
     table: Table, columns: Mapping[str, str] | None, prefix: str, select: Sequence[str] | None = None
 ) -> _Stages:
@@ -243,7 +228,7 @@ class _Run:
     def planned(self) -> Report:
         return self._report(plan=count_plan(self.stages.rows))
 
-    def carried_out(self, target: _Target, manifest: str | Path | None, progress: Progress | None) -> Report:
+    def carried_out(self, target: Target, manifest: str | Path | None, progress: Progress | None) -> Report:
         record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
         table, format = self.stages.table, target.format
         # the backup is undone last, when it is known whether the old file was replaced
@@ -315,77 +300,3 @@ def _watched(progress: Progress, total: int) -> pl.Expr:
         return row_ids
 
     return pl.col(ROW_ID).map_batches(count, return_dtype=pl.get_index_type(), is_elementwise=True)
-
-
-def _target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> _Target:
-    """Where the output goes; raise :class:`UsageError` where what is asked for does not go together."""
-    if in_place and output is not None:
-        raise UsageError("--in-place replaces the input; do not name an output as well")
-    if in_place:
-        refuse_in_place(path, format)
-        return _checked(_Target(path, format, **options))
-    if not options["backup"]:
-        raise UsageError("--no-backup is for --in-place: nothing else replaces the input")
-    target = Path(output) if output is not None else default_output(path, format)
-    return _checked(_Target(target, output_format(target), **options | {"backup": False}))
-
-
-def _checked(target: _Target) -> _Target:
-    for option, asked, format, meant in (
-        ("--output-encoding", target.encoding is not None, "csv", "CSV files"),
-        ("--summary", target.summary, "xlsx", "workbooks"),
-    ):
-        if asked and target.format != format:
-            raise UsageError(f"{target.path}: {option} is for {meant}, this output is {target.format}")
-    return target
-
-
-def _with_losses_said(stages: _Stages, target: _Target, in_place: bool) -> _Stages:
-    """Warn of what the output cannot have of the file around its table; refuse it in place for a user's workbook.
-
-    Columns cannot be cut out of a workbook without changing its formulas, so an output that lacks some is a new one.
-    """
-    table = stages.table
-    lost = "its other sheets, formulas, charts and formats"
-    if table.format == target.format == "xlsx" and stages.leaves_out and in_place:
-        raise UsageError(f"{target.path}: with --select the output is a new workbook, without {lost}; name it with -o")
-    if table.format in WORKBOOKS and target.format == "xlsx" and (stages.leaves_out or table.format != "xlsx"):
-        warning = f"the output is a new workbook: {lost} are not in it"
-    elif table.above and (table.format != target.format or stages.header_unsure):
-        lines = f"{table.above} lines" if table.above > 1 else "1 line"
-        lost = "not in the output, one in the input's own format has them again"
-        what = "kept as they are, and not verified" if table.format == target.format else lost
-        warning = f"{lines} above the header's last: {what}"
-    else:
-        return stages
-    return replace(stages, warnings=(*stages.warnings, warning))
-
-
-def _with_changes_said(stages: _Stages, target: _Target) -> _Stages:
-    """Warn of what JSON and Parquet cannot hold as it is: headers that repeat or are blank, numbers that are none."""
-    table, format = stages.table, target.format
-    warnings: list[str] = []
-    headers = [header for _, header in stages.layout]
-    renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
-    own = table.format == format or (format in _JSON and table.format in _JSON)
-    if renamed and not own and format in (*_JSON, "parquet"):
-        named = ", ".join(f"{header!r} is {name!r}" for header, name in renamed[:_SHOWN])
-        more = " and so on" if len(renamed) > _SHOWN else ""
-        warnings.append(f"headers that repeat or are blank get names of their own, as {format} needs: {named}{more}")
-    if format in _JSON and not own:
-        with reading(table):
-            warnings += not_finite(table)
-    return replace(stages, warnings=(*stages.warnings, *warnings))
-
-
-def _keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
-    """Raise :class:`UsageError` where a file that is written is one that is read, or both that are written are one.
-
-    Only ``in_place`` may, and does, write the output over the input.
-    """
-    for use, path in written.items():
-        for other, taken in {**read, "output": written["output"]}.items():
-            allowed = use == other or (in_place and (use, other) == ("output", "input"))
-            if path is not None and taken is not None and not allowed and same_file(path, taken):
-                remedy = ", or --in-place to replace it" if (use, other) == ("output", "input") else ""
-                raise UsageError(f"{path}: is the {other} itself; give another {use}{remedy}")

@@ -108,7 +108,7 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
     kept: set[int] = set()
     for item in select:
         if not item.strip(", "):
-            raise UsageError(f"{table.name}: --select names no column; {_listed(table)}")
+            raise UsageError(f"{table.name}: --select {item.strip()!r} names no column; {_listed(table)}")
         kept |= _named(table, item) or _listed_places(table, item)
     return frozenset(kept)
 

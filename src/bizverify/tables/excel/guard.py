@@ -42,7 +42,7 @@ _ROOT: Final = re.compile(rb"(?s)(?:\s|<\?.*?\?>|<!--.*?-->)*<(?:[\w.-]+:)?([\w.
 _ROW: Final = re.compile(
     rb"""<(?:\w+:)?row[^>]*>\s*<(?:\w+:)?c\s(?:[^>]*?\s)?r\s*=\s*["'][A-Z]{1,3}([1-9][0-9]{0,6})["']"""
 )
-_UNSOLVED: Final = re.compile(rb'<c (?:(?! t="str")[^>])*><f(?:[^>]*/>|[^>]*>[^<]*</f>)(?:<v */>|<v></v>)?</c>')
+_UNSOLVED: Final = re.compile(rb'<c (?:(?! t="str")[^<>])*><f(?:[^<>]*/>|[^<>]*>[^<]*</f>)(?:<v */>|<v></v>)?</c>')
 """A formula that no program has worked out yet: its cell has no value, and is no empty text either."""
 _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
 
