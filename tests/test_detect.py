@@ -79,6 +79,7 @@ def test_content_comes_before_the_extension(tmp_path: Path, name: str, content: 
         ("a.xls", b"<html><table><tr><td>1</td></tr></table></html>", "a web page or XML.*save it as .xlsx"),
         ("a.xls", b"\xef\xbb\xbf<?xml version='1.0'?><Workbook/>", "a web page or XML"),
         ("a.zip", zipped({"a.csv": b"x"}), "a zip but not a workbook; unpack it first"),
+        ("a.xlsx", zipped({"xl/workbook22.xml": b"x"}), "a workbook of an unusual make; open it in Excel"),
         ("a.pdf", b"%PDF-1.7", "a PDF; export the table"),
         ("a.db", b"SQLite format 3\x00", "a SQLite database"),
         ("a.csv.gz", b"\x1f\x8b\x08", r"cannot be unpacked \(gzip\)"),

@@ -20,6 +20,7 @@ import xlsxwriter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import bizverify as bv
 from bizverify.errors import AccountingError, OutputError
 from bizverify.model import ADDED_COLUMNS
 from bizverify.tables import Enriched, Table, open_table, write_table, written_rows
@@ -588,3 +589,50 @@ def test_cells_put_in_and_taken_out_again_leave_the_bytes(
     answered = openpyxl.load_workbook(once).active[headed(once)["row_status"]]
     assert [cell.value for cell in answered] == ["row_status", *["verified"] * (last - 1)]
     assert parts(enriched(once))[SHEET] == parts(once)[SHEET]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"formula": '=IF(A9="","",1)', "result": ""},
+        {"formula": "=NA()", "result": "#N/A"},
+        {"text": "   "},
+    ],
+    ids=["formulas filled down", "errors filled down", "white space"],
+)
+def test_rows_behind_the_table_that_hold_nothing_are_no_rows_and_stay(tmp_path: Path, value: dict[str, str]) -> None:
+    """Formulas filled down beyond the customers, as people do, are neither rows nor touched."""
+    source = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(source) as book:
+        sheet = book.add_worksheet()
+        sheet.write_row(0, 0, ["b_no", "name", "check"])
+        for row in (1, 2):
+            sheet.write_row(row, 0, ["124-81-00998", "가", "x"])
+        for row in range(3, 30):
+            if "formula" in value:
+                sheet.write_formula(row, 2, value["formula"], None, value["result"])
+            else:
+                sheet.write_string(row, 2, value["text"])
+    report = bv.enrich(source, tmp_path / "out.xlsx")
+    assert report.rows == 2
+    before, after = (openpyxl.load_workbook(path).active for path in (source, tmp_path / "out.xlsx"))
+    assert [[cell.value for cell in row[:3]] for row in after.iter_rows()] == [
+        [cell.value for cell in row] for row in before.iter_rows()
+    ]
+    assert [after.cell(row, 11).value for row in (1, 2, 3, 4)] == ["row_status", "verified", "verified", None]
+    assert bv.enrich(tmp_path / "out.xlsx", tmp_path / "again.xlsx").rows == 2
+
+
+def test_what_cannot_be_written_is_refused_before_a_row_is_verified(tmp_path: Path) -> None:
+    """A dry run says so as well: nothing may be spent for an output that cannot be."""
+    book = openpyxl.Workbook()
+    for row in (["b_no", "name"], ["124-81-00998", "가"]):
+        book.active.append(row)
+    book.save(tmp_path / "in.xlsx")
+    for options, said in (
+        ({"output": tmp_path / "out.xlsm"}, "would not open it as .xlsm"),
+        ({"output": tmp_path / "out.xlsm", "select": ["b_no"]}, "holds no macros"),
+        ({"summary": True}, "leave --summary out"),
+    ):
+        with pytest.raises(OutputError, match=said):
+            bv.plan(tmp_path / "in.xlsx", **options)

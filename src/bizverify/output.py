@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bizverify.errors import UsageError
-from bizverify.tables import WORKBOOKS, Format, Table, reading
+from bizverify.tables import WORKBOOKS, Format, Table, excel, reading
 from bizverify.tables.detect import default_output, output_format, refuse_in_place
 from bizverify.tables.json import not_finite
 from bizverify.tables.publish import same_file
@@ -57,11 +57,14 @@ def losses(table: Table, target: Target, in_place: bool, *, leaves_out: bool, he
 
     ``leaves_out``: whether it lacks columns of the user's; ``header_unsure``: whether no header says for certain that
     it is one, so that what stands above may be rows. Columns cannot be cut out of a workbook without changing its
-    formulas, so such an output is a new one; raises :class:`UsageError` where it is to replace the old one.
+    formulas, so such an output is a new one. Raises :class:`UsageError` where that is to replace the old one,
+    :class:`OutputError` for a workbook that cannot be written as is asked.
     """
     lost = "its other sheets, formulas, charts and formats"
     if table.format == target.format == "xlsx" and leaves_out and in_place:
         raise UsageError(f"{target.path}: with --select the output is a new workbook, without {lost}; name it with -o")
+    if target.format == "xlsx":
+        excel.refuse(table, target.path, anew=leaves_out, summary=target.summary)
     if table.format in WORKBOOKS and target.format == "xlsx" and (leaves_out or table.format != "xlsx"):
         return (f"the output is a new workbook: {lost} are not in it",)
     if not table.above or (table.format == target.format and not header_unsure):

@@ -141,6 +141,8 @@ def _zip_format(file: File) -> Format:
         return "ods"
     if kind.startswith(b"application/hwp+zip"):
         raise InputError(f"{file.path}: is a Hangul (.hwpx) document; copy its table into a sheet, save that as .xlsx")
+    if any(name.startswith("xl/") for name in names):
+        raise InputError(f"{file.path}: is a workbook of an unusual make; open it in Excel and save it again")
     raise InputError(f"{file.path}: is a zip but not a workbook; unpack it first; {READABLE}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zipfile import ZipFile
 
 import polars as pl
 
@@ -11,10 +12,31 @@ from bizverify.model import ADDED_COLUMNS
 from bizverify.tables.excel.count import count_rows
 from bizverify.tables.excel.create import create
 from bizverify.tables.excel.extend import extend
+from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.read import Sheet, read
-from bizverify.tables.table import Enriched, flat, refuse_binary
+from bizverify.tables.table import Enriched, Table, flat, refuse_binary
 
-__all__ = ["Sheet", "count_rows", "read", "write"]
+__all__ = ["Sheet", "count_rows", "read", "refuse", "write"]
+
+
+def refuse(table: Table, target: Path, *, anew: bool, summary: bool) -> None:
+    """Raise :class:`OutputError` for a workbook that could not be written as is asked; known before any row is.
+
+    ``anew``: whether a workbook of the user's becomes a new one, for lack of some of its columns. ``summary``: whether
+    a summary sheet is asked for.
+    """
+    if isinstance(table.source, Sheet) and table.file is not None and not anew:
+        if summary:
+            raise OutputError(
+                "a summary sheet cannot be added to a workbook of yours without changing other parts of it; "
+                "leave --summary out, or write a new workbook from a CSV"
+            )
+        with ZipFile(table.file.data) as archive:
+            refuse_other_kind(archive, target)
+    elif target.suffix.lower() != ".xlsx":
+        raise OutputError(
+            f"a new workbook holds no macros, Excel would not open it as {target.suffix}; give -o OUT.xlsx"
+        )
 
 
 def write(result: Enriched, target: Path) -> pl.DataFrame:
@@ -26,12 +48,9 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     Excel cannot hold or cannot be extended safely.
     """
     source, file = result.table.source, result.table.file
-    if isinstance(source, Sheet) and file is not None and _keeps_all(result):
-        if result.summary is not None:
-            raise OutputError(
-                "a summary sheet cannot be added to a workbook of yours without changing other parts of it; "
-                "leave --summary out, or write a new workbook from a CSV"
-            )
+    keeps_all = _keeps_all(result)
+    refuse(result.table, target, anew=not keeps_all, summary=result.summary is not None)
+    if isinstance(source, Sheet) and file is not None and keeps_all:
         added = [column for column, _ in result.layout if column in ADDED_COLUMNS]
         frame, tally = pl.collect_all([result.frame.select(added), result.tally], engine="streaming")
         extend(result, frame, file, source, target)

@@ -6,7 +6,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from bizverify.tables.excel.create import SHEET
-from bizverify.tables.excel.package import BOOK, part_pieces, read_part, sheet_part, sheet_parts
+from bizverify.tables.excel.outline import BOOK
+from bizverify.tables.excel.package import part_pieces, read_part, sheet_part, sheet_parts
 from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheetxml import SheetXml
 from bizverify.tables.table import Table
@@ -24,6 +25,6 @@ def count_rows(table: Table, path: Path) -> int:
                 extended = old.read(BOOK) == archive.read(BOOK)
             if extended:
                 sheet = SheetXml.parse(part_pieces(archive, sheet_part(archive, table.source.name)), cells=False)
-                return sheet.bottom() - sheet.top() - table.source.header
+                return sheet.bottom() - table.source.below - sheet.top() - table.source.header
         parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
         return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts)

@@ -39,7 +39,7 @@ def create(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], t
     ``frame``: the output's columns, in order; more rows than a sheet holds go on in further sheets. ``sections``: what
     a summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
     """
-    _check_limits(result, frame, target)
+    _check_limits(result, frame)
     starts = range(0, max(frame.height, 1), MAX_ROWS)
     skeleton = _skeleton(result, frame, len(starts), sections)
     with ZipFile(skeleton) as archive:
@@ -126,11 +126,7 @@ def _number_format(column: str, dtype: pl.DataType) -> str:
     return "yyyy-mm-dd hh:mm:ss" if isinstance(dtype, pl.Datetime) else "General"
 
 
-def _check_limits(result: Enriched, frame: pl.DataFrame, target: Path) -> None:
-    if target.suffix.lower() != ".xlsx":
-        raise OutputError(
-            f"a new workbook holds no macros, Excel would not open it as {target.suffix}; give -o OUT.xlsx"
-        )
+def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
     if frame.width > MAX_COLUMNS:
         raise OutputError(
             f"{frame.width:,} columns are more than a sheet holds ({MAX_COLUMNS:,}); write CSV or Parquet"

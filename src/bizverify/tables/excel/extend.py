@@ -18,7 +18,6 @@ from bizverify.tables.excel.package import (
     part_pieces,
     proved_same,
     read_part,
-    refuse_other_kind,
     sheet_part,
     styles_part,
 )
@@ -37,7 +36,6 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
     cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
     """
     with ZipFile(file.data) as archive:
-        refuse_other_kind(archive, target)
         part, looks = sheet_part(archive, source.name), styles_part(archive)
         sheet = SheetXml.parse(part_pieces(archive, part))
         size = archive.getinfo(part).file_size
@@ -56,9 +54,9 @@ def _planned(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetX
     """Where the new cells go, and how they look."""
     header = sheet.top() + source.header
     bottom = header + frame.height
-    if sheet.bottom() != bottom:
+    if sheet.bottom() != bottom + source.below:
         raise AccountingError(
-            f"nothing was published: the sheet's last row is {sheet.bottom()}, the table's is {bottom}; "
+            f"nothing was published: the sheet's last row is {sheet.bottom()}, the table's is {bottom + source.below}; "
             "write another format, -o OUT.csv"
         )
     columns = _places(result, sheet, header, bottom)

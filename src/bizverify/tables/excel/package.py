@@ -14,8 +14,8 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from bizverify.errors import AccountingError, OutputError
 from bizverify.tables.excel.markup import Element, elements_of
+from bizverify.tables.excel.outline import BOOK, entries_of
 
-BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
 _TYPES: Final = "[Content_Types].xml"
 _MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
@@ -28,13 +28,7 @@ _LARGE: Final = 8_000_000
 
 def sheet_parts(archive: ZipFile) -> dict[str, str]:
     """Return the part's name of each sheet, by the sheet's name."""
-    targets = {element.attributes.get("Id", ""): part for element, part in _related(archive)}
-    parts = {}
-    for element in elements_of(archive.read(BOOK), BOOK):
-        identity = next((value for key, value in element.attributes.items() if key.rpartition(":")[2] == "id"), "")
-        if element.name == "sheet" and identity in targets:
-            parts[element.attributes.get("name", "")] = targets[identity]
-    return parts
+    return {entry.name: entry.part for entry in entries_of(archive) if entry.part}
 
 
 def sheet_part(archive: ZipFile, sheet: str) -> str:
@@ -59,7 +53,7 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     kind = next(
         (
             element.attributes.get("ContentType", "")
-            for element in elements_of(archive.read(_TYPES), _TYPES)
+            for element in elements_of(read_part(archive, _TYPES), _TYPES)
             if element.attributes.get("PartName", "").lower() == f"/{BOOK}"
         ),
         _PLAIN,
@@ -113,7 +107,7 @@ def part_pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
         with archive.open(part) as stream:
             while piece := stream.read(_PIECE):
                 yield piece
-    except (BadZipFile, OSError, EOFError, NotImplementedError, zlib.error) as error:
+    except (KeyError, BadZipFile, OSError, EOFError, NotImplementedError, zlib.error) as error:
         raise OutputError(f"the workbook's part {part} cannot be read ({error})") from error
 
 
