@@ -100,7 +100,7 @@ class LocalEngine:
         work = self.registry.attach(work, "key") if self.registry else without_registry(work)
         today = self.today or date.today()
         work = self.model.assess(work, levels(today, registry=self.registry is not None), self.lang)
-        return work.select(*(pl.col(_HOME).struct.field(name) for name in names), *self._added())
+        return work.select(_HOME, *self._added()).unnest(_HOME)
 
     @contextmanager
     def running(self) -> Iterator[None]:
