@@ -7,8 +7,7 @@ start of Python, its memory the peak of the process. Reading is opening the file
 passing over every cell. Goals: CP949 read in at most 4 times what UTF-8 takes, written in at most 1.2 times what bare
 polars takes, and the check for ragged lines at most 0.3 times a whole read → write.
 
-Last, on a busy machine of two cores, 1 M rows: CP949 2.0 times UTF-8, write 1.15 times bare polars (1.0 of the CPU
-time), looking through 0.12 to 0.4 of read → write (0.2 of the CPU time). 10 M rows peak at 0.7 to 0.75 GB, bare at 0.4.
+The last figures stand in benchmarks/README.md.
 """
 
 from __future__ import annotations
