@@ -6,10 +6,10 @@ import codecs
 import re
 from pathlib import Path
 from typing import Final
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 from bizverify.errors import InputError, OutputError, UsageError
-from bizverify.tables.packing import SUFFIXES, File, unpacked_name
+from bizverify.tables.packing import BROKEN_ZIP, SUFFIXES, File, unpacked_name
 from bizverify.tables.table import Format
 
 EXTENSIONS: Final[dict[str, Format]] = {
@@ -131,7 +131,7 @@ def _zip_format(file: File) -> Format:
         with ZipFile(file.data) as archive:
             names = set(archive.namelist())
             kind = archive.read("mimetype")[:64] if "mimetype" in names else b""
-    except (BadZipFile, OSError, RuntimeError, ValueError, NotImplementedError, EOFError) as error:
+    except BROKEN_ZIP as error:
         raise InputError(f"{file.path}: is a damaged zip or workbook ({error})") from error
     if "xl/workbook.xml" in names:
         return "xlsx"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, cast
+from zipfile import BadZipFile
 
 from bizverify.errors import InputError
 from bizverify.tables.limits import VARIABLE, limits
@@ -19,6 +21,9 @@ Packing = Literal["gzip", "zstd"]
 SUFFIXES: Final[dict[str, Packing]] = {".gz": "gzip", ".zst": "zstd"}
 _MAGIC: Final[dict[bytes, Packing]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _CHUNK: Final = 1 << 20
+
+BROKEN_ZIP: Final = (BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError)
+"""What zipfile raises over a damaged or unusual zip; encryption is a RuntimeError, and so is an unknown packing."""
 
 
 @dataclass(frozen=True, slots=True)

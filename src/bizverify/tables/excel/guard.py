@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
-from zlib import error as ZlibError
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from bizverify.errors import InputError
 from bizverify.tables.excel.extent import Extent
 from bizverify.tables.limits import VARIABLE, limits
+from bizverify.tables.packing import BROKEN_ZIP
 
 _CHUNK: Final = 1 << 20
 _LARGE: Final = 64_000_000
@@ -99,7 +99,7 @@ def check_zip(
                 parts[entry.filename] = part = _looked_over(path, archive, entry, budget, xml=xml)
                 budget -= part.size
             return parts
-    except (BadZipFile, ZlibError, OSError, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
+    except BROKEN_ZIP as error:
         raise InputError(f"{path}: is a damaged workbook ({error}); open it in Excel and save it again") from error
 
 

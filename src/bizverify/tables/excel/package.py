@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import posixpath
 import struct
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from bizverify.errors import AccountingError, OutputError
 from bizverify.tables.excel.markup import Element, elements_of
 from bizverify.tables.excel.outline import BOOK, entries_of
+from bizverify.tables.packing import BROKEN_ZIP
 
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
 _TYPES: Final = "[Content_Types].xml"
@@ -107,7 +107,7 @@ def part_pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
         with archive.open(part) as stream:
             while piece := stream.read(_PIECE):
                 yield piece
-    except (KeyError, BadZipFile, OSError, EOFError, NotImplementedError, zlib.error) as error:
+    except (KeyError, *BROKEN_ZIP) as error:
         raise OutputError(f"the workbook's part {part} cannot be read ({error})") from error
 
 
