@@ -10,10 +10,24 @@
     ├── ModelError                      2   a scorecard file that does not hold together
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
+    ├── LedgerError                     2   a ledger that is damaged, in use, newer than this version, or misplaced
+    ├── ServiceError                    2   what the hosted service said, or did not say
+    │   ├── AuthenticationError         4   401: the API key is missing or invalid
+    │   ├── PlanError                   4   403: not available in the account's plan
+    │   ├── NotFoundError               2   404: no such job or watch, or not this key's
+    │   ├── TooLargeError               2   413: the file or request is too large
+    │   ├── QuotaError                  5   429: the monthly quota is used up, or would be
+    │   ├── RejectedError               2   any other 3xx or 4xx: refused, and so not paid
+    │   ├── ShapeError                  3   answered, but not in a shape that can be read (carries the bytes)
+    │   └── TransportError              5   no answer
+    │       ├── NotSentError            5   certainly not sent: nothing was paid
+    │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
 
 A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do.
 """
+
+from functools import partial
 
 
 class BizverifyError(Exception):
@@ -59,6 +73,89 @@ class NumberError(UsageError):
 
     def __reduce__(self) -> tuple[type["NumberError"], tuple[str, str]]:
         return type(self), (self.problem, str(self))
+
+
+class LedgerError(BizverifyError):
+    """The ledger cannot be used as it is. A new one is never made in its place without a word."""
+
+
+class ServiceError(BizverifyError):
+    """The hosted service refused, or did not answer as it should.
+
+    ``status`` is the HTTP status, ``detail`` the body's own message (the key blotted out), ``retry_after`` the seconds
+    that the service asks to wait, ``raw`` what came of the body when it could not be read (at most 64 KiB); each
+    is ``None`` or empty where there is none.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        detail: str | None = None,
+        retry_after: float | None = None,
+        raw: bytes = b"",
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.detail = detail
+        self.retry_after = retry_after
+        self.raw = raw
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), **self.__dict__), (str(self),)
+
+
+class AuthenticationError(ServiceError):
+    """401: the API key is missing or invalid."""
+
+    exit_code = 4
+
+
+class PlanError(ServiceError):
+    """403: the function is not available in the account's plan."""
+
+    exit_code = 4
+
+
+class NotFoundError(ServiceError):
+    """404: the job or watch does not exist, or the key has no right to it."""
+
+
+class TooLargeError(ServiceError):
+    """413: the file or request is too large."""
+
+
+class QuotaError(ServiceError):
+    """429: the monthly quota is used up; or a plan needs more than is left of it, and nothing was sent."""
+
+    exit_code = 5
+
+
+class RejectedError(ServiceError):
+    """Any other 3xx or 4xx: refused, and so not paid."""
+
+
+class ShapeError(ServiceError):
+    """The service answered with success, but not in a shape that can be read: paid perhaps, never sent again."""
+
+    exit_code = 3
+
+
+class TransportError(ServiceError):
+    """There is no answer."""
+
+    exit_code = 5
+
+
+class NotSentError(TransportError):
+    """The request certainly did not reach the service: nothing was paid, it may be sent again."""
+
+
+class DoubtError(TransportError):
+    """The request was sent, or may have been, and its answer is not known: it must not be sent again by itself."""
+
+    exit_code = 3
 
 
 class AccountingError(BizverifyError):

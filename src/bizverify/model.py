@@ -52,6 +52,22 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of one business: the seven fields of INTERFACE §2.2, as received.
+
+    Fields that are not known are ``None``; unknown words pass through.
+    """
+
+    biz_status: str | None = None
+    bounce_prob: float | None = None
+    grade: str | None = None
+    action: str | None = None
+    fixed_zipcode: str | None = None
+    fixed_address: str | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """The answer for one business (INTERFACE §2.2), with what became of the row.
 

@@ -1,0 +1,1 @@
+"""All that speaks to the hosted service: wire shapes, transport, client, its blocking door."""
