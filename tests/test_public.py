@@ -17,7 +17,10 @@ def python(code: str) -> str:
 def test_the_public_names_are_these() -> None:
     """A name is added or taken away deliberately, never by accident."""
     assert sorted(bv.__all__) == [
+        "ApiKey",
         "BizverifyError",
+        "BlockingClient",
+        "Client",
         "LocalEngine",
         "Report",
         "Verification",

@@ -29,9 +29,15 @@ if TYPE_CHECKING:
     from bizverify.pipeline import verify as verify
     from bizverify.pipeline import verify_frame as verify_frame
     from bizverify.report import Report as Report
+    from bizverify.service import ApiKey as ApiKey
+    from bizverify.service import BlockingClient as BlockingClient
+    from bizverify.service import Client as Client
 
 _HOMES = {
+    "ApiKey": "service",
     "BizverifyError": "errors",
+    "BlockingClient": "service",
+    "Client": "service",
     "LocalEngine": "engine",
     "Report": "report",
     "Verification": "model",

@@ -11,20 +11,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import polars as pl
 
 from bizverify import __version__, number
 from bizverify.engine import LocalEngine, Registry, Scorecard
+from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import UsageError
 from bizverify.execute import join
 from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
 from bizverify.execute.plan import plan as count_plan
-from bizverify.execute.rows import ROW_ID, records
-from bizverify.model import ADDED_COLUMNS, RECORD_COLUMNS, Choice, Lang, Verification
+from bizverify.execute.rows import ROW_ID, records, with_digits
+from bizverify.execute.terms import PAYING, ServiceOptions, Terms, terms_of
+from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, Lang, Verification
 from bizverify.output import Target, changes, keep_apart, losses, target_of
-from bizverify.report import Report, Versions, default_manifest, new_run_id, sections, sha256_of, write_manifest
+from bizverify.report import Report, Versions, default_manifest, sections, sha256_of, write_manifest
+from bizverify.state import new_run_id
 from bizverify.tables import (
     Enriched,
     Table,
@@ -35,15 +38,19 @@ from bizverify.tables import (
     write_table,
     written_rows,
 )
-from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
+from bizverify.tables.columns import Chosen, choose_columns, kept_columns, named_column, own_columns
 from bizverify.tables.publish import backed_up
+
+if TYPE_CHECKING:
+    from bizverify.execute.buying.brake import Brake
+    from bizverify.execute.paid import PaidEngine, Purchase
 
 log = logging.getLogger(__name__)
 
-ENGINES: Final = ("local",)
+ENGINES: Final = ("local", *PAYING)
 
 Progress = Callable[[int, int], None]
-"""Called with (rows done, rows in all), from any thread."""
+"""Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
 
 
 def enrich(
@@ -68,6 +75,8 @@ def enrich(
     manifest: str | Path | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
+    brake: Brake | None = None,
+    **service: Unpack[ServiceOptions],
 ) -> Report:
     """Verify every row of a file and write the file back with the nine columns added.
 
@@ -84,12 +93,18 @@ def enrich(
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
     adds a sheet with the run's figures to a new workbook. ``dry_run`` plans only and writes nothing.
 
-    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
+    ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
+    lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
+    in :class:`bizverify.execute.terms.ServiceOptions`; what was bought once is in the ledger and is not bought again,
+    so a run that was stopped goes on where it was when the same call is made again. ``brake`` stops such a run from
+    another thread.
+
+    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. ``KeyboardInterrupt``, likewise.
     """
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
-    if engine not in ENGINES:
-        raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINES)}")
     local = LocalEngine(registry, model=model, lang=lang, today=today)
+    terms = _terms(engine, service)
+    paid = _paid(engine, terms, local, brake)
     with ExitStack() as resources:
         table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding, json_path=json_path))
         asked = {"encoding": output_encoding, "backup": backup, "summary": summary}
@@ -99,15 +114,20 @@ def enrich(
                 "input": path,
                 "registry": local.registry.path if local.registry else None,
                 "model": Path(model) if isinstance(model, str | Path) else None,
+                "ledger": paid.path if paid else None,
+                "key file": Path(terms.key_file) if terms.key_file is not None else None,
             },
             {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
             in_place,
         )
         stages = _staged(table, columns, prefix, select)
+        if paid is not None:
+            stages = replace(stages, rows=paid.marked(stages.rows))
+        priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "--priority")]
         lost = losses(table, target, in_place, leaves_out=stages.leaves_out, header_unsure=stages.header_unsure)
         lost += changes(table, target, stages.layout)
         stages = replace(stages, warnings=(*stages.warnings, *lost))
-        run = _Run(path, new_run_id(started), started, clock, engine, local, stages)
+        run = _Run(path, new_run_id(started), started, clock, engine, local, stages, paid, priority)
         with reading(table), local.running():
             if dry_run:
                 return run.planned()
@@ -120,10 +140,38 @@ def plan(input: str | Path, **options: Any) -> Report:
 
 
 async def aenrich(input: str | Path, output: str | Path | None = None, **options: Any) -> Report:
-    """Do what :func:`enrich` does without blocking the event loop (asyncio or trio)."""
-    from anyio import to_thread
+    """Do what :func:`enrich` does without blocking the event loop (asyncio or trio).
 
-    return await to_thread.run_sync(functools.partial(enrich, input, output, **options))
+    Cancelled, a run that buys settles what is under way before it ends.
+    """
+    import anyio
+
+    from bizverify.execute.buying.brake import Brake
+
+    brake = Brake()
+    options.setdefault("brake", brake)
+
+    async def pull_when_cancelled() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            brake.pull()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(pull_when_cancelled)
+        done = await anyio.to_thread.run_sync(functools.partial(_interruptible, input, output, options))
+        group.cancel_scope.cancel()
+    if done is None:
+        raise KeyboardInterrupt
+    return done
+
+
+def _interruptible(input: str | Path, output: str | Path | None, options: dict[str, Any]) -> Report | None:
+    """Run :func:`enrich` in a thread of an event loop, where ``KeyboardInterrupt`` must not get loose."""
+    try:
+        return enrich(input, output, **options)
+    except KeyboardInterrupt:
+        return None
 
 
 def verify_frame(
@@ -135,6 +183,8 @@ def verify_frame(
     lang: Lang = "en",
     today: date | None = None,
     prefix: str = "",
+    engine: str = "local",
+    **service: Unpack[ServiceOptions],
 ) -> pl.DataFrame:
     """Return a frame with the nine columns added.
 
@@ -147,7 +197,14 @@ def verify_frame(
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
     local = LocalEngine(registry, model=model, lang=lang, today=today)
-    answered = join.numbered_out(local.answer(stages.rows))
+    terms = _terms(engine, service)
+    paid = _paid(engine, terms, local)
+    if paid is None:
+        answers = local.answer(stages.rows)
+    else:
+        priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
+        answers, _ = paid.bought_and_answered(paid.marked(stages.rows), priority, "a frame")
+    answered = join.numbered_out(answers)
     with local.running():
         result, tallied = frames.write(Enriched(table, answered, stages.layout, join.tally(answered)))
     join.balance(table.count(), join.account_of(tallied.row(0, named=True)), result.height)
@@ -164,16 +221,44 @@ def verify(
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
     today: date | None = None,
+    engine: str = "local",
+    **service: Unpack[ServiceOptions],
 ) -> Verification:
-    """Verify one business with the local engine; a value that is no business number gives ``row_status`` invalid."""
+    """Verify one business; a value that is no business number gives ``row_status`` invalid.
+
+    ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger.
+    """
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     local = LocalEngine(registry, model=model, lang=lang, today=today)
+    paid = _paid(engine, _terms(engine, service), local)
     with local.running():
-        answer = local.verify(frame).collect().row(0, named=True)
+        if paid is None:
+            answers = local.answer(frame)
+        else:
+            rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
+            answers, _ = paid.bought_and_answered(paid.marked(rows), None, "one lookup")
+        answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
     digits = None if answer["row_status"] == "invalid" else number.compact(b_no)
-    return Verification(b_no=digits, reasons=tuple(answer["reasons"] or ()), **fields)
+    reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
+    return Verification(b_no=digits, reasons=reasons, **fields)
+
+
+def _terms(engine: str, options: ServiceOptions) -> Terms:
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINES)}")
+    return terms_of(engine, options)
+
+
+def _paid(engine: str, terms: Terms, local: LocalEngine, brake: Brake | None = None) -> PaidEngine | None:
+    """The engine that buys, if one was asked for; loaded only then, since it brings the network with it."""
+    if engine not in PAYING:
+        return None
+    from bizverify.execute.buying.brake import Brake
+    from bizverify.execute.paid import PaidEngine
+
+    return PaidEngine(engine, terms, local, brake or Brake())
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +300,7 @@ def _staged(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of the local engine over one file."""
+    """One run over one file: of the local engine, or of one that buys."""
 
     path: Path
     run_id: str
@@ -224,9 +309,13 @@ class _Run:
     engine: str
     local: LocalEngine
     stages: _Stages
+    paid: PaidEngine | None
+    priority: str | None
 
     def planned(self) -> Report:
-        return self._report(plan=count_plan(self.stages.rows))
+        rows = self.stages.rows
+        purchase = self.paid.quoted(rows, self.priority) if self.paid else None
+        return self._report(purchase, plan=count_plan(rows))
 
     def carried_out(self, target: Target, manifest: str | Path | None, progress: Progress | None) -> Report:
         record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
@@ -235,13 +324,18 @@ class _Run:
         with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
-            answered = self._answered(progress, rows_in)
-            tally, summary = join.tally(answered, PLAN_COUNTS), sections if target.summary else None
+            answers, purchase = self._answers(progress, rows_in)
+            answered = join.numbered_out(answers)
+            compared = self.paid.counts() if self.paid else ()
+            tally, summary = join.tally(answered, (*PLAN_COUNTS, *compared)), sections if target.summary else None
             result = Enriched(table, answered, self.stages.layout, tally, summary)
             tallied = write_table(result, temporary, format, target.encoding).row(0, named=True)
             account = join.account_of(tallied)
             join.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
+            if self.paid is not None and purchase is not None:
+                purchase = replace(purchase, agreement=self.paid.agreed(tallied))
             report = self._report(
+                purchase,
                 plan=plan_of(tallied),
                 account=account,
                 output=str(target.path),
@@ -253,13 +347,17 @@ class _Run:
         log.info("run %s: published %s in %.2f s", self.run_id, target.path, report.seconds)
         return report
 
-    def _answered(self, progress: Progress | None, total: int) -> pl.LazyFrame:
+    def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
         rows = marked(self.stages.rows)
+        if self.paid is not None:
+            return self.paid.bought_and_answered(
+                rows, self.priority, str(self.path), self.run_id, progress=progress or (lambda _done, _total: None)
+            )
         if progress is not None:
             rows = rows.with_columns(_watched(progress, total))
-        return join.numbered_out(self.local.answer(rows))
+        return self.local.answer(rows), None
 
-    def _report(self, **found: Any) -> Report:
+    def _report(self, purchase: Purchase | None, **found: Any) -> Report:
         return Report(
             run_id=self.run_id,
             started=self.started,
@@ -273,12 +371,13 @@ class _Run:
                 model=self.local.model.version,
                 registry=self.local.registry.version if self.local.registry else None,
             ),
-            warnings=(*self.stages.warnings, *self._hints()),
+            warnings=(*self.stages.warnings, *self._hints(), *(purchase.notes if purchase else ())),
+            purchase=purchase,
             **found,
         )
 
     def _hints(self) -> tuple[str, ...]:
-        if self.local.registry is not None:
+        if self.local.registry is not None or self.engine in ("verify", "batch"):
             return ()
         return (
             "no registry was given, so biz_status is unknown in every row; build one with "

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +15,13 @@ from bizverify.errors import InputError, OutputError
 from bizverify.execute.join import Account, account_of
 from bizverify.execute.plan import Plan, plan_of
 from bizverify.model import Choice
+from bizverify.state import state_directory
 from bizverify.tables.table import Section
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from bizverify.execute.paid import Agreement, Purchase, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Report:
 
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
-    ``backup`` is where the file is that was replaced in place, if it was kept.
+    ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
+    that buy.
     """
 
     run_id: str
@@ -57,6 +59,7 @@ class Report:
     input_sha256: str | None = None
     table: str | None = None
     backup: str | None = None
+    purchase: Purchase | None = None
 
     @property
     def rows(self) -> int:
@@ -77,7 +80,7 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""
-        account = self.account
+        account, purchase = self.account, self.purchase
         return {
             "run_id": self.run_id,
             "started": self.started.isoformat(),
@@ -96,12 +99,16 @@ class Report:
             "action": account.by_action if account else {},
             "lookups": {
                 "planned": self.plan.lookups,
-                "paid": 0,
-                "cached": 0,
+                "paid": purchase.paid if purchase else 0,
+                "cached": purchase.cached if purchase else 0,
                 "saved": self.plan.duplicates,
             },
             "plan": self.plan.as_dict(),
-            "quota": {"before": None, "after": None},
+            "quota": {
+                "before": _remaining(purchase.before if purchase else None),
+                "after": _remaining(purchase.after if purchase else None),
+            },
+            "purchase": purchase.as_dict() if purchase else None,
             "versions": asdict(self.versions),
             "warnings": list(self.warnings),
         }
@@ -111,18 +118,20 @@ class Report:
         plan, account = self.plan, self.account
         found = [("input", self.table or self.input), ("rows", f"{self.rows:,}")]
         if account is None:
+            cost = f", at no cost ({self.engine} engine)" if self.purchase is None else ""
             found += [
-                ("would look up", f"{plan.lookups:,} distinct records, at no cost ({self.engine} engine)"),
+                ("would look up", f"{plan.lookups:,} distinct records{cost}"),
                 ("repeated rows", f"{plan.duplicates:,}"),
                 ("invalid numbers", _listed(plan.invalid, plan.invalid_by_problem)),
             ]
         else:
+            free = "" if self.purchase else "; paid 0"
             found += [
                 ("row status", _counts(account.by_row_status)),
                 ("business", _counts(account.by_biz_status)),
                 ("grade", _counts(account.by_grade)),
                 ("action", _counts(account.by_action)),
-                ("lookups", f"{plan.lookups:,} distinct, {plan.duplicates:,} rows repeat one; paid 0"),
+                ("lookups", f"{plan.lookups:,} distinct, {plan.duplicates:,} rows repeat one{free}"),
             ]
             if plan.invalid:
                 found.append(("invalid", _listed(plan.invalid, plan.invalid_by_problem)))
@@ -130,6 +139,10 @@ class Report:
             found.append(("check digit", f"wrong in {plan.wrong_check_digits:,} rows"))
         if plan.without_address:
             found.append(("no address", f"{plan.without_address:,} rows with a number"))
+        if plan.suspect:
+            found.append(("not bought", f"{plan.suspect:,} rows with a wrong check digit (--buy-suspect buys them)"))
+        if self.purchase is not None:
+            found += _purchase_lines(self.purchase, dry_run=account is None)
         found.append(("time", f"{self.seconds:.1f} s, run {self.run_id}"))
         if self.output:
             found.append(("output", self.output))
@@ -175,20 +188,6 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
     return tuple(Section(title, tuple(counted.items())) for title, counted in blocks.items() if counted)
 
 
-def new_run_id(started: datetime) -> str:
-    """A run's id: when it started, and a random part (``20261121T081500-3f9a2c``)."""
-    return f"{started.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-
-
-def state_directory() -> Path:
-    """Where manifests are kept: ``BIZVERIFY_STATE_DIR``, or the user's state directory of the platform."""
-    if given := os.environ.get("BIZVERIFY_STATE_DIR"):
-        return Path(given)
-    from platformdirs import user_state_path
-
-    return user_state_path("bizverify", appauthor=False)
-
-
 def default_manifest(run_id: str) -> Path:
     """Where the manifest of a run goes unless ``--manifest`` says otherwise; the folder is made, mode 0700."""
     folder = state_directory() / "runs"
@@ -218,6 +217,54 @@ def sha256_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _remaining(quota: Quota | None) -> int | None:
+    return quota.remaining if quota else None
+
+
+def _purchase_lines(purchase: Purchase, *, dry_run: bool) -> list[tuple[str, str]]:
+    """What was bought, for people: only what there is to say."""
+    found = []
+    known = {"in the ledger": purchase.cached, "in uploads under way": purchase.running, "held back": purchase.held}
+    parts = [f"{count:,} {what}" for what, count in known.items() if count]
+    if dry_run:
+        if purchase.before is not None:
+            found.append(("quota left", _left(purchase.before)))
+        found.append(("would buy", ", ".join([f"{purchase.chosen:,} of {purchase.wanted:,} missing lookups", *parts])))
+        return found
+    found.append(("paid", ", ".join([f"{purchase.paid:,} of {purchase.chosen:,} chosen lookups", *parts])))
+    if purchase.before is not None:
+        left = [_left(quota) for quota in (purchase.before, purchase.after)]
+        found.append(("quota left", f"{left[0]} before, {left[1]} after"))
+    if purchase.doubts or purchase.doubts_found:
+        found.append(
+            ("in doubt", f"{purchase.doubts:,} requests of this run, {purchase.doubts_found:,} of one that was killed")
+        )
+    if purchase.requests:
+        speed = f", {purchase.rate:,.1f}/s" if purchase.rate else ""
+        found.append(("requests", f"{purchase.requests:,}{speed}, {purchase.retries:,} sent again"))
+    if purchase.agreement is not None and purchase.agreement.rows:
+        found.append(("agreement", _agreement(purchase.agreement)))
+    if purchase.paused:
+        found.append(("paused", purchase.paused))
+    created = ", made by this run" if purchase.ledger_created else ""
+    found.append(("ledger", f"{purchase.ledger}{created}"))
+    return found
+
+
+def _left(quota: Quota | None) -> str:
+    if quota is None or quota.remaining is None:
+        return "unknown"
+    return f"{quota.remaining:,}" + (f" of {quota.limit:,}" if quota.limit is not None else "")
+
+
+def _agreement(agreement: Agreement) -> str:
+    apart = f", probabilities {agreement.prob_apart:.2f} apart" if agreement.prob_apart is not None else ""
+    return (
+        f"of {agreement.rows:,} rows that both answered: same status in {agreement.status_same:,} of "
+        f"{agreement.status_known:,} known to both, same action in {agreement.action_same:,}{apart}"
+    )
 
 
 def _counts(counts: Mapping[str, int]) -> str:

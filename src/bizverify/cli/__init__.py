@@ -11,6 +11,8 @@ from bizverify import __version__
 from bizverify.cli.console import INTERRUPTED, set_up_logging
 from bizverify.cli.data import data
 from bizverify.cli.enrich import enrich, plan
+from bizverify.cli.ledger import ledger, resolve
+from bizverify.cli.me import me
 from bizverify.cli.process import let_stop_signals_interrupt, open_closed_streams
 from bizverify.cli.verify import verify
 from bizverify.errors import BizverifyError
@@ -34,6 +36,9 @@ def app() -> None:
 app.add_command(enrich)
 app.add_command(plan)
 app.add_command(verify)
+app.add_command(me)
+app.add_command(ledger)
+app.add_command(resolve)
 app.add_command(data)
 
 
@@ -44,8 +49,9 @@ def main() -> None:
     let_stop_signals_interrupt()
     try:
         sys.exit(app.main(standalone_mode=False) or 0)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        _fail("interrupted; nothing was published", INTERRUPTED)
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        bought = f"; {error}" if str(error) else ""
+        _fail(f"interrupted; nothing was published{bought}", INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

@@ -92,18 +92,18 @@ def print_out(text: str) -> None:
 
 
 @contextmanager
-def progress_shown(mode: str) -> Iterator[Callable[[int, int], None] | None]:
+def progress_shown(mode: str, unit: str = "rows") -> Iterator[Callable[[int, int], None] | None]:
     """Yield a progress callback: a live bar on a terminal, one line every few seconds elsewhere, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():
-        yield _plain_progress()
+        yield _plain_progress(unit)
     else:
-        with _bar() as advance:
+        with _bar(unit) as advance:
             yield advance
 
 
-def _plain_progress() -> Callable[[int, int], None]:
+def _plain_progress(unit: str) -> Callable[[int, int], None]:
     started = last = time.monotonic()
     lock = threading.Lock()
 
@@ -114,13 +114,13 @@ def _plain_progress() -> Callable[[int, int], None]:
             if now - last < _LINE_EVERY:
                 return
             last = now
-        say(f"{done:,} of {total:,} rows ({done / max(total, 1):.0%}), {done / (now - started):,.0f} rows/s")
+        say(f"{done:,} of {total:,} {unit} ({done / max(total, 1):.0%}), {done / (now - started):,.0f} {unit}/s")
 
     return advance
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
+def _bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -128,7 +128,7 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
         TextColumn("verifying"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("rows"),
+        TextColumn(unit),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -12,11 +12,14 @@ from bizverify.cli.options import (
     PATH,
     columns_option,
     encoding_option,
+    engine_option,
+    given,
     json_option,
     lang_option,
     model_option,
     registry_option,
     select_option,
+    service_options,
 )
 from bizverify.model import RECORD_COLUMNS
 
@@ -27,13 +30,7 @@ if TYPE_CHECKING:
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Callable[..., Any]] = [
         click.argument("input", type=PATH),
-        click.option(
-            "--engine",
-            type=click.Choice(["local"]),
-            default="local",
-            show_default=True,
-            help="Who answers: the embedded engine.",
-        ),
+        engine_option("local", "verify", "batch", "hybrid"),
         columns_option(RECORD_COLUMNS),
         click.option(
             "--sheet",
@@ -50,6 +47,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         model_option,
         select_option,
         click.option("--prefix", default="", metavar="P", help="What goes before the names of the added columns."),
+        service_options,
         json_option,
     ]
     for option in reversed(options):
@@ -87,11 +85,14 @@ def enrich(as_json: bool, progress: str, no_backup: bool, **options: Any) -> Non
 
     Every row stays, in its order, with its cells as they were. An existing output is replaced in one step when the new
     one is complete; after an error or an interruption it is what it was.
+
+    The engines verify, batch and hybrid buy from the hosted service. What was bought is in the ledger and is not bought
+    again; a run that was stopped goes on where it was when the same command is given again.
     """
     from bizverify import pipeline
 
-    with progress_shown(progress) as advance:
-        report = pipeline.enrich(**options, backup=not no_backup, progress=advance)
+    with progress_shown(progress, "rows" if options["engine"] == "local" else "lookups") as advance:
+        report = pipeline.enrich(**given(options), backup=not no_backup, progress=advance)
     _show(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
@@ -102,7 +103,7 @@ def plan(as_json: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
     from bizverify import pipeline
 
-    _show(pipeline.plan(**options), as_json)
+    _show(pipeline.plan(**given(options)), as_json)
 
 
 def _show(report: Report, as_json: bool) -> None:

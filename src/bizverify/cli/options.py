@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bizverify.execute.terms import ServiceOptions
 from bizverify.model import LANGS
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[dict[str, str], str]
-else:
-    _ParamType = click.ParamType  # only newer versions of click can be subscripted
+    _FloatType = click.ParamType[float, str]
+    _BandType = click.ParamType[tuple[float, float], str]
+else:  # only newer versions of click can be subscripted
+    _ParamType = _FloatType = _BandType = click.ParamType
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -54,6 +57,113 @@ def columns_option(roles: Iterable[str]) -> Decorator:
         help="Which header has which role; by default found from the headers. #3 means the third column.",
     )
 
+
+class Rate(_FloatType):
+    """``50`` or ``50/s``."""
+
+    name = "N/s"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the number; fail with the usage message for anything else."""
+        try:
+            return float(str(value).removesuffix("/s"))
+        except ValueError:
+            self.fail(f"{value!r} is no rate; give requests per second, as 50 or 50/s", param, ctx)
+
+
+class Band(_BandType):
+    """``0.08-0.5``."""
+
+    name = "LOW-HIGH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+        """Read two probabilities; fail with the usage message for anything else."""
+        low, _, high = str(value).partition("-")
+        try:
+            return float(low), float(high)
+        except ValueError:
+            self.fail(f"{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", param, ctx)
+
+
+_WHO: Final = (
+    click.option("--base-url", metavar="URL", help="The service's address; by default BIZVERIFY_BASE_URL."),
+    click.option(
+        "--key-file",
+        type=PATH,
+        help="A file that holds the API key; by default the key is BIZVERIFY_API_KEY. It is never an argument.",
+    ),
+    click.option(
+        "--allow-http", is_flag=True, help="Allow plain http to another machine: the key can be read on its way."
+    ),
+)
+ledger_option: Final[Decorator] = click.option(
+    "--ledger",
+    type=PATH,
+    help="Where what was paid is remembered; by default BIZVERIFY_LEDGER, else in the state directory.",
+)
+_HOW: Final = (
+    ledger_option,
+    click.option("--max-age", type=float, metavar="DAYS", help="How long a paid answer is used again; default 30."),
+    click.option("--buy-suspect", is_flag=True, help="Buy numbers whose check digit is wrong, too."),
+)
+_HOW_MUCH: Final = (
+    click.option("--budget", type=int, metavar="N", help="Buy N lookups at most, the worthiest first."),
+    click.option(
+        "--priority",
+        metavar="COLUMN",
+        help="With a budget: the rows with the largest value here come first. Default: those least sure.",
+    ),
+    click.option("--rate", type=Rate(), help="Requests per second; default 50."),
+    click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16."),
+    click.option("--band", type=Band(), help="hybrid: buy where the local probability lies here; default 0.08-0.5."),
+    click.option("--offline/--no-offline", default=None, help="batch: passed on to the service as given."),
+    click.option("--paid/--no-paid", default=None, help="batch: passed on to the service as given."),
+)
+
+
+def engine_option(*engines: str) -> Decorator:
+    """The option ``--engine``."""
+    return click.option(
+        "--engine",
+        type=click.Choice(engines),
+        default="local",
+        show_default=True,
+        help="Who answers: the embedded engine at no cost, or the hosted service, paid (hybrid: both).",
+    )
+
+
+def account_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which service, and as whom."""
+    return _all(_WHO, command)
+
+
+def single_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of an engine that buys one lookup."""
+    return _all((*_WHO, *_HOW), command)
+
+
+def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of the engines that buy for a file."""
+    return _all((*_WHO, *_HOW, *_HOW_MUCH), command)
+
+
+def _all(options: Iterable[Decorator], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(tuple(options)):
+        command = option(command)
+    return command
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those of the service that were not given: their defaults are the library's."""
+
+    def is_given(name: str, value: object) -> bool:
+        return name not in _SERVICE or (value is not None and (value is not False or name in _YES_OR_NO))
+
+    return {name: value for name, value in options.items() if is_given(name, value)}
+
+
+_SERVICE: Final = frozenset(ServiceOptions.__annotations__)
+_YES_OR_NO: Final = ("offline", "paid")
 
 registry_option: Final[Decorator] = click.option(
     "--registry", type=PATH, help="A registry built by `bizverify data build-registry`."

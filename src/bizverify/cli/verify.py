@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from bizverify.cli.console import print_json, print_out
-from bizverify.cli.options import json_option, lang_option, model_option, registry_option
+from bizverify.cli.options import (
+    engine_option,
+    given,
+    json_option,
+    lang_option,
+    model_option,
+    registry_option,
+    single_options,
+)
+
+_EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 
 
 @click.command(short_help="Verify one business.")
@@ -16,17 +26,23 @@ from bizverify.cli.options import json_option, lang_option, model_option, regist
 @click.option("--name", help="The business's name.")
 @click.option("--address", help="Its address; with it the risk of a bounce is assessed.")
 @click.option("--zipcode", help="Its postal code.")
+@engine_option("local", "verify")
 @registry_option
 @model_option
 @lang_option
+@single_options
 @json_option
 def verify(as_json: bool, **options: Any) -> None:
-    """Verify one business by its number, readable or as JSON. Exit code 2 if it cannot be a business number."""
+    """Verify one business by its number, readable or as JSON.
+
+    With `--engine verify` the hosted service is asked, unless the ledger has its answer. Exit code 2 if it cannot be a
+    business number, 3 if the answer is in doubt or unusable, 5 if it is still to be had.
+    """
     from bizverify import pipeline
 
-    answer = pipeline.verify(**options)
+    answer = pipeline.verify(**given(options))
     if as_json:
         print_json(asdict(answer))
     else:
         print_out(str(answer))
-    click.get_current_context().exit(2 if answer.row_status == "invalid" else 0)
+    click.get_current_context().exit(_EXIT_CODES.get(answer.row_status, 0))

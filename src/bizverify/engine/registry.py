@@ -112,7 +112,7 @@ def observations(
     ``2024.1.31``, ``20240131`` and date columns; anything else is null.
     """
     word = pl.col(status).cast(pl.String).str.strip_chars()
-    meaning = _meaning(word)
+    meaning = meaning_expr(word)
     found = number.problem_expr(pl.col(b_no))
     return frame.select(
         number.key_expr(number.compact_expr(pl.col(b_no))).alias("b_no"),
@@ -137,7 +137,8 @@ def snapshot(usable: pl.LazyFrame) -> pl.LazyFrame:
     return newest.unique("b_no", keep="last", maintain_order=True).select(list(SCHEMA))
 
 
-def _meaning(word: pl.Expr) -> pl.Expr:
+def meaning_expr(word: pl.Expr) -> pl.Expr:
+    """What a word for a status means, in Korean or English, as written in ``status_words.toml`` (String, else null)."""
     plain = word.str.to_lowercase().str.replace_all(r"\s", "")
     meaning = pl.lit(None, pl.String)
     for status, words in _status_words().items():

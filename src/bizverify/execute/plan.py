@@ -11,6 +11,7 @@ import polars as pl
 from bizverify import number
 from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.risk.features import is_blank
+from bizverify.execute.lookups import LOOKUP
 from bizverify.execute.rows import DIGITS, RIGHT
 
 PROBLEMS: Final = (*number.PROBLEMS, *ROW_PROBLEMS)
@@ -21,9 +22,10 @@ PROBLEMS: Final = (*number.PROBLEMS, *ROW_PROBLEMS)
 class Plan:
     """What would be looked up.
 
-    ``rows`` = ``invalid`` + ``lookups`` + ``duplicates``: rows that cannot be business numbers, distinct records, and
-    rows that repeat one of those. ``invalid_by_problem`` counts by the codes of :data:`PROBLEMS`;
-    ``wrong_check_digits`` and ``without_address`` are among the valid rows.
+    ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``: rows that cannot be business numbers, rows with
+    a wrong check digit that are not bought for it, distinct records, and rows that repeat one of those.
+    ``invalid_by_problem`` counts by the codes of :data:`PROBLEMS`; ``wrong_check_digits`` and ``without_address`` are
+    among the valid rows.
     """
 
     rows: int
@@ -33,6 +35,7 @@ class Plan:
     invalid_by_problem: dict[str, int]
     wrong_check_digits: int
     without_address: int
+    suspect: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """The plan as plain values for JSON."""
@@ -45,7 +48,11 @@ def plan(rows: pl.LazyFrame) -> Plan:
 
 
 def marked(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add to the rows of :func:`bizverify.execute.rows.records` what a plan is counted from, as columns ``plan:…``."""
+    """Add to the rows of :func:`bizverify.execute.rows.records` what a plan is counted from, as columns ``plan:…``.
+
+    Rows that have :data:`bizverify.execute.lookups.LOOKUP` are counted by it; where lookups are free, a cheaper hash
+    will do.
+    """
     names = rows.collect_schema().names()
     if "b_no" not in names:
         nothing = {"b_no": pl.String, DIGITS: pl.String, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
@@ -58,12 +65,16 @@ def marked(rows: pl.LazyFrame) -> pl.LazyFrame:
         pl.when(~valid).then(problem).alias("plan:problem"),
         (valid & ~pl.col(RIGHT)).alias("plan:wrong_check_digit"),
         (valid & is_blank(address)).alias("plan:without_address"),
-        pl.when(valid).then(_lookup_key(names)).alias("plan:lookup"),
+        pl.when(pl.col(LOOKUP).is_not_null() if LOOKUP in names else valid)
+        .then(_lookup_key(names))
+        .alias("plan:lookup"),
     )
 
 
 def _lookup_key(names: list[str]) -> pl.Expr:
     """A hash of a row's canonical (b_no, name, address): equal records are one lookup."""
+    if LOOKUP in names:
+        return pl.col(LOOKUP).hash(seed=0)
     texts = [pl.col(name).cast(pl.String).str.strip_chars() for name in ("name", "address") if name in names]
     return pl.concat_str(DIGITS, *(text.fill_null("") for text in texts), separator="\x1f").hash(seed=0)
 
@@ -71,6 +82,7 @@ def _lookup_key(names: list[str]) -> pl.Expr:
 PLAN_COUNTS: Final = (
     pl.col("plan:valid").len().alias("plan:rows"),
     pl.col("plan:valid").sum().alias("plan:valid"),
+    pl.col("plan:lookup").count().alias("plan:asked"),
     pl.col("plan:lookup").drop_nulls().n_unique().alias("plan:lookups"),
     pl.col("plan:wrong_check_digit").sum().alias("plan:wrong_check_digits"),
     pl.col("plan:without_address").sum().alias("plan:without_addresses"),
@@ -81,14 +93,15 @@ PLAN_COUNTS: Final = (
 
 def plan_of(counts: Mapping[str, int]) -> Plan:
     """Return the plan that the aggregations of :data:`PLAN_COUNTS` say."""
-    rows, valid, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "lookups"))
+    rows, valid, asked, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "asked", "lookups"))
     problems = {code: counts[f"plan:problem:{code}"] for code in PROBLEMS}
     return Plan(
         rows=rows,
         lookups=lookups,
-        duplicates=valid - lookups,
+        duplicates=asked - lookups,
         invalid=rows - valid,
         invalid_by_problem={code: count for code, count in problems.items() if count},
         wrong_check_digits=counts["plan:wrong_check_digits"],
         without_address=counts["plan:without_addresses"],
+        suspect=valid - asked,
     )

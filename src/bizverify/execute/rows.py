@@ -42,8 +42,7 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
     )
     if "b_no" not in chosen:
         return rows
-    rows = rows.with_columns(number.compact_expr(pl.col("b_no")).alias(DIGITS))
-    rows = rows.with_columns(number.checksum_expr(number.key_expr(pl.col(DIGITS))).alias(RIGHT))
+    rows = with_digits(rows)
     unsure = ~pl.col(RIGHT).fill_null(False)
     schema = table.frame.collect_schema()
     texts = [place for place, id_ in enumerate(ids) if schema[id_] in TEXTS and place not in ours]
@@ -56,6 +55,12 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
         )
     problem = pl.when(again).then(pl.lit("header_row")).when(totals).then(pl.lit("totals_row"))
     return rows.with_columns(problem.alias(ROW_PROBLEM))
+
+
+def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`DIGITS` and :data:`RIGHT` to rows with a ``b_no``."""
+    rows = rows.with_columns(number.compact_expr(pl.col("b_no")).alias(DIGITS))
+    return rows.with_columns(number.checksum_expr(number.key_expr(pl.col(DIGITS))).alias(RIGHT))
 
 
 def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection[int], unsure: pl.Expr) -> pl.Expr:

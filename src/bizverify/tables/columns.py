@@ -113,6 +113,17 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
     return frozenset(kept)
 
 
+def named_column(table: Table, name: str, option: str) -> int:
+    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError` if it is not one."""
+    places = sorted(_named(table, name))
+    if len(places) == 1:
+        return places[0]
+    if places:
+        numbers = " or ".join(f"#{place + 1}" for place in places)
+        raise UsageError(f"{table.name}: {len(places)} columns are headed {name!r}; give {option} {numbers}")
+    raise UsageError(f"{table.name}: {option} {name!r} names no column; {_listed(table)}")
+
+
 def _listed_places(table: Table, item: str) -> set[int]:
     """The columns of a list with commas, of which headers may hold some: the longest header that fits is taken."""
     places: set[int] = set()

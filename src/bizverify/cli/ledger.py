@@ -1,0 +1,168 @@
+"""``bizverify ledger`` and ``bizverify resolve``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bizverify.cli.console import print_json, print_out, say
+from bizverify.cli.options import json_option, ledger_option
+from bizverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from bizverify.execute.ledger import Doubt, Entry, Ledger, RunRecord
+
+
+@click.command(short_help="What was paid, when, for which file.")
+@ledger_option
+@click.option("--number", "b_no", metavar="B_NO", help="What is known of one business number.")
+@click.option(
+    "--purge", type=float, metavar="DAYS", help="Delete what was answered longer ago than that; never a doubt."
+)
+@json_option
+def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: bool) -> None:
+    """Show what was paid, when, for which file; or what is known of one number; or delete what is old.
+
+    What is deleted is bought again when it is needed again.
+    """
+    if b_no is not None and purge is not None:
+        raise UsageError("--number looks and --purge deletes; give one of them")
+    with _opened(ledger) as book:
+        if purge is not None:
+            purged = asdict(book.purge(purge))
+            shown = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in purged.items())
+            _show(as_json, {"ledger": str(book.path), "purged": purged}, [f"deleted: {shown}"])
+        elif b_no is not None:
+            from bizverify import number
+
+            entries = book.find(number.compact(b_no))
+            lines = [line for entry in entries for line in _entry_lines(entry)]
+            found = {"ledger": str(book.path), "entries": [asdict(entry) for entry in entries]}
+            _show(as_json, found, lines or ["the ledger has nothing about this number"])
+        else:
+            runs = book.runs()
+            held = [*book.doubts(), *book.unusable()]
+            found = {"ledger": str(book.path), "runs": [asdict(run) for run in runs], "unsettled": _rows(held)}
+            _show(as_json, found, [*_run_lines(runs), *_held_lines(held), f"ledger: {book.path}"])
+
+
+@click.command(short_help="Settle lookups and uploads whose answer is not known.")
+@click.argument("ids", nargs=-1, metavar="[ID]…")
+@click.option("--all", "every", is_flag=True, help="All that is unsettled, in place of naming each.")
+@click.option(
+    "--job", "job_id", metavar="JOB_ID", help="The job that an upload became; its results are fetched for free."
+)
+@click.option("--lost", is_flag=True, help="Take them as lost: their rows stay without an answer, nothing is bought.")
+@click.option("--resend", is_flag=True, help="Let the next run buy them again, at the risk of paying twice.")
+@ledger_option
+@json_option
+def resolve(
+    ids: tuple[str, ...], every: bool, job_id: str | None, lost: bool, resend: bool, ledger: Path | None, as_json: bool
+) -> None:
+    """List what was sent and never answered, or settle it. Nothing is sent; the next run acts on what was decided.
+
+    The list names each by its ID. For an upload, look into the service's console for its job and give --job; otherwise
+    decide between --lost and --resend. Each decision is recorded in the ledger.
+    """
+    if sum((job_id is not None, lost, resend)) > 1:
+        raise UsageError("give one of --job, --lost and --resend")
+    with _opened(ledger) as book:
+        held = [*book.doubts(), *book.unusable()]
+        if job_id is None and not lost and not resend:
+            if ids or every:
+                raise UsageError("say what shall become of them: --job, --lost or --resend")
+            _show(
+                as_json, {"ledger": str(book.path), "unsettled": _rows(held)}, [*_list_lines(held), *_held_lines(held)]
+            )
+            return
+        chosen = _chosen(ids, every, held)
+        if job_id is not None:
+            if len(chosen) != 1:
+                raise UsageError("--job is for one upload; name it")
+            settled, what = book.attach(chosen[0], job_id), f"are fetched from job {job_id} by the next run"
+        elif lost:
+            settled, what = book.accept(chosen), "are taken as lost"
+        else:
+            settled, what = book.resend(chosen), "may be bought again by the next run"
+        lookups = "lookup" if settled == 1 else "lookups"
+        _show(as_json, {"ledger": str(book.path), "settled": settled}, [f"{settled:,} {lookups} {what}"])
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[Ledger]:
+    from bizverify.execute.ledger import Ledger
+    from bizverify.execute.ledger.opening import ledger_path
+
+    found = ledger_path(path)
+    if not found.exists():
+        raise UsageError(f"{found}: there is no ledger: nothing was bought yet, or --ledger names another place")
+    with Ledger.open(found) as book:
+        yield book
+
+
+def _chosen(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
+    if bool(ids) == every:
+        raise UsageError("name what to settle by its ID, or give --all")
+    return [doubt.id for doubt in held] if every else list(ids)
+
+
+def _rows(held: list[Doubt]) -> list[dict[str, object]]:
+    return [asdict(doubt) for doubt in held]
+
+
+def _show(as_json: bool, found: Mapping[str, object], lines: list[str]) -> None:
+    if as_json:
+        print_json(found)
+        return
+    for line in lines:
+        print_out(line)
+
+
+def _run_lines(runs: list[RunRecord]) -> list[str]:
+    lines = [f"{'started':<17}{'engine':<8}{'paid':>10}{'answered':>10}  {'ended':<12}file"]
+    for run in runs:
+        outcome = run.outcome or "killed"
+        lines.append(
+            f"{_time(run.started):<17}{run.engine:<8}{run.paid:>10,}{run.answered:>10,}  {outcome:<12}{run.file}"
+        )
+    lines.append(f"{'in all':<25}{sum(run.paid for run in runs):>10,}{sum(run.answered for run in runs):>10,}")
+    return lines
+
+
+def _list_lines(held: list[Doubt]) -> list[str]:
+    lines = []
+    for doubt in held:
+        what = doubt.b_no or f"{doubt.rows:,} rows, job {doubt.job_id or 'not known'}"
+        lines.append(f"{doubt.id}  {doubt.kind:<7} {doubt.state:<11}{_time(doubt.since)}  {what}  {doubt.file}")
+        if doubt.note:
+            lines.append(f"    {doubt.note}")
+    return lines
+
+
+def _held_lines(held: list[Doubt]) -> list[str]:
+    if not held:
+        return ["nothing is unsettled"]
+    rows = sum(doubt.rows for doubt in held)
+    say("settle each with `bizverify resolve ID` and --job JOB_ID, --lost or --resend")
+    return [f"unsettled: {rows:,} lookups in {len(held):,} requests and uploads"]
+
+
+def _entry_lines(entry: Entry) -> list[str]:
+    paid = f", answered {_time(entry.answered_at)}" if entry.answered_at is not None else ""
+    lines = [f"{entry.b_no}  {entry.state:<11}{_time(entry.since)}{paid}  run {entry.run_id}  {entry.file}"]
+    if entry.note:
+        lines.append(f"    {entry.note}")
+    if entry.answer is not None:
+        said = {name: value for name, value in asdict(entry.answer).items() if value not in (None, ())}
+        lines += [f"    {name:<14}{' | '.join(value) if name == 'reasons' else value}" for name, value in said.items()]
+    return lines
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"

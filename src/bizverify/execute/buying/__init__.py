@@ -1,0 +1,1 @@
+"""Spending: paced, braked, and written into the ledger step by step."""

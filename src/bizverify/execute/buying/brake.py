@@ -1,0 +1,60 @@
+"""From blocking code into async code and back, so that Ctrl-C settles what is under way instead of cutting it off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class Brake:
+    """Stops a run from another thread: :meth:`pull` may be called at any time, from anywhere, more than once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stop: Callable[[], None] | None = None
+        self._pulled = False
+
+    def pull(self) -> None:
+        """Stop what is running, or what will."""
+        with self._lock:
+            self._pulled, stop = True, self._stop
+        if stop is not None:
+            stop()
+
+    def leads_to(self, stop: Callable[[], None] | None) -> None:
+        """Say what a pull does; at once if it was pulled before."""
+        with self._lock:
+            self._stop, pulled = stop, self._pulled
+        if pulled and stop is not None:
+            stop()
+
+
+def run_async(main: Callable[[], Awaitable[Result]], brake: Brake) -> Result:
+    """Run async code in an event loop of its own thread, whatever loop runs in this one (a notebook's, say).
+
+    The first Ctrl-C pulls the brake and waits for ``main`` to end in good order; the second cancels it. Either way
+    ``KeyboardInterrupt`` is raised when it has ended, unless it raised something itself.
+    """
+    from anyio.from_thread import start_blocking_portal
+
+    presses = 0
+    with start_blocking_portal() as portal:
+        future = portal.start_task_soon(main)
+        while True:
+            try:
+                result = future.result()
+                break
+            except KeyboardInterrupt:
+                presses += 1
+                with suppress(RuntimeError):  # it has just ended
+                    portal.call(brake.pull) if presses == 1 else future.cancel()
+            except CancelledError:
+                raise KeyboardInterrupt from None
+    if presses:
+        raise KeyboardInterrupt
+    return result

@@ -1,0 +1,227 @@
+"""What both ways of buying share: the pace, the ledger, the reasons to stop, and what is free to be tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import anyio
+
+from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError, TransportError
+from bizverify.execute.limits import Rate, Retries, Throttle
+
+if TYPE_CHECKING:
+    from bizverify.execute.ledger import Journal, Ledger
+    from bizverify.execute.limits import Slot
+    from bizverify.execute.terms import Terms
+    from bizverify.service import Client
+
+log = logging.getLogger(__name__)
+
+Answered = TypeVar("Answered")
+
+Why = Literal["quota", "refused", "unreachable", "failing", "interrupted", "fault"]
+
+SHORT_WAIT: Final = 60.0
+"""Seconds of a Retry-After that a run waits for; for a longer one it pauses, to be continued by the same command."""
+
+_STRAINED: Final = frozenset({502, 503, 504})
+PATIENCE: Final = 100
+"""How much may come to nothing in a row before nothing more is bought: a request that was, or may have been, paid
+weighs :data:`WEIGHT`, one that was refused for what it asked, 1."""
+
+WEIGHT: Final = 10
+_TRIES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why no more is bought. ``error`` is raised when what is under way is settled; without one the run ends paused."""
+
+    why: Why
+    note: str
+    error: Exception | None = None
+
+
+def is_strain(error: ServiceError) -> bool:
+    """Whether an error says that too much is asked of the service: no answer in time, overload, a limit soon over."""
+    if isinstance(error, DoubtError):
+        return error.status is None or error.status in _STRAINED
+    return isinstance(error, QuotaError) and error.retry_after is not None and error.retry_after <= SHORT_WAIT
+
+
+class Stop:
+    """A run's brake: pulled once, it keeps anything new from starting, and wakes what only waits."""
+
+    def __init__(self) -> None:
+        self.halt: Halt | None = None
+        self._pulled = anyio.Event()
+        self._waiting: set[anyio.CancelScope] = set()
+
+    def pull(self, halt: Halt) -> None:
+        """Stop; the first reason counts."""
+        if self.halt is None:
+            log.info("buying stops: %s", halt.note)
+            self.halt = halt
+            self._pulled.set()
+            for scope in self._waiting:
+                scope.cancel()
+
+    @property
+    def pulled(self) -> bool:
+        """Whether nothing new may start."""
+        return self.halt is not None
+
+    async def wait(self) -> None:
+        """Wait until it is pulled."""
+        await self._pulled.wait()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A block that only waits: it is left at once when the brake is pulled."""
+        with anyio.CancelScope() as scope:
+            if self.pulled:
+                scope.cancel()
+            self._waiting.add(scope)
+            try:
+                yield
+            finally:
+                self._waiting.discard(scope)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a run's buying came to, counted as it happens."""
+
+    requests: int = 0
+    retries: int = 0
+    paid: int = 0
+    doubts: int = 0
+    fetched: int = 0
+
+
+@dataclass
+class Buying:
+    """One run's purchases: who is asked, how fast, where it is written down, and when to stop."""
+
+    client: Client
+    ledger: Ledger
+    journal: Journal
+    terms: Terms
+    run_id: str
+    scope: str
+    progress: Callable[[int], None] = lambda _: None
+    stop: Stop = field(default_factory=Stop)
+    figures: Figures = field(default_factory=Figures)
+
+    def __post_init__(self) -> None:
+        self.rate = Rate(self.terms.rate)
+        self.retries = Retries()
+        self._fruitless = 0
+
+    async def carry_out(self, worker: Callable[[Throttle], Awaitable[None]], at_once: int) -> None:
+        """Run so many workers to their end; when the brake is pulled they have ``terms.drain`` seconds to settle."""
+        throttle = Throttle(at_once)
+        async with anyio.create_task_group() as watch:
+            watch.start_soon(self._drained, watch.cancel_scope)
+            async with anyio.create_task_group() as workers:
+                for _ in range(at_once):
+                    workers.start_soon(self._guarded, worker, throttle)
+            watch.cancel_scope.cancel()
+
+    async def _drained(self, scope: anyio.CancelScope) -> None:
+        await self.stop.wait()
+        await anyio.sleep(self.terms.drain)
+        log.warning("what was under way has not ended within %s s", self.terms.drain)
+        scope.cancel()
+
+    async def _guarded(self, worker: Callable[[Throttle], Awaitable[None]], throttle: Throttle) -> None:
+        """An error stops the run in good order, a defect's too: what is under way elsewhere is still settled."""
+        try:
+            await worker(throttle)
+        except Exception as error:
+            self.stop.pull(Halt("fault", str(error), error))
+
+    @asynccontextmanager
+    async def slot(self, throttle: Throttle) -> AsyncIterator[Slot | None]:
+        """Wait for a place among the requests under way and hold it; ``None`` if nothing new may start."""
+        async with AsyncExitStack() as held:
+            slot = None
+            with self.stop.waiting():
+                slot = await held.enter_async_context(throttle.slot())
+            yield None if self.stop.pulled else slot
+
+    async def turn(self) -> bool:
+        """Wait until a request may go; false if it may not any more."""
+        turned = False
+        with self.stop.waiting():
+            await self.rate.wait()
+            turned = True
+        if turned and not self.stop.pulled:
+            self.figures.requests += 1
+            self.retries.earn()
+            return True
+        return False
+
+    async def again(self, attempt: int, retry_after: float | None = None) -> bool:
+        """Wait before one more try of what costs nothing to be tried again; false if there shall be none."""
+        if self.stop.pulled or attempt >= _TRIES or not self.retries.spend():
+            return False
+        self.figures.retries += 1
+        with self.stop.waiting():
+            await anyio.sleep(self.retries.backoff(attempt + 1, retry_after))
+        return not self.stop.pulled
+
+    async def free(self, ask: Callable[[], Awaitable[Answered]]) -> Answered | None:
+        """Ask what costs nothing, again and again within reason; ``None`` if the run was stopped meanwhile.
+
+        Raises what the service said last.
+        """
+        for attempt in range(_TRIES + 1):
+            if not await self.turn():
+                return None
+            try:
+                return await ask()
+            except ServiceError as error:
+                passing = isinstance(error, TransportError) or (isinstance(error, QuotaError) and error.retry_after)
+                if (
+                    not passing
+                    or (error.retry_after or 0) > SHORT_WAIT
+                    or not await self.again(attempt, error.retry_after)
+                ):
+                    if self.stop.pulled:
+                        return None
+                    raise
+        raise AssertionError("again() ends the tries")
+
+    def fruitful(self) -> None:
+        """A paid request was answered: the service works."""
+        self._fruitless = 0
+
+    def fruitless(self, note: str, weight: int = WEIGHT) -> None:
+        """A paid request came to nothing; too many of them in a row stop the run."""
+        self._fruitless += weight
+        if self._fruitless >= PATIENCE:
+            self.stop.pull(Halt("failing", f"the service fails again and again ({note})"))
+
+    async def quota_used_up(self, error: QuotaError, attempt: int) -> bool:
+        """Whether to ask again after a 429, having waited as it says; else the run pauses."""
+        if (
+            error.retry_after is not None
+            and error.retry_after <= SHORT_WAIT
+            and await self.again(attempt, error.retry_after)
+        ):
+            return True
+        self.stop.pull(Halt("quota", str(error)))
+        return False
+
+    def refused(self, error: ServiceError) -> None:
+        """The service does not let this run in (401, 403, a wrong address): nothing more is sent."""
+        self.stop.pull(Halt("refused", str(error), error))
+
+    def unreachable(self, error: NotSentError | DoubtError) -> None:
+        """The service cannot be reached: pause."""
+        self.stop.pull(Halt("unreachable", str(error)))

@@ -1,0 +1,189 @@
+"""What the ledger says of a run's lookups, as the nine columns: the join of paid answers back to every row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bizverify import number
+from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
+from bizverify.engine.registry import meaning_expr
+from bizverify.execute.lookups import KEY, LOOKUP
+from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, Lang
+
+if TYPE_CHECKING:
+    from bizverify.execute.ledger import Ledger
+
+CHOSEN: Final = "chosen"
+"""Which lookups this run set out to buy (Boolean)."""
+
+BEFORE: Final = "local:"
+"""What the hybrid engine's own answers are called where the service has answered, too."""
+
+_SCHEMA: Final = dict.fromkeys(ADDED_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
+
+_NOTES: Final[dict[str, dict[Lang, str]]] = {
+    "in_doubt": {
+        "en": "sent, but the answer is not known; settle it with `bizverify resolve`: ",
+        "ko": "요청은 보냈으나 응답을 알 수 없음; `bizverify resolve`로 정리: ",
+    },
+    "unreadable": {
+        "en": "answered, but not readable; it is not bought again: ",
+        "ko": "응답을 읽을 수 없음; 다시 구매하지 않음: ",
+    },
+    "missing": {
+        "en": "sent in an upload, but no answer came back; it is not bought again: ",
+        "ko": "일괄 조회에서 결과가 오지 않음; 다시 구매하지 않음: ",
+    },
+    "lost": {
+        "en": "given up with `bizverify resolve`; it is not bought again: ",
+        "ko": "`bizverify resolve`로 포기함; 다시 구매하지 않음: ",
+    },
+    "refused": {
+        "en": "the service refused it, nothing was paid: ",
+        "ko": "서비스가 거절함, 비용 없음: ",
+    },
+    "running": {
+        "en": "the service is still working on it; the same command goes on waiting",
+        "ko": "서비스가 처리 중; 같은 명령을 다시 실행하면 이어서 기다림",
+    },
+    "unchosen": {
+        "en": "not bought: beyond the budget of this run",
+        "ko": "구매하지 않음: 이번 실행의 예산 초과",
+    },
+    "halted": {
+        "en": "not bought yet; the same command goes on: ",
+        "ko": "아직 구매하지 않음; 같은 명령을 다시 실행하면 이어서 진행: ",
+    },
+    "suspect": {
+        "en": "the check digit is wrong, so it is not bought; --buy-suspect buys it all the same",
+        "ko": "검증번호가 틀려 구매하지 않음; --buy-suspect를 주면 구매함",
+    },
+}
+_STATUS: Final = {
+    "answered": "verified",
+    "cached": "cached",
+    "in_doubt": "in_doubt",
+    "unreadable": "failed",
+    "missing": "failed",
+    "lost": "failed",
+    "refused": "failed",
+    "running": "pending",
+    "unchosen": "pending",
+    "halted": "pending",
+}
+"""How a lookup stands after a run → ``row_status``."""
+
+
+def outcomes(
+    ledger: Ledger, lookups: pl.DataFrame, *, run_id: str, since: float, halted: str, lang: Lang, keep_unchosen: bool
+) -> pl.DataFrame:
+    """Return :data:`LOOKUP` and the nine columns for lookups with keys and :data:`CHOSEN`.
+
+    ``since``: answers from before are too old; ``halted``: why the run did not buy all that it had chosen. What was
+    neither chosen nor is known is left out unless ``keep_unchosen``.
+    """
+    parts = [_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
+    known = pl.concat(
+        [pl.DataFrame(schema=_SCHEMA | {"place": pl.get_index_type(), "stands": pl.String}), *parts], how="diagonal"
+    )
+    asked = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"), LOOKUP, CHOSEN)
+    found = asked.join(known, on="place", how="left", maintain_order="left")
+    rest = pl.when(CHOSEN).then(pl.lit("halted")).otherwise(pl.lit("unchosen"))
+    found = found.with_columns(pl.coalesce("stands", rest).alias("stands"))
+    if not keep_unchosen:
+        found = found.filter(pl.col("stands") != "unchosen")
+    detail = pl.when(pl.col("stands") == "halted").then(pl.lit(halted)).otherwise(pl.col("row_note").fill_null(""))
+    detail = pl.when(pl.col("stands").is_in(["running", "unchosen"])).then(pl.lit("")).otherwise(detail)
+    return found.select(
+        LOOKUP,
+        *ANSWER_COLUMNS,
+        pl.col("stands").replace_strict(_STATUS, return_dtype=pl.String).alias("row_status"),
+        (number.note_expr(pl.col("stands"), lang, _NOTES) + detail).alias("row_note"),
+    )
+
+
+def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
+    """How the ledger's entries stand for a run; those that are as if unknown (too old, refused once) left out."""
+    state, this_run = pl.col("state"), pl.col("run_id") == run_id
+    stands = (
+        pl.when((state == "done") & this_run)
+        .then(pl.lit("answered"))
+        .when((state == "done") & (pl.col("answered_at") >= since))
+        .then(pl.lit("cached"))
+        .when(state.is_in(["doubt", "asking"]))
+        .then(pl.lit("in_doubt"))
+        .when(state == "uploaded")
+        .then(pl.lit("running"))
+        .when(state.is_in(["unreadable", "missing", "lost"]) | ((state == "refused") & this_run))
+        .then(state)
+    )
+    entries = entries.with_columns(stands.alias("stands")).filter(pl.col("stands").is_not_null())
+    answered = pl.col("stands").is_in(["answered", "cached"])
+    return entries.select(
+        pl.col("place").cast(pl.get_index_type()),
+        "stands",
+        *(pl.when(answered).then(pl.col(name)).alias(name) for name in ANSWER_COLUMNS),
+        pl.col("note").alias("row_note"),
+    )
+
+
+def attached(rows: pl.LazyFrame, found: pl.DataFrame, lang: Lang) -> pl.LazyFrame:
+    """Add the nine columns to rows with :data:`LOOKUP`, from :func:`outcomes`; rows without a lookup are invalid."""
+    joined = rows.join(found.lazy(), on=LOOKUP, how="left", maintain_order="left")
+    invalid = pl.col(LOOKUP).is_null()
+    return joined.with_columns(
+        pl.when(invalid).then(pl.lit("invalid")).otherwise(pl.col("row_status")).alias("row_status"),
+        pl.when(invalid).then(_why_invalid(rows, lang)).otherwise(pl.col("row_note")).alias("row_note"),
+    )
+
+
+def overlaid(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.LazyFrame:
+    """Put :func:`outcomes` over the nine columns that rows of the local engine have already.
+
+    Where the service has answered, its answer stands, and the local one beside it under :data:`BEFORE`; where it has
+    not, the local answer stays, with the outcome's ``row_status`` and note.
+    """
+    joined = rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}).join(
+        found.lazy(), on=LOOKUP, how="left", maintain_order="left"
+    )
+    answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
+    fields = [
+        pl.when(answered).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name) for name in ANSWER_COLUMNS
+    ]
+    known = pl.col("row_status").is_not_null()
+    rows_own = [
+        pl.when(known).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name)
+        for name in ("row_status", "row_note")
+    ]
+    return joined.with_columns(*fields, *rows_own, answered.alias(BEFORE + "both"))
+
+
+def agreement() -> tuple[pl.Expr, ...]:
+    """Aggregations over rows of :func:`overlaid`: how the local engine and the service agree where both have answered.
+
+    Statuses are compared by what their words mean, where both are known; probabilities where both give one.
+    """
+    both = pl.col(BEFORE + "both")
+    status = pl.when(both).then(meaning_expr(pl.col("biz_status")))
+    ours = pl.when(both & (pl.col(BEFORE + "biz_status") != "unknown")).then(pl.col(BEFORE + "biz_status"))
+    apart = pl.when(both).then((pl.col("bounce_prob") - pl.col(BEFORE + "bounce_prob")).abs())
+    return (
+        both.sum().alias("agree:rows"),
+        (status == ours).count().alias("agree:status_known"),
+        (status == ours).sum().alias("agree:status_same"),
+        (pl.when(both).then(pl.col("action") == pl.col(BEFORE + "action"))).sum().alias("agree:action_same"),
+        apart.mean().alias("agree:prob_apart"),
+    )
+
+
+def _why_invalid(rows: pl.LazyFrame, lang: Lang) -> pl.Expr:
+    names = rows.collect_schema().names()
+    suspect = pl.lit(_NOTES["suspect"][lang])
+    if "b_no" not in names:
+        return suspect
+    invalid = pl.when(pl.col(LOOKUP).is_null())
+    problem = number.note_expr(number.problem_expr(invalid.then(pl.col("b_no"))), lang)
+    of_row = number.note_expr(pl.col(ROW_PROBLEM), lang, ROW_PROBLEMS)
+    return pl.coalesce(of_row, problem, suspect)

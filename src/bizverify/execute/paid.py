@@ -1,0 +1,369 @@
+"""The engines that buy: plan what is missing, buy it within what is allowed, and answer the rows from the ledger."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bizverify.errors import ServiceError, UsageError
+from bizverify.execute import choice, outcomes
+from bizverify.execute.buying.brake import Brake, run_async
+from bizverify.execute.buying.errand import Buying, Figures, Halt
+from bizverify.execute.buying.singly import buy_singly
+from bizverify.execute.buying.uploads import buy_in_uploads
+from bizverify.execute.ledger import Journal, Ledger, Run
+from bizverify.execute.ledger.opening import ledger_path
+from bizverify.execute.lookups import LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
+from bizverify.execute.rows import ROW_ID
+from bizverify.service import ApiKey, BaseUrl, Client
+from bizverify.state import new_run_id
+
+if TYPE_CHECKING:
+    from bizverify.engine import LocalEngine
+    from bizverify.execute.terms import Terms
+    from bizverify.service import Account
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called with (lookups done, lookups to be done)."""
+
+_DAY: Final = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What ``/me`` said of the monthly quota, in lookups; ``None`` where it did not say."""
+
+    limit: int | None
+    used: int | None
+    remaining: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How the local engine and the service agree on the rows that both answered (hybrid).
+
+    ``status_known``: rows whose status both know, ``status_same``: those where it is the same; ``action_same``: rows
+    with the same action; ``prob_apart``: the mean distance of the two probabilities, ``None`` where there is none.
+    """
+
+    rows: int
+    status_known: int
+    status_same: int
+    action_same: int
+    prob_apart: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """What a run bought, or would buy.
+
+    Of the lookups, ``cached`` were in the ledger, ``running`` in uploads of earlier runs, ``held`` asked once without
+    an answer, and ``wanted`` missing, of which ``chosen`` were to be bought. ``paid``: lookups the service took in this
+    run; ``fetched``: answers out of uploads; ``doubts``: requests whose answer is not known, ``doubts_found``: those
+    that a killed run had left. ``rate``: requests per second reached. ``paused``: why the run ended before all
+    that was chosen was bought.
+    """
+
+    ledger: str
+    ledger_created: bool
+    cached: int
+    running: int
+    held: int
+    wanted: int
+    chosen: int
+    paid: int = 0
+    fetched: int = 0
+    doubts: int = 0
+    doubts_found: int = 0
+    requests: int = 0
+    retries: int = 0
+    rate: float | None = None
+    seconds: float = 0.0
+    before: Quota | None = None
+    after: Quota | None = None
+    paused: str | None = None
+    notes: tuple[str, ...] = ()
+    agreement: Agreement | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """The purchase as plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class PaidEngine:
+    """Buys what a run's rows ask for, once, and answers the rows from the ledger.
+
+    ``engine``: ``verify`` (a request each), ``batch`` (uploads) or ``hybrid`` (the local engine answers all; what it
+    is not sure of is bought by requests). Raises :class:`bizverify.errors.UsageError` for a base URL that is none.
+    """
+
+    engine: str
+    terms: Terms
+    local: LocalEngine
+    brake: Brake = field(default_factory=Brake)
+
+    def __post_init__(self) -> None:
+        self.url = BaseUrl.parse(self.terms.base_url, allow_http=self.terms.allow_http)
+        self.scope = scope_of(self.url.origin, self.terms.offline, self.terms.paid)
+        self.path = ledger_path(Path(self.terms.ledger) if self.terms.ledger is not None else None)
+        self._since = time.time() - self.terms.max_age * _DAY
+
+    def marked(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Add :data:`bizverify.execute.lookups.LOOKUP`, what each row asks for, to rows with a record."""
+        return rows.with_columns(lookup_expr(rows, suspect=self.terms.buy_suspect).alias(LOOKUP))
+
+    def quoted(self, rows: pl.LazyFrame, priority: str | None) -> Purchase:
+        """What a run over rows of :meth:`marked` would buy; spends nothing. ``priority``: a column of the rows."""
+        lookups = self._lookups(rows, priority)
+        if not self.path.exists():
+            return self._quoted(lookups, None)
+        with Ledger.open(self.path) as ledger:
+            return self._quoted(lookups, ledger)
+
+    def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
+        lookups = with_keys(lookups_of(rows, priority), self.scope)
+        if priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
+            raise UsageError(f"--priority {self.terms.priority}: the column holds no numbers to go by")
+        return lookups
+
+    def _quoted(self, lookups: pl.DataFrame, ledger: Ledger | None) -> Purchase:
+        standing = choice.standing(ledger, lookups, self._since)
+        wanted = self._wanted(standing)
+        chosen = wanted.height if self.terms.budget is None else min(wanted.height, self.terms.budget)
+        counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
+        quota, notes = self._asked_quota(chosen)
+        return Purchase(str(self.path), False, *counts, before=quota, notes=notes)
+
+    def _asked_quota(self, chosen: int) -> tuple[Quota | None, tuple[str, ...]]:
+        """What is left of the quota, as far as it can be asked without a key or a service that answers."""
+        try:
+            key = self.terms.api_key or ApiKey.load(self.terms.key_file)
+            quota = run_async(lambda: self._quota(key), Brake())
+        except (UsageError, ServiceError) as error:
+            return None, (f"how much of the quota is left could not be asked: {error}",)
+        if quota.remaining is not None and quota.remaining < chosen:
+            return quota, (f"{chosen:,} lookups are more than what is left of this month's quota, {quota.remaining:,}",)
+        return quota, ()
+
+    async def _quota(self, key: ApiKey) -> Quota:
+        async with Client(self.url, key, concurrency=1, timeout=self.terms.timeout) as client:
+            return _quota(await client.me())
+
+    def _wanted(self, standing: choice.Standing) -> pl.DataFrame:
+        """What is to be bought if nothing limits it."""
+        if self.engine != "hybrid":
+            return standing.wanted
+        return choice.uncertain(choice.assessed(standing.wanted, self.local), self.terms.band)
+
+    def bought(
+        self, rows: pl.LazyFrame, priority: str | None, run: Run, progress: Progress
+    ) -> tuple[pl.DataFrame, Purchase]:
+        """Buy what rows of :meth:`marked` ask for; return :func:`bizverify.execute.outcomes.outcomes` and the purchase.
+
+        Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
+        ``KeyboardInterrupt`` when it was interrupted. All that was bought is in the ledger then.
+        """
+        lookups = self._lookups(rows, priority)
+        with Ledger.open(self.path) as ledger:
+            standing = choice.standing(ledger, lookups, self._since)
+            wanted = self._wanted(standing)
+            ledger.begin(run)
+            errand = _Errand(self, ledger, run, standing, wanted, progress)
+            outcome = "failed"
+            try:
+                halt = errand.carried_out()
+                outcome = halt.why if halt else "done"
+            finally:
+                ledger.end(run.run_id, outcome)
+            chosen = pl.col(ROW_ID).is_in(errand.chosen[ROW_ID].implode())
+            found = outcomes.outcomes(
+                ledger,
+                lookups.with_columns(chosen.alias(outcomes.CHOSEN)),
+                run_id=run.run_id,
+                since=self._since,
+                halted=halt.note if halt else "",
+                lang=self.local.lang,
+                keep_unchosen=self.engine != "hybrid",
+            )
+            return found, errand.purchase(halt)
+
+    def bought_and_answered(
+        self,
+        rows: pl.LazyFrame,
+        priority: str | None,
+        file: str,
+        run_id: str | None = None,
+        progress: Progress = lambda _done, _total: None,
+    ) -> tuple[pl.LazyFrame, Purchase]:
+        """Buy what rows of :meth:`marked` ask for, and add the nine columns to them; see :meth:`bought`."""
+        started = datetime.now(UTC)
+        run = Run(run_id or new_run_id(started), self.engine, self.url.origin, file, started.timestamp())
+        found, purchase = self.bought(rows, priority, run, progress)
+        return self.answer(rows, found), purchase
+
+    def answer(self, rows: pl.LazyFrame, found: pl.DataFrame) -> pl.LazyFrame:
+        """Add the nine columns to rows of :meth:`marked`, from what :meth:`bought` returned."""
+        if self.engine == "hybrid":
+            return outcomes.overlaid(self.local.answer(rows), found)
+        return outcomes.attached(rows, found, self.local.lang)
+
+    def counts(self) -> tuple[pl.Expr, ...]:
+        """Aggregations over rows of :meth:`answer`, to be read by :meth:`agreed`."""
+        return outcomes.agreement() if self.engine == "hybrid" else ()
+
+    def agreed(self, tallied: Mapping[str, Any]) -> Agreement | None:
+        """What :meth:`counts` came to; ``None`` for the engines that do not compare."""
+        if self.engine != "hybrid":
+            return None
+        return Agreement(
+            **{name.removeprefix("agree:"): value for name, value in tallied.items() if name.startswith("agree:")}
+        )
+
+
+class _Errand:
+    """One run's way to the service and back."""
+
+    def __init__(
+        self,
+        engine: PaidEngine,
+        ledger: Ledger,
+        run: Run,
+        standing: choice.Standing,
+        wanted: pl.DataFrame,
+        progress: Progress,
+    ) -> None:
+        self._engine, self._ledger, self._run, self._standing = engine, ledger, run, standing
+        self._progress = progress
+        self._figures = Figures()
+        self.wanted, self.chosen = wanted, wanted.clear()
+        self._purchase = self._planned()
+
+    def _planned(self) -> Purchase:
+        standing, ledger = self._standing, self._ledger
+        counts = (standing.cached, standing.running, standing.held, self.wanted.height, 0)
+        found = ledger.recovered.asking + ledger.recovered.uploads
+        return Purchase(str(ledger.path), ledger.created, *counts, doubts_found=found)
+
+    def carried_out(self) -> Halt | None:
+        """Go, unless there is nothing to be asked; return why it was stopped, if it was."""
+        terms = self._engine.terms
+        if not self._standing.running and (self.wanted.is_empty() or terms.budget == 0):
+            return None
+        key = terms.api_key or ApiKey.load(terms.key_file)
+        try:
+            halt = run_async(lambda: self._buy(key), self._engine.brake)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._so_far()) from None
+        if halt is not None and halt.error is not None:
+            raise halt.error
+        if halt is not None and halt.why == "interrupted":
+            raise KeyboardInterrupt(self._so_far())
+        return halt
+
+    def _so_far(self) -> str:
+        """What an interrupted run has bought."""
+        return f"{self._figures.paid:,} lookups were bought in this run and are in the ledger; the same command goes on"
+
+    async def _buy(self, key: ApiKey) -> Halt | None:
+        terms, began = self._engine.terms, time.monotonic()
+        at_once = max(terms.concurrency, terms.jobs)
+        client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout)
+        async with client, Journal(self._ledger) as journal:
+            buying = Buying(
+                client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, figures=self._figures
+            )
+            self._engine.brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            try:
+                before = await self._quota(buying)
+                self._choose(before)
+                buying.progress = self._counted()
+                await self._bought(buying)
+                after = await self._quota_after(buying)
+            finally:
+                self._engine.brake.leads_to(None)
+        self._purchase = replace(
+            self._purchase,
+            **asdict(self._figures),
+            rate=buying.rate.achieved,
+            seconds=time.monotonic() - began,
+            before=before,
+            after=after,
+            notes=_notes(before, after, self._figures.paid),
+        )
+        return buying.stop.halt
+
+    async def _quota(self, buying: Buying) -> Quota | None:
+        """What is left, asked before anything is bought; here a wrong key or address shows while nothing is spent."""
+        account = await buying.free(buying.client.me)
+        return _quota(account) if account is not None else None
+
+    async def _quota_after(self, buying: Buying) -> Quota | None:
+        if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
+            return None
+        try:
+            return _quota(await buying.client.me())
+        except ServiceError as error:
+            log.info("the quota could not be read after the run: %s", error)
+            return None
+
+    def _choose(self, quota: Quota | None) -> None:
+        terms, wanted = self._engine.terms, self.wanted
+        allowed = choice.affordable(wanted.height, terms.budget, quota.remaining if quota else None)
+        if self._engine.engine == "hybrid" or PRIORITY in wanted.columns:
+            wanted = choice.worthiest_first(wanted)
+        elif allowed < wanted.height:
+            wanted = choice.worthiest_first(choice.assessed(wanted, self._engine.local))
+        self.chosen = wanted.head(allowed)
+        self._purchase = replace(self._purchase, chosen=allowed)
+        log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
+
+    async def _bought(self, buying: Buying) -> None:
+        if self._engine.engine == "batch":
+            await buy_in_uploads(buying, self.chosen)
+            return
+        if self._standing.running:
+            await buy_in_uploads(buying, self.chosen.clear())
+        if not self.chosen.is_empty() and not buying.stop.pulled:
+            await buy_singly(buying, self.chosen)
+
+    def _counted(self) -> Callable[[int], None]:
+        total, done = self.chosen.height + self._standing.running, 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            self._progress(min(done, total), total)
+
+        return count
+
+    def purchase(self, halt: Halt | None) -> Purchase:
+        """What it came to."""
+        return replace(self._purchase, paused=halt.note if halt else None)
+
+
+def _quota(account: Account) -> Quota:
+    return Quota(account.limit, account.used, account.remaining)
+
+
+def _notes(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:
+    if before is None or before.remaining is None:
+        return ("the service did not say how much of the quota is left",)
+    if after is None or after.remaining is None:
+        return ()
+    counted = before.remaining - after.remaining
+    if counted == paid:
+        return ()
+    return (
+        f"the service counted {counted:,} lookups during this run, the ledger {paid:,}: "
+        "others may use the same account, or see `bizverify resolve` for doubts",
+    )

@@ -1,0 +1,115 @@
+"""On which terms a run may spend: what the user allows, checked before anything is asked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from bizverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from bizverify.service import ApiKey
+
+PAYING: Final = ("verify", "batch", "hybrid")
+"""The engines that buy."""
+
+
+class ServiceOptions(TypedDict, total=False):
+    """What :func:`bizverify.enrich` and its kin take for the engines that buy.
+
+    ``base_url`` (or ``BIZVERIFY_BASE_URL``) and ``api_key`` or ``key_file`` (or ``BIZVERIFY_API_KEY``,
+    ``BIZVERIFY_API_KEY_FILE``) say where and as whom; plain ``http`` beyond this machine needs ``allow_http``.
+    ``ledger``: its path, by default ``BIZVERIFY_LEDGER``, else in the state directory; its answers are used again for
+    ``max_age`` days. ``budget``: lookups this run may buy at most; with it, the rows with the largest value in the
+    column ``priority`` come first, or else those that the local engine is least sure of. ``buy_suspect`` buys numbers
+    with a wrong check digit, too. ``rate``: requests per second; ``concurrency``: requests under way at once.
+    ``offline`` and ``paid`` are passed to ``/batch`` as given. ``band``: the probabilities between which the hybrid
+    engine buys. ``chunk``: rows of an upload; ``jobs``: uploads under way at once; ``poll``: seconds between two
+    looks at a job; ``timeout``: seconds to wait for a reply; ``drain``: seconds that an interrupted run waits for
+    what is under way.
+    """
+
+    base_url: str | None
+    api_key: ApiKey | None
+    key_file: str | Path | None
+    allow_http: bool
+    ledger: str | Path | None
+    max_age: float
+    budget: int | None
+    priority: str | None
+    buy_suspect: bool
+    rate: float
+    concurrency: int
+    offline: bool | None
+    paid: bool | None
+    band: tuple[float, float]
+    chunk: int
+    jobs: int
+    poll: float
+    timeout: float
+    drain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The options of :class:`ServiceOptions` with their defaults."""
+
+    base_url: str | None = None
+    api_key: ApiKey | None = None
+    key_file: str | Path | None = None
+    allow_http: bool = False
+    ledger: str | Path | None = None
+    max_age: float = 30.0
+    budget: int | None = None
+    priority: str | None = None
+    buy_suspect: bool = False
+    rate: float = 50.0
+    concurrency: int = 16
+    offline: bool | None = None
+    paid: bool | None = None
+    band: tuple[float, float] = (0.08, 0.5)
+    chunk: int = 5000
+    jobs: int = 4
+    poll: float = 1.0
+    timeout: float = 30.0
+    drain: float = 10.0
+
+
+def terms_of(engine: str, options: ServiceOptions) -> Terms:
+    """Return the terms of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
+    known = {field.name for field in fields(Terms)}
+    if unknown := sorted(set(options) - known):
+        raise UsageError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    if engine not in PAYING and options:
+        raise UsageError(f"{_flag(next(iter(options)))} is for the engines {', '.join(PAYING)}, not for {engine}")
+    terms = Terms(**options)
+    for name, engines in (("offline", ("batch",)), ("paid", ("batch",)), ("band", ("hybrid",))):
+        if name in options and engine not in engines and getattr(terms, name) is not None:
+            raise UsageError(f"{_flag(name)} is for --engine {' and '.join(engines)}, not for {engine}")
+    _check(terms)
+    return terms
+
+
+def _check(terms: Terms) -> None:
+    low, high = terms.band
+    wrong: dict[str, tuple[Any, bool, str]] = {
+        "budget": (terms.budget, terms.budget is not None and terms.budget < 0, "a number of lookups, 0 or more"),
+        "max_age": (terms.max_age, not terms.max_age >= 0, "a number of days, 0 or more"),
+        "rate": (terms.rate, not 0 < terms.rate < math.inf, "requests per second, above 0"),
+        "concurrency": (terms.concurrency, not 1 <= terms.concurrency <= 1000, "from 1 to 1000"),
+        "chunk": (terms.chunk, terms.chunk < 1, "a number of rows, 1 or more"),
+        "jobs": (terms.jobs, not 1 <= terms.jobs <= 100, "from 1 to 100"),
+        "poll": (terms.poll, not terms.poll > 0, "seconds, above 0"),
+        "timeout": (terms.timeout, not terms.timeout > 0, "seconds, above 0"),
+        "drain": (terms.drain, not terms.drain >= 0, "seconds, 0 or more"),
+        "band": (f"{low}-{high}", not 0 <= low <= high <= 1, "two probabilities, the lower first, as 0.08-0.5"),
+    }
+    for name, (value, is_wrong, wanted) in wrong.items():
+        if is_wrong:
+            raise UsageError(f"{_flag(name)} {value}: must be {wanted}")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
