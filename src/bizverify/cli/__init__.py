@@ -50,7 +50,7 @@ def main() -> None:
     try:
         sys.exit(app.main(standalone_mode=False) or 0)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        bought = f"; {error}" if str(error) else ""
+        bought = f"; {error.__cause__}" if str(error.__cause__ or "") else ""  # click's Abort hides what it was
         _fail(f"interrupted; nothing was published{bought}", INTERRUPTED)
     except click.ClickException as error:
         error.show()

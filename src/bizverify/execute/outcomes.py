@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
 
@@ -20,6 +20,8 @@ CHOSEN: Final = "chosen"
 
 BEFORE: Final = "local:"
 """What the hybrid engine's own answers are called where the service has answered, too."""
+
+Unchosen = Literal["unchosen", "unaffordable"] | None
 
 _SCHEMA: Final = dict.fromkeys(ADDED_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
 
@@ -48,6 +50,10 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "en": "the service is still working on it; the same command goes on waiting",
         "ko": "서비스가 처리 중; 같은 명령을 다시 실행하면 이어서 기다림",
     },
+    "unaffordable": {
+        "en": "not bought: beyond what was left of the quota",
+        "ko": "구매하지 않음: 남은 조회 한도 초과",
+    },
     "unchosen": {
         "en": "not bought: beyond the budget of this run",
         "ko": "구매하지 않음: 이번 실행의 예산 초과",
@@ -70,6 +76,7 @@ _STATUS: Final = {
     "lost": "failed",
     "refused": "failed",
     "running": "pending",
+    "unaffordable": "pending",
     "unchosen": "pending",
     "halted": "pending",
 }
@@ -77,12 +84,12 @@ _STATUS: Final = {
 
 
 def outcomes(
-    ledger: Ledger, lookups: pl.DataFrame, *, run_id: str, since: float, halted: str, lang: Lang, keep_unchosen: bool
+    ledger: Ledger, lookups: pl.DataFrame, *, run_id: str, since: float, halted: str, unchosen: Unchosen, lang: Lang
 ) -> pl.DataFrame:
     """Return :data:`LOOKUP` and the nine columns for lookups with keys and :data:`CHOSEN`.
 
-    ``since``: answers from before are too old; ``halted``: why the run did not buy all that it had chosen. What was
-    neither chosen nor is known is left out unless ``keep_unchosen``.
+    ``since``: answers from before are too old; ``halted``: why the run did not buy all that it had chosen;
+    ``unchosen``: why some were not chosen, ``None`` to leave out what was neither chosen nor is known.
     """
     parts = [_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
     known = pl.concat(
@@ -90,12 +97,10 @@ def outcomes(
     )
     asked = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"), LOOKUP, CHOSEN)
     found = asked.join(known, on="place", how="left", maintain_order="left")
-    rest = pl.when(CHOSEN).then(pl.lit("halted")).otherwise(pl.lit("unchosen"))
-    found = found.with_columns(pl.coalesce("stands", rest).alias("stands"))
-    if not keep_unchosen:
-        found = found.filter(pl.col("stands") != "unchosen")
+    rest = pl.when(CHOSEN).then(pl.lit("halted")).otherwise(pl.lit(unchosen, pl.String))
+    found = found.with_columns(pl.coalesce("stands", rest).alias("stands")).drop_nulls("stands")
     detail = pl.when(pl.col("stands") == "halted").then(pl.lit(halted)).otherwise(pl.col("row_note").fill_null(""))
-    detail = pl.when(pl.col("stands").is_in(["running", "unchosen"])).then(pl.lit("")).otherwise(detail)
+    detail = pl.when(pl.col("stands") == "running").then(pl.lit("")).otherwise(detail)
     return found.select(
         LOOKUP,
         *ANSWER_COLUMNS,

@@ -193,7 +193,7 @@ class PaidEngine:
                 since=self._since,
                 halted=halt.note if halt else "",
                 lang=self.local.lang,
-                keep_unchosen=self.engine != "hybrid",
+                unchosen=None if self.engine == "hybrid" else errand.why_unchosen(),
             )
             return found, errand.purchase(halt)
 
@@ -269,6 +269,12 @@ class _Errand:
         if halt is not None and halt.why == "interrupted":
             raise KeyboardInterrupt(self._so_far())
         return halt
+
+    def why_unchosen(self) -> outcomes.Unchosen:
+        """What kept the run from choosing all that was wanted: its budget, or the quota, whichever was less."""
+        budget, quota = self._engine.terms.budget, self._purchase.before
+        left = quota.remaining if quota is not None else None
+        return "unaffordable" if left is not None and (budget is None or left < budget) else "unchosen"
 
     def _so_far(self) -> str:
         """What an interrupted run has bought."""

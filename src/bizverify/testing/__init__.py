@@ -1,1 +1,58 @@
-"""Fakes for tests of your own: the hosted service as a plain ASGI app, with faults at will."""
+"""Fakes for tests of your own: the hosted service as a plain ASGI app, with dialects and faults at will.
+
+It shares nothing with the client: it is written from the service's document, so that a misreading shows.
+"""
+
+from bizverify.testing.acts import (
+    GARBAGE,
+    HTML,
+    Act,
+    Body,
+    Delay,
+    Duplicated,
+    Hang,
+    Huge,
+    Partial,
+    Redirect,
+    Reordered,
+    Reset,
+    Retyped,
+    Status,
+    Truncate,
+    Word,
+)
+from bizverify.testing.answers import Lookup, verdict
+from bizverify.testing.app import FakeService
+from bizverify.testing.asgi import BrokenConnectionError
+from bizverify.testing.dialects import DIALECTS, Dialect
+from bizverify.testing.faults import Fault, Faults, fresh
+from bizverify.testing.server import serve
+
+__all__ = [
+    "DIALECTS",
+    "GARBAGE",
+    "HTML",
+    "Act",
+    "Body",
+    "BrokenConnectionError",
+    "Delay",
+    "Dialect",
+    "Duplicated",
+    "FakeService",
+    "Fault",
+    "Faults",
+    "Hang",
+    "Huge",
+    "Lookup",
+    "Partial",
+    "Redirect",
+    "Reordered",
+    "Reset",
+    "Retyped",
+    "Status",
+    "Truncate",
+    "Word",
+    "fresh",
+    "serve",
+    "verdict",
+]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from contextlib import suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Result = TypeVar("Result")
+
+_LOOK: Final = 0.1
 
 
 class Brake:
@@ -47,8 +49,9 @@ def run_async(main: Callable[[], Awaitable[Result]], brake: Brake) -> Result:
         future = portal.start_task_soon(main)
         while True:
             try:
-                result = future.result()
-                break
+                if wait([future], _LOOK).done:  # waited for without end, a signal would not be seen on every system
+                    result = future.result()
+                    break
             except KeyboardInterrupt:
                 presses += 1
                 with suppress(RuntimeError):  # it has just ended

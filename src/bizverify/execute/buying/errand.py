@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import anyio
 
 from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError, TransportError
-from bizverify.execute.limits import Rate, Retries, Throttle
+from bizverify.execute.buying.limits import Rate, Retries, Throttle
 
 if TYPE_CHECKING:
+    from bizverify.execute.buying.limits import Slot
     from bizverify.execute.ledger import Journal, Ledger
-    from bizverify.execute.limits import Slot
     from bizverify.execute.terms import Terms
     from bizverify.service import Client
 
@@ -154,17 +154,19 @@ class Buying:
                 slot = await held.enter_async_context(throttle.slot())
             yield None if self.stop.pulled else slot
 
-    async def turn(self) -> bool:
-        """Wait until a request may go; false if it may not any more."""
+    async def turn(self, throttle: Throttle | None = None) -> bool:
+        """Wait until a request may go; false if it may not any more. Paid ones heed what the ``throttle`` was told."""
         turned = False
         with self.stop.waiting():
             await self.rate.wait()
+            while throttle is not None and await throttle.released():
+                await self.rate.wait()
             turned = True
-        if turned and not self.stop.pulled:
-            self.figures.requests += 1
-            self.retries.earn()
-            return True
-        return False
+        if not turned or self.stop.pulled:
+            return False
+        self.figures.requests += 1
+        self.retries.earn()
+        return True
 
     async def again(self, attempt: int, retry_after: float | None = None) -> bool:
         """Wait before one more try of what costs nothing to be tried again; false if there shall be none."""

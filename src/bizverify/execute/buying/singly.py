@@ -22,8 +22,8 @@ from bizverify.execute.ledger import Answered, Asking, Doubted, Refused, Retract
 from bizverify.execute.lookups import Lookup, as_lookups
 
 if TYPE_CHECKING:
+    from bizverify.execute.buying.limits import Slot, Throttle
     from bizverify.execute.ledger import Change
-    from bizverify.execute.limits import Slot, Throttle
 
 
 async def buy_singly(buying: Buying, wanted: pl.DataFrame) -> None:
@@ -36,15 +36,15 @@ async def buy_singly(buying: Buying, wanted: pl.DataFrame) -> None:
                 lookup = next(source, None) if slot is not None else None
                 if slot is None or lookup is None:
                     return
-                await _buy(buying, lookup, slot)
+                await _buy(buying, lookup, throttle, slot)
 
     await buying.carry_out(worker, min(buying.terms.concurrency, max(wanted.height, 1)))
 
 
-async def _buy(buying: Buying, lookup: Lookup, slot: Slot) -> None:
+async def _buy(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -> None:
     """Ask about one lookup, again only where it is certain that nothing was paid."""
     for attempt in count():
-        if not await buying.turn():
+        if not await buying.turn(throttle):
             return
         await buying.journal.settle(Asking(lookup.key, lookup.b_no, buying.run_id))
         error = await _ask(buying, lookup)

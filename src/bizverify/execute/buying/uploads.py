@@ -22,6 +22,7 @@ from bizverify.errors import (
     TooLargeError,
 )
 from bizverify.execute.buying.errand import WEIGHT, Buying, Halt, Why, is_strain
+from bizverify.execute.buying.placing import Placed, place
 from bizverify.execute.ledger import (
     Asking,
     Fetched,
@@ -37,11 +38,10 @@ from bizverify.execute.ledger import (
     UploadUnreadable,
 )
 from bizverify.execute.lookups import KEY, keys_of, scope_of, split
-from bizverify.execute.placing import Placed, place
 
 if TYPE_CHECKING:
-    from bizverify.execute.ledger import Change
-    from bizverify.execute.limits import Slot, Throttle
+    from bizverify.execute.buying.limits import Slot, Throttle
+    from bizverify.execute.ledger import Change, Upload
     from bizverify.service import BatchStatus
 
 _LONG_JOB: Final = 60.0
@@ -49,6 +49,8 @@ _LONG_JOB: Final = 60.0
 _RAREST: Final = 30.0
 _DEADLINE: Final = 6 * 3600.0
 """Seconds that a run waits for a job; what is not done then stays known, and the same command goes on waiting."""
+_TRIAL: Final = 100
+"""Rows of a run's first upload: if the service's results cannot be told apart, few are lost. Then one of full size."""
 _LOOKS_AGAIN: Final = 2
 """How often results that lack rows are fetched again, which costs nothing."""
 _UPLOAD_WEIGHT: Final = 4 * WEIGHT
@@ -58,7 +60,17 @@ _UPLOAD_WEIGHT: Final = 4 * WEIGHT
 async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame) -> None:
     """Buy the wanted lookups in uploads, and fetch what earlier runs have uploaded."""
     running = deque(buying.ledger.open_uploads(buying.client.origin))
-    chunks = Chunks(wanted, buying.ledger.limit(buying.client.origin) or buying.terms.chunk, buying.terms.chunk)
+    limit = min(buying.ledger.limit(buying.client.origin) or buying.terms.chunk, buying.terms.chunk)
+    for trial in (_TRIAL, limit):  # alone, before several go at once
+        if wanted.height > trial:
+            chunks = Chunks(wanted.head(trial), limit)
+            await _through(buying, chunks, deque(), 1)
+            limit, wanted = chunks.limit, wanted[trial:]
+    await _through(buying, Chunks(wanted, limit), running, buying.terms.jobs)
+
+
+async def _through(buying: Buying, chunks: Chunks, running: deque[Upload], at_once: int) -> None:
+    """See jobs that are running and pieces that are wanted through to their end."""
 
     async def worker(throttle: Throttle) -> None:
         while True:
@@ -68,20 +80,20 @@ async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame) -> None:
                 if running:
                     upload = running.popleft()
                     scope = scope_of(buying.client.origin, upload.offline, upload.paid)
-                    await collect(buying, upload.id, str(upload.job_id), upload.total, scope)
+                    await collect(buying, chunks, upload.id, str(upload.job_id), upload.total, scope)
                 elif (chunk := chunks.next()) is not None:
-                    await _buy(buying, chunk, chunks, slot)
+                    await _buy(buying, chunk, chunks, throttle, slot)
                 else:
                     return
 
-    await buying.carry_out(worker, buying.terms.jobs)
+    await buying.carry_out(worker, at_once)
 
 
 class Chunks:
     """Hands out the wanted lookups in pieces that the service takes."""
 
-    def __init__(self, wanted: pl.DataFrame, limit: int, most: int) -> None:
-        self.limit = min(limit, most)
+    def __init__(self, wanted: pl.DataFrame, limit: int) -> None:
+        self.limit = limit
         self._wanted = wanted
         self._left = deque([(0, wanted.height)])
 
@@ -96,6 +108,10 @@ class Chunks:
                 return self._wanted[start:end].with_columns(pl.int_range(start, end).alias("at"))
         return None
 
+    def not_more_than(self, rows: int) -> None:
+        """The service gave no more results than that of a larger piece: hand out no more at once from now on."""
+        self.limit = max(1, min(self.limit, rows))
+
     def too_large(self, chunk: pl.DataFrame) -> None:
         """The service did not take a piece: put it back, and hand out half as much from now on."""
         self.limit = max(1, min(self.limit, chunk.height // 2))
@@ -107,13 +123,13 @@ class Chunks:
         self._left.appendleft((start, start + chunk.height))
 
 
-async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, slot: Slot) -> None:
+async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Throttle, slot: Slot) -> None:
     """Upload a piece, again only where it is certain that nothing was paid, and see its job through."""
     for attempt in count():
-        if not await buying.turn():
+        if not await buying.turn(throttle):
             return
         upload = secrets.token_hex(6)
-        error = await _send(buying, upload, chunk)
+        error = await _send(buying, chunks, upload, chunk)
         if error is None:
             slot.eased()
             buying.fruitful()
@@ -128,7 +144,7 @@ async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, slot: Slot) 
             return
 
 
-async def _send(buying: Buying, upload: str, chunk: pl.DataFrame) -> ServiceError | None:
+async def _send(buying: Buying, chunks: Chunks, upload: str, chunk: pl.DataFrame) -> ServiceError | None:
     """Upload and write down each step; the job, once known, is seen through. Return the error it came to, if any."""
     settle, records = buying.journal.settle, split(chunk)
     gate = _Gate(buying, upload)
@@ -155,7 +171,7 @@ async def _send(buying: Buying, upload: str, chunk: pl.DataFrame) -> ServiceErro
         raise
     await settle(Known(upload, created.job_id, created.total))
     buying.figures.paid += chunk.height
-    await collect(buying, upload, created.job_id, created.total, buying.scope)
+    await collect(buying, chunks, upload, created.job_id, created.total, buying.scope)
     return None
 
 
@@ -216,14 +232,14 @@ async def _again(buying: Buying, error: ServiceError, attempt: int) -> bool:
     return False
 
 
-async def collect(buying: Buying, upload: str, job_id: str, total: int | None, scope: str) -> None:
+async def collect(buying: Buying, chunks: Chunks, upload: str, job_id: str, total: int | None, scope: str) -> None:
     """Wait for a job, fetch its results and write them down; a job that goes on for too long stays known."""
     sent = buying.ledger.rows_of(upload)
     try:
         ended = await _ended(buying, job_id)
         if ended is None:
             return
-        placed = await _placed(buying, job_id, sent, max(total or 0, len(sent)), scope)
+        status = await _results(buying, job_id, len(sent), max(total or 0, len(sent)))
     except NotFoundError as error:
         await buying.journal.settle(JobLost(upload, str(error)))
         return
@@ -234,13 +250,18 @@ async def collect(buying: Buying, upload: str, job_id: str, total: int | None, s
         why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
         buying.stop.pull(Halt(why, f"the results of job {job_id} cannot be had now: {error}"))
         return
-    if placed is None:
+    if status is None:
         return
+    placed = _place(scope, status, sent)
     note = placed.note
     if ended.state == "failed":
         note = f"job {job_id} ended as {ended.status!r}" + (f"; {note}" if note else "")
     await buying.journal.settle(Fetched(upload, placed.answers, placed.faults, note))
     buying.figures.fetched += len(placed.answers)
+    if len(status.results) < len(sent):
+        chunks.not_more_than(len(status.results))
+    if not placed.answers:
+        buying.stop.pull(Halt("failing", f"no result of job {job_id} could be used: {note or 'there were none'}"))
     buying.progress(len(sent))
 
 
@@ -266,19 +287,17 @@ async def _ended(buying: Buying, job_id: str) -> BatchStatus | None:
     return None
 
 
-async def _placed(buying: Buying, job_id: str, sent: list[tuple[bytes, str]], total: int, scope: str) -> Placed | None:
-    """Fetch a job's results until every row has one, or it is clear that some will not come."""
-    placed: Placed | None = None
-    for _ in range(1 + _LOOKS_AGAIN):
-        status = await buying.free(lambda: buying.client.batch(job_id, preview=total))
-        if status is None:
-            return None
-        placed = _place(scope, status, sent)
-        if len(placed.answers) == len(sent) or len(status.results) >= len(sent):
+async def _results(buying: Buying, job_id: str, rows: int, preview: int) -> BatchStatus | None:
+    """Fetch a job's results until there are as many as rows, or it is clear that some will not come."""
+    status = None
+    for look in range(1 + _LOOKS_AGAIN):
+        if look:
+            with buying.stop.waiting():
+                await anyio.sleep(buying.terms.poll)
+        status = await buying.free(lambda: buying.client.batch(job_id, preview=preview))
+        if status is None or len(status.results) >= rows:
             break
-        with buying.stop.waiting():
-            await anyio.sleep(buying.terms.poll)
-    return placed
+    return status
 
 
 def _place(scope: str, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:

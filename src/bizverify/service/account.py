@@ -1,0 +1,126 @@
+"""The account and the watch list: what INTERFACE.md says least about (§2.5 to §2.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bizverify.service import names
+from bizverify.service.reading import (
+    Object,
+    Unreadable,
+    an_object,
+    first,
+    identifier,
+    plain,
+    the_list,
+    unwrapped,
+    whole,
+)
+from bizverify.service.shapes import Shape, Text, made
+
+
+class Account(Shape):
+    """The account's monthly quota as far as it could be found (INTERFACE §2.7); any two numbers give the third."""
+
+    limit: int | None = None
+    used: int | None = None
+    remaining: int | None = None
+    plan: str | None = None
+
+
+class WatchEntry(Shape):
+    """A business on the watch list (INTERFACE §2.5)."""
+
+    watch_id: str
+    biz_no: Text = None
+    name: Text = None
+    address: Text = None
+    grade: Text = None
+    biz_status: Text = None
+
+
+class WatchChange(Shape):
+    """One change of a watched business's grade (INTERFACE §2.6): when, from what, to what."""
+
+    at: Text = None
+    before: Text = None
+    after: Text = None
+
+
+def read_account(value: object) -> Account:
+    """Read the answer of ``GET /me`` (G16, G17). What cannot be found is ``None``: no quota is made up."""
+    numbers = list(_numbers(an_object(value)))
+    limit, used, remaining = (_one(numbers, tiers) for tiers in (names.LIMITS, names.USED, names.REMAINING))
+    if limit is None and used is not None and remaining is not None:
+        limit = used + remaining
+    elif used is None and limit is not None and remaining is not None:
+        used = max(0, limit - remaining)
+    elif remaining is None and limit is not None and used is not None:
+        remaining = max(0, limit - used)
+    outer = an_object(value)
+    return made(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, plan=_plan(outer))
+
+
+def read_watch(value: object) -> WatchEntry:
+    """Read one watched business (G18); without an identifier it could never be removed, so that it must have."""
+    found = unwrapped(value, names.WATCH_IDS, names.WATCH_WRAPPERS)
+    watch_id = next((text for text in (identifier(found.get(name)) for name in names.WATCH_IDS) if text), None)
+    if watch_id is None:
+        raise Unreadable("has no watch_id")
+    return made(WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first(found, names.WATCH_NUMBERS))
+
+
+def read_watches(value: object) -> list[WatchEntry]:
+    """Read the answer of ``GET /watch`` (G19)."""
+    return [read_watch(item) for item in the_list(value, names.WATCHES, names.WATCH_IDS)]
+
+
+def read_history(value: object) -> list[WatchChange]:
+    """Read the answer of ``GET /watch/{watch_id}/history`` (G20), in the order in which it came."""
+    return [_change(an_object(item)) for item in the_list(value, names.HISTORY, (*names.TIMES, *names.AFTER))]
+
+
+def _change(item: Object) -> WatchChange:
+    return made(
+        WatchChange,
+        item,
+        raw=item,
+        at=first(item, names.TIMES),
+        before=first(item, names.BEFORE),
+        after=first(item, names.AFTER),
+    )
+
+
+def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[str, str, int]]:
+    """Each number that may belong to the quota: (object it is in, its name, number). Negative ones mean "no limit"."""
+    for name, part in value.items():
+        if isinstance(part, dict):
+            if name in names.QUOTA_PLACES and depth < 4:
+                yield from _numbers(part, name, depth + 1)
+        elif (number := whole(part)) is not None and number >= 0:
+            yield within, names.BARE_WITHIN.get(within, name) if name in names.BARE else name, number
+
+
+def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]) -> int | None:
+    """The number with the most telling name. Two of the same rank that differ are a riddle, not a quota."""
+    for tier in tiers:
+        found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
+        if len(set(found.values())) > 1:
+            raise Unreadable(f"has two numbers for the same thing: {', '.join(sorted(found))}")
+        if found:
+            return next(iter(found.values()))
+    return None
+
+
+def _plan(value: Object) -> str | None:
+    for place in [
+        value,
+        *(value[name] for name in ("data", "account", "me", "user") if isinstance(value.get(name), dict)),
+    ]:
+        plan: Any = first(place, names.PLANS)
+        if isinstance(plan, dict):
+            plan = first(plan, ("name", "plan", "id", "code", "tier"))
+        if plan is not None:
+            return plain(plan)
+    return None

@@ -1,0 +1,161 @@
+"""From what the service answered to the error that says so: pure, no network.
+
+A message says what was asked, what came back and what the user can do, in one line, the key blotted out. The numbers
+G22, … are lines of ``docs/guesses.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from html import unescape
+from http import HTTPStatus
+from typing import Final
+
+from bizverify.errors import (
+    AuthenticationError,
+    DoubtError,
+    NotFoundError,
+    NotSentError,
+    PlanError,
+    QuotaError,
+    RejectedError,
+    ServiceError,
+    TooLargeError,
+)
+
+RAW_KEPT: Final = 64 * 1024
+_LONGEST: Final = 300
+_SEVERAL: Final = 3
+_TEXTS: Final = ("message", "msg", "error_message", "error_description", "description", "detail", "title", "reason")
+_PARTS: Final = ("error", "errors", "detail", "details", "data")
+_CODES: Final = ("code", "type", "error")
+_UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
+
+_SAID: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
+    401: (AuthenticationError, "the API key is missing or invalid", "check BIZVERIFY_API_KEY or the key file"),
+    403: (PlanError, "not available in the account's plan", "the API needs the Business plan or higher"),
+    404: (NotFoundError, "not found, or not this key's", "check the identifier and the base URL"),
+    413: (TooLargeError, "the file or request is too large", "send fewer rows at a time"),
+    429: (QuotaError, "the monthly quota is used up", "wait for the next period or ask for a larger plan"),
+}
+
+
+def refusal(
+    asked: str, status: int, body: bytes, *, complete: bool = True, retry_after: float | None = None
+) -> ServiceError:
+    """Return the error for a status that is no success; ``body`` is what came with it, the key already blotted out.
+
+    ``complete`` says whether the whole request may have reached the service: only then can a 5xx have done something.
+    What the statuses mean that INTERFACE §7 does not list is G29.
+    """
+    detail = said(body)
+    if status in _SAID:
+        kind, what, remedy = _SAID[status]
+    elif 300 <= status < 500 and status != HTTPStatus.SEE_OTHER:
+        kind, what = RejectedError, f"refused ({_phrase(status)})"
+        remedy = "redirects are not followed: check the base URL" if status < 400 else "nothing was paid"
+    elif complete:
+        kind, what = DoubtError, f"no usable answer ({_phrase(status)})"
+        remedy = "what became of the request is not known"
+    else:
+        kind, what = NotSentError, f"answered before all was sent ({_phrase(status)})"
+        remedy = "nothing was paid; try again"
+    words = f"{asked}: {status}, {what}{_colon(detail)}; {remedy}"
+    return kind(words, status=status, detail=detail, retry_after=retry_after, raw=body[:RAW_KEPT])
+
+
+def said(body: bytes) -> str | None:
+    """Return the message that a body carries, whatever its shape (G22), on one line; ``None`` for an empty one."""
+    text = body[: 4 * RAW_KEPT].decode("utf-8-sig", "replace").strip()
+    if not text:
+        return None
+    if is_page(body):
+        title = re.search(r"<title[^>]*>(.*?)</title", text, flags=re.S | re.I)
+        return one_line(unescape(title[1])) if title and title[1].strip() else "an HTML page"
+    if text[0] in '{["':
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return one_line(text)
+        return one_line(_message(value) or text)
+    return one_line(text)
+
+
+def spoken(value: object) -> str | None:
+    """Return the message that a JSON value carries, as one short line; ``None`` where there is none."""
+    text = _message(value)
+    return one_line(text) if text else None
+
+
+def is_page(body: bytes) -> bool:
+    """Whether a body is an HTML page: a proxy's, a login's, or what a wrong base URL leads to."""
+    start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return start.startswith(b"<") and (b"<!doctype html" in start or b"<html" in start or b"<head" in start)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without control characters, and no longer than is read."""
+    line = _UNSEEN.sub(" ", text[: 8 * _LONGEST]).strip()
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+
+
+def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
+    """Return the seconds of a Retry-After header, which is a number or a date; ``None`` for anything else (G26)."""
+    if header is None:
+        return None
+    if re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", header, flags=re.A):
+        return float(header)
+    try:
+        until = parsedate_to_datetime(header)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    seconds = (until - (now or datetime.now(UTC))).total_seconds()
+    return seconds if seconds >= 0 and math.isfinite(seconds) else None
+
+
+def _message(value: object, depth: int = 0) -> str | None:
+    if isinstance(value, str):
+        return value.strip() or None
+    if depth > 4:
+        return None
+    if isinstance(value, list):
+        found = [text for text in (_message(item, depth + 1) for item in value[:_SEVERAL]) if text]
+        return "; ".join(found) or None
+    return _of_object(value, depth) if isinstance(value, dict) else None
+
+
+def _of_object(value: dict[str, object], depth: int) -> str | None:
+    text = _first(_message(value.get(key), depth + 1) for key in _TEXTS)
+    if text is None:
+        return _first(_message(value.get(key), depth + 1) for key in _PARTS) or _code(value)
+    code = _code(value)
+    place = value.get("loc")
+    where = f"{'.'.join(map(str, place))}: " if isinstance(place, list) else ""
+    return f"{where}{text}" if code is None or code == text or where else f"{text} ({code})"
+
+
+def _code(value: dict[str, object]) -> str | None:
+    codes = (value.get(key) for key in _CODES)
+    return _first(str(code) for code in codes if isinstance(code, str | int) and not isinstance(code, bool))
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((text for text in found if text), None)
+
+
+def _colon(detail: str | None) -> str:
+    return "" if detail is None else f": {detail}"
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "an unknown status"

@@ -1,0 +1,211 @@
+"""The nine endpoints of INTERFACE §4, one function each; what they refuse, they refuse before anything is paid."""
+
+# ruff: noqa: ARG001 - every endpoint is called alike
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from bizverify.testing import render
+from bizverify.testing.answers import Lookup
+from bizverify.testing.asgi import RefusedError, Reply, header
+from bizverify.testing.asked import Asked
+from bizverify.testing.jobs import Job, new_id
+from bizverify.testing.multipart import parts_of
+from bizverify.testing.uploads import Upload, is_text, read_upload
+from bizverify.testing.watches import Label
+
+if TYPE_CHECKING:
+    from bizverify.testing.app import FakeService
+
+Endpoint = Callable[["FakeService", Asked], Awaitable[Reply]]
+
+
+async def verify(service: FakeService, asked: Asked) -> Reply:
+    """POST /verify: paid when the request has been understood."""
+    body = await _json_object(service, asked)
+    lookup = Lookup(_number(body, "b_no"), _text(body, "name"), _text(body, "address"))
+    if not service.till.take((lookup,)):
+        raise _no_quota(service)
+    return Reply(200, render.encoded(render.answer(service.dialect, service.verdict(*lookup))))
+
+
+async def batch(service: FakeService, asked: Asked) -> Reply:
+    """POST /batch: all rows are paid when the whole upload has been understood, and none before."""
+    query = asked.query()
+    for name in ("offline", "paid"):
+        if query.get(name, "true").lower() not in ("true", "false"):
+            raise RefusedError(422, f"{name} is true or false")
+    body = await asked.body(service.max_bytes)
+    upload, lookups = read_upload(parts_of(header(asked.scope, b"content-type"), body))
+    upload.offline, upload.paid = query.get("offline"), query.get("paid")
+    service.uploads.append(upload)
+    if service.max_rows is not None and len(lookups) > service.max_rows:
+        raise RefusedError(413, f"more than {service.max_rows} rows")
+    job = _taken(service, upload, lookups)
+    shown: str | int = int(job.id) if service.dialect.job_ids == "integer" else job.id
+    created: render.Object = {"job_id": shown, "total": len(lookups)}
+    if service.dialect.extras:
+        created |= {"status": "accepted", "eta_seconds": 3}
+    return Reply(service.dialect.created, render.encoded(created))
+
+
+def _taken(service: FakeService, upload: Upload, lookups: Sequence[Lookup]) -> Job:
+    """The job of rows that are now paid. Rows that cannot be numbers, or do not fit the quota, are its faults."""
+    faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not _is_number(row.b_no)}
+    places = [place for place in range(len(lookups)) if place not in faults]
+    job_id = new_id(service.dialect)
+    taken = service.till.take(
+        [lookups[place] for place in places], partial=service.batch_quota == "partial", job=job_id
+    )
+    if places and not taken:
+        raise _no_quota(service)
+    faults |= dict.fromkeys(places[taken:], "monthly quota exceeded")
+    upload.job_id = job_id
+    job = Job(job_id, lookups, upload, anyio.current_time(), service.job_seconds, faults)
+    service.jobs[job_id] = job
+    return job
+
+
+async def job(service: FakeService, asked: Asked) -> Reply:
+    """GET /batch/{job_id}: the status and the top results."""
+    try:
+        text = asked.query().get("preview")
+        preview = None if text is None else int(text)
+    except ValueError as error:
+        raise RefusedError(422, "preview is an integer") from error
+    if preview is not None and preview < 0:
+        raise RefusedError(422, "preview is not negative")
+    job = _job(service, asked)
+    job.polls += 1
+    word, done = job.progress(service.dialect, anyio.current_time())
+    record = render.status_record(service.dialect, job, asked.word or word, done, preview, service.verdict, asked.edits)
+    if service.forget_fetched and word == service.dialect.done and (preview or 0) >= len(job.rows):
+        asked.last = job.id
+    return Reply(200, render.encoded(record))
+
+
+async def label(service: FakeService, asked: Asked) -> Reply:
+    """POST /batch/{job_id}/label: what really became of a letter, by the key that the dialect gives its row."""
+    job = _job(service, asked)
+    body = await _json_object(service, asked)
+    row_id, bounced = body.get("row_id"), body.get("bounced")
+    if type(row_id) is not int or type(bounced) is not bool:
+        raise RefusedError(422, "row_id is an integer and bounced a boolean")
+    if not 0 <= row_id - service.dialect.row_base < len(job.rows):
+        raise RefusedError(404, f"the job has no row {row_id}")
+    service.labels.append(Label(job.id, row_id, bounced, _text(body, "reason")))
+    return _done(service, service.dialect.label)
+
+
+async def watch_add(service: FakeService, asked: Asked) -> Reply:
+    """POST /watch."""
+    body = await _json_object(service, asked)
+    watch = service.watches.add(
+        _number(body, "biz_no"), _text(body, "name"), _text(body, "address"), service.dialect, service.verdict
+    )
+    entry = watch.entry(service.dialect)
+    return _reply(service, entry, service.dialect.created)
+
+
+async def watch_list(service: FakeService, asked: Asked) -> Reply:
+    """GET /watch."""
+    entries: Any = [watch.entry(service.dialect) for watch in service.watches]
+    if service.dialect.watches != "list":
+        entries = {service.dialect.watches: entries, "total": len(entries)}
+    return _reply(service, entries)
+
+
+async def watch_remove(service: FakeService, asked: Asked) -> Reply:
+    """DELETE /watch/{watch_id}."""
+    if not service.watches.remove(asked.target):
+        raise RefusedError(404, "no such watch")
+    return _done(service, service.dialect.removed)
+
+
+async def watch_history(service: FakeService, asked: Asked) -> Reply:
+    """GET /watch/{watch_id}/history: Business plan only."""
+    if service.plan != "business":
+        raise RefusedError(403, "the history needs the Business plan")
+    watch = service.watches.get(asked.target)
+    if watch is None:
+        raise RefusedError(404, "no such watch")
+    changes: Any = watch.changes
+    if service.dialect.history != "list":
+        changes = {service.dialect.history: changes}
+    return _reply(service, changes)
+
+
+async def me(service: FakeService, asked: Asked) -> Reply:
+    """GET /me."""
+    return _reply(service, render.account(service.dialect, service.plan, service.quota, service.used))
+
+
+ENDPOINTS: Final[dict[str, Endpoint]] = {
+    "verify": verify,
+    "batch": batch,
+    "job": job,
+    "label": label,
+    "watch_add": watch_add,
+    "watch_list": watch_list,
+    "watch_remove": watch_remove,
+    "watch_history": watch_history,
+    "me": me,
+}
+"""By the kind of request."""
+
+
+def _reply(service: FakeService, value: object, status: int = 200) -> Reply:
+    return Reply(status, render.encoded(render.wrapped(service.dialect, value)))
+
+
+def _done(service: FakeService, status: int) -> Reply:
+    return Reply(204, content_type=None) if status == 204 else _reply(service, {"ok": True}, status)
+
+
+def _no_quota(service: FakeService) -> RefusedError:
+    return RefusedError(429, "monthly quota exceeded", retry_after=service.quota_retry_after)
+
+
+def _job(service: FakeService, asked: Asked) -> Job:
+    job = service.jobs.get(asked.target)
+    if job is None:
+        raise RefusedError(404, "no such job")
+    return job
+
+
+async def _json_object(service: FakeService, asked: Asked) -> dict[str, Any]:
+    kind = header(asked.scope, b"content-type") or b""
+    if kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise RefusedError(415, "application/json is expected")
+    try:
+        body = json.loads(await asked.body(service.max_bytes))
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, "the body is not JSON") from error
+    if not isinstance(body, dict):
+        raise RefusedError(422, "a JSON object is expected")
+    return body
+
+
+def _is_number(text: object) -> bool:
+    return isinstance(text, str) and len(text) == 10 and text.isascii() and text.isdigit()
+
+
+def _number(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not _is_number(value):
+        raise RefusedError(422, f"{name} is a text of ten digits")
+    return str(value)
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if value is None:
+        return ""
+    if not is_text(value):
+        raise RefusedError(422, f"{name} is text")
+    return str(value)

@@ -1,0 +1,914 @@
+"""The ledger: nothing bought is lost, nothing is bought twice, and a file that cannot be trusted is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import anyio
+import polars as pl
+import pytest
+
+from bizverify.errors import LedgerError, UsageError
+from bizverify.execute.ledger import (
+    KILLED,
+    NO_ANSWER,
+    Answered,
+    Asking,
+    Doubted,
+    Fetched,
+    Gated,
+    JobLost,
+    Journal,
+    Known,
+    Ledger,
+    Prepared,
+    Refused,
+    Retracted,
+    Run,
+    Sent,
+    Unreadable,
+    UploadDoubted,
+    UploadDropped,
+    UploadRefused,
+    UploadUnreadable,
+)
+from bizverify.execute.ledger.mounts import mount_table, network_file_system
+from bizverify.execute.ledger.opening import refuse_network
+from bizverify.model import Answer
+
+ORIGIN = "https://service.test"
+NUMBER = "1248100998"
+DAY = 86_400.0
+ANSWER = Answer(
+    "active",
+    0.1,
+    "A",
+    "send",
+    "16677",
+    "경기 수원시 영통구 삼성로 129",
+    ("[base] +18 a | b (model)", "[상태] -3 정상 (nts)"),
+)
+
+
+def key(place: int) -> bytes:
+    return blake2b(str(place).encode(), digest_size=16).digest()
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(tmp_path / "ledger.sqlite", clock=clock) as ledger:
+        ledger.begin(Run("run", "verify", ORIGIN, "customers.csv", clock.now))
+        yield ledger
+
+
+def known(ledger: Ledger, *places: int) -> dict[int, dict[str, Any]]:
+    frames = ledger.entries(pl.Series([key(place) for place in places], dtype=pl.Binary))
+    return {places[row.pop("place")]: row for frame in frames for row in frame.iter_rows(named=True)}
+
+
+def states(ledger: Ledger, *places: int) -> list[str | None]:
+    found = known(ledger, *places)
+    return [found[place]["state"] if place in found else None for place in places]
+
+
+def buy(ledger: Ledger, *places: int, answer: Answer = ANSWER) -> None:
+    for place in places:
+        ledger.settle([Asking(key(place), NUMBER, "run"), Answered(key(place), answer)])
+
+
+def upload(ledger: Ledger, id: str, *places: int, until: type = Known) -> None:
+    """An upload that has come as far as ``until``."""
+    steps = [
+        Prepared(id, "run", [(key(place), f"{place:010d}") for place in places], None, True, ORIGIN),
+        Gated(id),
+        Sent(id),
+        Known(id, f"job-{id}", len(places)),
+    ]
+    for step in steps:
+        ledger.settle([step])
+        if isinstance(step, until):
+            return
+
+
+# opening
+
+
+def test_a_ledger_is_made_only_where_there_is_none_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        assert ledger.created
+        assert ledger.path == path
+    with Ledger.open(path) as ledger:
+        assert not ledger.created
+    assert {file.name for file in tmp_path.iterdir()} <= {"ledger.sqlite", "ledger.sqlite.lock"}
+
+
+def test_the_ledger_is_found_by_argument_then_environment_then_state_directory(
+    tmp_path: Path, state_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(state_directory / "deep" / "bizverify"))
+    with Ledger.open() as ledger:
+        assert ledger.path == state_directory / "deep" / "bizverify" / "ledger.sqlite"
+    monkeypatch.setenv("BIZVERIFY_LEDGER", str(tmp_path / "environment.sqlite"))
+    with Ledger.open() as ledger:
+        assert ledger.path == tmp_path / "environment.sqlite"
+    with Ledger.open(tmp_path / "given.sqlite") as ledger:
+        assert ledger.path == tmp_path / "given.sqlite"
+
+
+def test_only_the_user_can_read_the_ledger_its_log_its_lock_and_its_folder(
+    state_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = state_directory / "bizverify"
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(folder))
+    before = os.umask(0)
+    try:
+        with Ledger.open() as ledger:
+            ledger.begin(Run("run", "verify", ORIGIN, "a.csv", 1.0))
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.lock"), 0o600)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_commit_is_durable_and_the_file_is_ours_alone(ledger: Ledger) -> None:
+    pragmas = ("journal_mode", "locking_mode", "synchronous")
+    found = [ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
+    assert found == ["wal", "exclusive", 2]
+    assert not ledger.path.with_name("ledger.sqlite-shm").exists()
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+
+
+def newer(path: Path) -> None:
+    Ledger.open(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+def cut_short(path: Path) -> None:
+    Ledger.open(path).close()
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def damaged_with_a_log(path: Path) -> None:
+    with Ledger.open(path) as ledger:
+        ledger.begin(Run("run", "verify", ORIGIN, "a.csv", 1.0))
+        for first in range(0, 1000, 100):
+            rows = [(key(place), NUMBER) for place in range(first, first + 100)]
+            ledger.settle([Prepared(f"u{first}", "run", rows, None, None, ORIGIN)])
+    content = bytearray(path.read_bytes())
+    content[8 * 4096 :] = os.urandom(len(content) - 8 * 4096)
+    path.write_bytes(content)
+    path.with_name(f"{path.name}-wal").write_bytes(b"")
+
+
+def log_without_ledger(path: Path) -> None:
+    path.with_name(f"{path.name}-wal").write_bytes(b"what was bought last")
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a folder": (lambda path: path.mkdir(), "is not a file"),
+    "an empty file": (lambda path: path.touch(), "is empty"),
+    "a short file": (lambda path: path.write_bytes(b"SQLite format 3\0"), "no SQLite database"),
+    "a table of customers": (lambda path: path.write_text("b_no,name\n" * 100), "no SQLite database"),
+    "a database of another application": (foreign, "another application"),
+    "a ledger of a newer release": (newer, "newer bizverify"),
+    "a ledger that is cut short": (cut_short, "cut short"),
+    "a ledger whose pages are overwritten": (damaged_with_a_log, "damaged"),
+    "a log whose ledger is gone": (log_without_ledger, "is missing, but"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_trusted_is_refused_in_one_line_and_left_as_it_is(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    make, told = REFUSED[case]
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(LedgerError, match=told) as caught:
+        Ledger.open(path)
+    assert str(path) in str(caught.value)
+    assert ";" in str(caught.value), "what to do is said"
+    assert "\n" not in str(caught.value)
+    assert (path.read_bytes() if path.is_file() else None) == before
+    path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
+    Ledger.open(path).close()  # a refusal keeps no lock
+
+
+def test_a_folder_that_does_not_exist_is_not_made_for_a_ledger_that_was_named(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="does not exist"):
+        Ledger.open(tmp_path / "mistyped" / "ledger.sqlite")
+    assert not (tmp_path / "mistyped").exists()
+
+
+@contextmanager
+def as_nobody(folder: Path) -> Iterator[None]:
+    """Root may write everywhere: be somebody else for a while."""
+    above = [folder, *folder.parents]
+    modes = {path: path.stat().st_mode for path in above[:4]}
+    if os.geteuid():
+        yield
+        return
+    for path in modes:
+        if str(path) not in ("/", "/tmp"):
+            path.chmod(stat.S_IMODE(modes[path]) | 0o055)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        for path, mode in modes.items():
+            path.chmod(stat.S_IMODE(mode))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
+def test_a_ledger_that_may_only_be_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger.open(path).close()
+    path.chmod(0o444)
+    path.with_name("ledger.sqlite.lock").chmod(0o666)
+    with as_nobody(tmp_path), pytest.raises(LedgerError, match="make it writable"):
+        Ledger.open(path)
+
+
+def test_the_second_ledger_on_a_file_is_refused_also_in_one_process_and_through_a_link(tmp_path: Path) -> None:
+    path, link = tmp_path / "ledger.sqlite", tmp_path / "link.sqlite"
+    link.symlink_to(path)
+    with Ledger.open(path):
+        for name in (path, link):
+            with pytest.raises(LedgerError, match="in use by another run"):
+                Ledger.open(name)
+    Ledger.open(link).close()
+
+
+def test_a_hard_link_does_not_open_a_second_door(tmp_path: Path) -> None:
+    path, link = tmp_path / "ledger.sqlite", tmp_path / "hard.sqlite"
+    with Ledger.open(path):
+        link.hardlink_to(path)
+        with pytest.raises(LedgerError, match="in use by another run"):
+            Ledger.open(link)
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:40 / /home rw,relatime shared:1 - nfs4 server:/home rw
+31 30 0:41 / /home/local\\040disk rw - xfs /dev/vdb rw
+32 22 0:42 / /mnt/share rw - cifs //server/share rw
+33 22 0:43 / /mnt/far rw - fuse.sshfs host: rw
+34 22 0:44 / /mnt/over rw - nfs server:/x rw
+35 34 254:1 / /mnt/over rw - ext4 /dev/vdc rw
+damaged line
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/var/lib", None),
+        ("/home/user", "nfs4"),
+        ("/home/local disk/user", None),
+        ("/home/local", "nfs4"),
+        ("/mnt/share", "cifs"),
+        ("/mnt/shared", None),
+        ("/mnt/far/away", "fuse.sshfs"),
+        ("/mnt/over", None),
+    ],
+)
+def test_a_ledger_on_a_network_file_system_is_refused(folder: str, kind: str | None) -> None:
+    assert network_file_system(Path(folder), MOUNTS) == kind
+    if kind:
+        with pytest.raises(LedgerError, match=f"network file system \\({kind}\\)"):
+            refuse_network(Path(folder) / "ledger.sqlite", MOUNTS)
+
+
+def test_the_machine_that_runs_the_tests_keeps_its_temporary_files_on_a_local_disk(tmp_path: Path) -> None:
+    assert network_file_system(tmp_path.resolve(), mount_table()) is None
+
+
+# processes
+
+
+PRELUDE = f"""
+import sys
+from hashlib import blake2b
+from pathlib import Path
+from bizverify.execute.ledger import *
+from bizverify.model import Answer
+
+def key(place):
+    return blake2b(str(place).encode(), digest_size=16).digest()
+
+ledger = Ledger.open(Path(sys.argv[1]))
+ledger.begin(Run("theirs", "verify", "{ORIGIN}", "a.csv", 1.0))
+"""
+
+
+def another(path: Path, script: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), str(path)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    assert process.stdout
+    with process.stdout:
+        yield from process.stdout
+    process.wait()
+
+
+def test_a_second_process_is_told_that_the_ledger_is_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    process = another(path, "print('open'); sys.stdin.read()")
+    said = lines(process)
+    assert next(said) == "open\n"
+    with pytest.raises(LedgerError, match="in use by another run"):
+        Ledger.open(path)
+    process.kill()
+    assert list(said) == []
+    Ledger.open(path).close()
+
+
+@pytest.mark.parametrize("after", [1, 40, 333])
+def test_every_settle_that_had_returned_is_there_after_a_kill(tmp_path: Path, after: int) -> None:
+    path = tmp_path / "ledger.sqlite"
+    process = another(
+        path,
+        """
+        for place in range(100_000):
+            ledger.settle([Asking(key(place), "1248100998", "theirs")])
+            print("asking", place)
+            ledger.settle([Answered(key(place), Answer(reasons=(str(place),)))])
+            print("answered", place)
+        """,
+    )
+    said = []
+    for line in lines(process):
+        said.append(line.split())
+        if len(said) == after:
+            process.send_signal(signal.SIGKILL)
+    asked = {int(place) for what, place in said if what == "asking"}
+    answered = {int(place) for what, place in said if what == "answered"}
+    with Ledger.open(path) as ledger:
+        found = known(ledger, *range(len(asked) + 2))
+        assert {place for place, row in found.items() if row["state"] == "done"} >= answered
+        assert found.keys() >= asked
+        assert all(row["reasons"] == str(place) for place, row in found.items() if row["state"] == "done")
+        in_doubt = [place for place, row in found.items() if row["state"] == "doubt"]
+        assert ledger.recovered.asking == len(in_doubt) <= 1
+        assert len(found) <= len(asked) + 1
+        assert ledger.runs()[0].outcome == "killed"
+
+
+def test_what_was_under_way_when_the_process_died_is_in_doubt_and_what_was_not_sent_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    process = another(
+        path,
+        """
+        def prepared(name, *places):
+            return Prepared(name, "theirs", [(key(place), "1") for place in places], None, None, "o")
+
+        ledger.settle([Asking(key(1), "1", "theirs"), Answered(key(1), Answer("active"))])
+        ledger.settle([Asking(key(2), "1", "theirs")])
+        ledger.settle([prepared("not-sent", 1, 3)])
+        ledger.settle([prepared("at-the-gate", 4), Gated("at-the-gate")])
+        ledger.settle([prepared("out", 5), Gated("out"), Sent("out")])
+        ledger.settle([prepared("taken", 6), Gated("taken"), Known("taken", "job", 1)])
+        print("now")
+        sys.stdin.read()
+        """,
+    )
+    for _ in lines(process):
+        process.kill()
+    with Ledger.open(path) as ledger:
+        assert (ledger.recovered.asking, ledger.recovered.uploads, ledger.recovered.dropped) == (1, 2, 1)
+        assert states(ledger, 1, 2, 3, 4, 5, 6) == ["done", "doubt", None, "doubt", "doubt", "uploaded"]
+        assert {doubt.note for doubt in ledger.doubts()} == {KILLED}
+        assert [upload.id for upload in ledger.open_uploads("o")] == ["taken"]
+    with Ledger.open(path) as ledger:
+        assert (ledger.recovered.asking, ledger.recovered.uploads, ledger.recovered.dropped) == (0, 0, 0)
+        assert len(ledger.doubts()) == 3
+
+
+# lookups
+
+
+def test_an_answer_is_kept_as_it_was_received(ledger: Ledger, clock: Clock) -> None:
+    buy(ledger, 1)
+    assert known(ledger, 1)[1] == {
+        "state": "done",
+        "note": None,
+        "run_id": "run",
+        "upload": None,
+        "job_id": None,
+        "answered_at": clock.now,
+        "biz_status": "active",
+        "bounce_prob": 0.1,
+        "grade": "A",
+        "action": "send",
+        "fixed_zipcode": "16677",
+        "fixed_address": "경기 수원시 영통구 삼성로 129",
+        "reasons": "[base] +18 a | b (model) | [상태] -3 정상 (nts)",
+    }
+    (entry,) = ledger.find(NUMBER)
+    assert entry.answer == ANSWER
+    assert (entry.file, entry.state) == ("customers.csv", "done")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(),
+        Answer("\0", 1e-300, '"', "'; DROP TABLE lookups; --", "", "줄\n바꿈", ("", '"', "\\", "\0", "😀")),
+        Answer("새로운 말", 0.1 + 0.2, reasons=("한글",)),
+    ],
+)
+def test_any_text_comes_back_as_it_went_in(ledger: Ledger, answer: Answer) -> None:
+    buy(ledger, 1, answer=answer)
+    (entry,) = ledger.find(NUMBER)
+    assert entry.answer == answer
+    row = known(ledger, 1)[1]
+    assert row["fixed_address"] == answer.fixed_address
+    assert row["bounce_prob"] == answer.bounce_prob
+    assert row["reasons"] == " | ".join(answer.reasons)
+
+
+def test_text_that_no_file_can_hold_does_not_cost_the_answer(ledger: Ledger) -> None:
+    buy(ledger, 1, answer=Answer("a\ud800b", reasons=("\udfff", "\ud83d\ude00")))
+    (entry,) = ledger.find(NUMBER)
+    assert entry.answer == Answer("a�b", reasons=("�", "😀"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Answered(key(1), ANSWER),
+        Unreadable(key(1), b"", ""),
+        Refused(key(1), ""),
+        Retracted(key(1)),
+        Doubted(key(1), ""),
+        Gated("u"),
+        Sent("u"),
+        Known("u", "job", 1),
+        Fetched("u", {}, {}, None),
+        UploadRefused("u", ""),
+        UploadDropped("u"),
+        UploadDoubted("u", ""),
+        UploadUnreadable("u", b"", ""),
+        JobLost("u", ""),
+        Prepared("u", "run", [], None, None, ORIGIN),
+        Prepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
+        Prepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
+        Asking(key(1), NUMBER, "never begun"),
+    ],
+    ids=lambda change: type(change).__name__,
+)
+def test_a_change_of_what_was_never_asked_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
+    with pytest.raises(LedgerError, match="defect of bizverify"):
+        ledger.settle([Asking(key(2), NUMBER, "run"), change])
+    assert states(ledger, 1, 2) == [None, None]
+
+
+HELD = {
+    "asking": [],
+    "doubt": [Doubted(key(1), "502")],
+    "unreadable": [Unreadable(key(1), b"<html>", "no JSON")],
+}
+
+
+@pytest.mark.parametrize("state", [*HELD, "uploaded", "missing", "lost"])
+def test_what_may_have_been_paid_is_never_asked_again(ledger: Ledger, state: str) -> None:
+    if state in HELD:
+        ledger.settle([Asking(key(1), NUMBER, "run"), *HELD[state]])
+    else:
+        upload(ledger, "u", 1)
+        if state != "uploaded":
+            ledger.settle([JobLost("u", "404")])
+        if state == "lost":
+            ledger.accept(["u"])
+    assert states(ledger, 1) == [state]
+    for again in (Asking(key(1), NUMBER, "run"), Prepared("v", "run", [(key(2), "2"), (key(1), "1")], None, None, "o")):
+        with pytest.raises(LedgerError, match="does not follow"):
+            ledger.settle([again])
+    assert states(ledger, 1, 2) == [state, None]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        [Asking(key(1), NUMBER, "second"), Retracted(key(1))],
+        [Asking(key(1), NUMBER, "second"), Refused(key(1), "422")],
+        [Prepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadDropped("u")],
+        [Prepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadRefused("u", "413")],
+        [Prepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), Gated("u"), UploadRefused("u", "413")],
+    ],
+)
+def test_an_answer_outlives_whatever_was_not_paid_after_it(ledger: Ledger, clock: Clock, way: list[Any]) -> None:
+    buy(ledger, 1)
+    before = known(ledger, 1)
+    clock.now += 40 * DAY
+    ledger.begin(Run("second", "verify", ORIGIN, "b.csv", clock.now))
+    for change in way:
+        ledger.settle([change])
+        assert known(ledger, 1)[1]["reasons"] == before[1]["reasons"], "it can be read all the time"
+    assert known(ledger, 1) == before
+
+
+def test_an_old_answer_can_be_read_beside_a_doubt_about_its_renewal(ledger: Ledger) -> None:
+    buy(ledger, 1)
+    ledger.settle([Asking(key(1), NUMBER, "run"), Doubted(key(1), "502")])
+    assert known(ledger, 1)[1] | {"state": "doubt", "note": "502", "biz_status": "active"} == known(ledger, 1)[1]
+    ledger.resend([doubt.id for doubt in ledger.doubts()])
+    assert states(ledger, 1) == ["done"]
+
+
+def test_a_new_answer_takes_the_place_of_the_old_one(ledger: Ledger, clock: Clock) -> None:
+    buy(ledger, 1)
+    clock.now += 40 * DAY
+    buy(ledger, 1, answer=Answer("closed"))
+    row = known(ledger, 1)[1]
+    assert (row["biz_status"], row["bounce_prob"], row["answered_at"]) == ("closed", None, clock.now)
+
+
+def test_of_an_unreadable_answer_64_kib_are_kept(ledger: Ledger) -> None:
+    ledger.settle([Asking(key(1), NUMBER, "run"), Unreadable(key(1), b"x" * 100_000, "no JSON")])
+    assert ledger._connection.execute("SELECT length(raw) FROM lookups").fetchone() == (65_536,)
+    assert ledger.doubts() == []
+    assert [(entry.state, entry.note) for entry in ledger.unusable()] == [("unreadable", "no JSON")]
+
+
+def test_entries_are_found_by_place_in_frames_of_bounded_size(ledger: Ledger) -> None:
+    rows = [(key(place), NUMBER) for place in range(60_000)]
+    ledger.settle([Prepared("u", "run", rows, None, None, ORIGIN)])
+    keys = pl.Series(
+        [None, key(-1), *(key(place) for place in reversed(range(60_000))), key(7), b"short"], dtype=pl.Binary
+    )
+    frames = list(ledger.entries(keys))
+    assert max(map(len, frames)) <= 50_000
+    assert sorted(pl.concat(frames)["place"].to_list()) == list(range(2, 60_003))
+    assert frames[0].schema["place"] == pl.UInt32
+    assert list(ledger.entries(pl.Series([key(-1)], dtype=pl.Binary))) == []
+    assert list(ledger.entries(pl.Series([], dtype=pl.Binary))) == []
+
+
+# uploads
+
+
+def test_a_fetched_upload_gives_its_rows_their_answers_by_place(ledger: Ledger, clock: Clock) -> None:
+    upload(ledger, "u", 1, 2, 3)
+    assert ledger.rows_of("u") == [(key(place), f"{place:010d}") for place in (1, 2, 3)]
+    (one,) = ledger.open_uploads(ORIGIN)
+    assert (one.id, one.run_id, one.state, one.job_id, one.total, one.rows) == ("u", "run", "known", "job-u", 3, 3)
+    assert (one.created, one.offline, one.paid) == (clock.now, None, True)
+    assert ledger.open_uploads("https://other.test") == []
+    clock.now += 60
+    ledger.settle([Fetched("u", {0: ANSWER}, {1: "the echoed number is another"}, "one row less")])
+    found = known(ledger, 1, 2, 3)
+    assert [found[place]["state"] for place in (1, 2, 3)] == ["done", "missing", "missing"]
+    assert [found[place]["note"] for place in (1, 2, 3)] == [None, "the echoed number is another", NO_ANSWER]
+    assert (found[1]["upload"], found[1]["job_id"], found[1]["answered_at"]) == ("u", "job-u", clock.now)
+    assert ledger.open_uploads(ORIGIN) == []
+
+
+def test_a_job_is_known_whatever_the_service_says_beside_it(ledger: Ledger) -> None:
+    upload(ledger, "u", 1, until=Sent)
+    ledger.settle([Known("u", "job\ud800", 10**30)])
+    assert [(one.job_id, one.total) for one in ledger.open_uploads(ORIGIN)] == [("job\ufffd", None)]
+
+
+def test_a_run_is_begun_once(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="against its rules"):
+        ledger.begin(Run("run", "verify", ORIGIN, "b.csv", 1.0))
+
+
+def test_fetching_again_can_only_find_more(ledger: Ledger) -> None:
+    upload(ledger, "u", 1, 2)
+    ledger.settle([Fetched("u", {0: ANSWER}, {}, None)])
+    ledger.settle([Fetched("u", {1: ANSWER}, {0: "gone"}, None)])
+    assert states(ledger, 1, 2) == ["done", "done"]
+    ledger.settle([JobLost("u", "404")])
+    assert states(ledger, 1, 2) == ["done", "done"]
+    with pytest.raises(LedgerError, match="does not follow"):
+        ledger.settle([Fetched("u", {2: ANSWER}, {}, None)])
+
+
+def test_what_a_run_paid_is_counted_once(ledger: Ledger, clock: Clock) -> None:
+    buy(ledger, 1)
+    ledger.settle([Asking(key(2), NUMBER, "run"), Unreadable(key(2), b"", "")])
+    ledger.settle([Asking(key(3), NUMBER, "run"), Refused(key(3), "422")])
+    upload(ledger, "u", 4, 5, 6)
+    ledger.settle([Known("u", "job-u", 3)])
+    ledger.settle([JobLost("u", "404")])
+    ledger.attach("u", "job-u")
+    ledger.settle([Fetched("u", {0: ANSWER, 2: ANSWER}, {}, None)])
+    upload(ledger, "refused", 7, until=Gated)
+    ledger.settle([UploadRefused("refused", "413")])
+    ledger.end("run", "done")
+    (run,) = ledger.runs()
+    assert (run.paid, run.answered) == (5, 3)
+    assert (run.run_id, run.engine, run.origin, run.file) == ("run", "verify", ORIGIN, "customers.csv")
+    assert (run.started, run.ended, run.outcome) == (clock.now, clock.now, "done")
+
+
+def test_the_services_limit_is_forgotten_after_a_month(ledger: Ledger, clock: Clock) -> None:
+    assert ledger.limit(ORIGIN) is None
+    ledger.remember_limit(ORIGIN, 5000)
+    ledger.remember_limit(ORIGIN, 2500)
+    assert ledger.limit(ORIGIN) == 2500
+    assert ledger.limit("https://other.test") is None
+    clock.now += 30 * DAY + 1
+    assert ledger.limit(ORIGIN) is None
+
+
+# people
+
+
+def test_doubts_are_listed_with_what_is_needed_to_settle_them(ledger: Ledger, clock: Clock) -> None:
+    ledger.settle([Asking(key(1), NUMBER, "run"), Doubted(key(1), "502 Bad Gateway")])
+    upload(ledger, "u", 2, 3, until=Sent)
+    ledger.settle([UploadDoubted("u", "the connection broke")])
+    lookup, whole = ledger.doubts()
+    assert (lookup.id, lookup.kind, lookup.b_no, lookup.rows) == (key(1).hex()[:16], "lookup", NUMBER, 1)
+    assert (whole.id, whole.kind, whole.b_no, whole.rows) == ("u", "upload", None, 2)
+    assert (whole.since, whole.run_id, whole.file, whole.note) == (
+        clock.now,
+        "run",
+        "customers.csv",
+        "the connection broke",
+    )
+    assert states(ledger, 2, 3) == ["doubt", "doubt"]
+    assert known(ledger, 2)[2]["note"] == "the connection broke"
+
+
+def test_what_is_accepted_is_lost_and_what_is_resent_may_be_asked(ledger: Ledger) -> None:
+    for place in (1, 2):
+        ledger.settle([Asking(key(place), NUMBER, "run"), Doubted(key(place), "502")])
+    upload(ledger, "u", 3, 4)
+    ledger.settle([Fetched("u", {0: ANSWER}, {}, None)])
+    assert ledger.accept([key(1).hex()[:16], "u"]) == 2
+    assert ledger.resend([key(2).hex()]) == 1
+    assert states(ledger, 1, 2, 3, 4) == ["lost", None, "done", "lost"]
+    assert (ledger.doubts(), ledger.unusable()) == ([], [])
+    assert ledger.resend(["u", key(1).hex()[:10]]) == 2, "minds can be changed"
+    assert states(ledger, 1, 2, 3, 4) == [None, None, "done", None]
+    decided = ledger._connection.execute("SELECT decision, kind, rows FROM decisions ORDER BY number").fetchall()
+    assert decided == [
+        ("accept", "lookup", 1),
+        ("accept", "upload", 1),
+        ("resend", "lookup", 1),
+        ("resend", "upload", 1),
+        ("resend", "lookup", 1),
+    ]
+
+
+@pytest.mark.parametrize("fate", ["doubt", "unreadable", "lost", "missing"])
+def test_an_upload_whose_job_is_found_by_hand_is_fetched_by_the_next_run(ledger: Ledger, fate: str) -> None:
+    upload(ledger, "u", 1, 2, until=Sent if fate in ("doubt", "unreadable") else Known)
+    ledger.settle(
+        {
+            "doubt": [UploadDoubted("u", "504")],
+            "unreadable": [UploadUnreadable("u", b"<html>", "no JSON")],
+            "lost": [JobLost("u", "404")],
+            "missing": [Fetched("u", {0: ANSWER}, {}, None)],
+        }[fate]
+    )
+    assert ledger.attach("u", " found ") == (1 if fate == "missing" else 2)
+    assert [(one.id, one.job_id) for one in ledger.open_uploads(ORIGIN)] == [("u", "found")]
+    ledger.settle([Fetched("u", {0: ANSWER, 1: ANSWER}, {}, None)])
+    assert states(ledger, 1, 2) == ["done", "done"]
+    assert ledger.runs()[0].paid == 2
+
+
+def test_an_id_that_is_unknown_ambiguous_or_settled_is_refused_and_nothing_is_settled(ledger: Ledger) -> None:
+    ledger.settle([Asking(key(1), NUMBER, "run"), Doubted(key(1), "502")])
+    for name in ("up-1", "up-2"):
+        upload(ledger, name, *{"up-1": (2,), "up-2": (3,)}[name], until=Sent)
+        ledger.settle([UploadDoubted(name, "502")])
+    first = key(1).hex()[:16]
+    for ids, told in (
+        ([first, "nonsense"], "has this id"),
+        ([first, ""], "has this id"),
+        ([first, "up-"], "2 ids begin like this"),
+        ([first, first], "settled already"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            ledger.accept(ids)
+    assert len(ledger.doubts()) == 3
+    ledger.attach("up-1", "job")
+    for id, job, told in (
+        (first, "j", "one lookup"),
+        ("up-2", " ", "no id"),
+        ("up-2", "job", "already"),
+        ("up-3", "j", "has this id"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            ledger.attach(id, job)
+
+
+def test_lookups_that_begin_alike_are_shown_by_their_whole_key(ledger: Ledger) -> None:
+    twins = [b"12345678" + bytes([place] * 8) for place in (1, 2)]
+    for twin in twins:
+        ledger.settle([Asking(twin, NUMBER, "run"), Doubted(twin, "502")])
+    assert [doubt.id for doubt in ledger.doubts()] == [twin.hex() for twin in twins]
+    assert ledger.accept([doubt.id for doubt in ledger.doubts()]) == 2
+
+
+def test_purging_takes_what_is_old_and_leaves_doubts_and_open_uploads(ledger: Ledger, clock: Clock) -> None:
+    buy(ledger, 1)
+    ledger.settle([Asking(key(2), NUMBER, "run"), Doubted(key(2), "502")])
+    ledger.settle([Asking(key(3), NUMBER, "run"), Refused(key(3), "422")])
+    ledger.settle([Asking(key(4), NUMBER, "run"), Unreadable(key(4), b"", "")])
+    upload(ledger, "open", 5)
+    upload(ledger, "done", 6, 7)
+    ledger.settle([Fetched("done", {0: ANSWER}, {}, None)])
+    ledger.end("run", "done")
+    ledger.begin(Run("empty", "verify", ORIGIN, "b.csv", clock.now))
+    ledger.end("empty", "paused")
+    clock.now += 100 * DAY
+    ledger.begin(Run("now", "verify", ORIGIN, "c.csv", clock.now))
+    ledger.settle([Asking(key(8), NUMBER, "now"), Answered(key(8), ANSWER)])
+    purged = ledger.purge(100.5)
+    assert (purged.lookups, purged.uploads, purged.runs) == (0, 0, 0)
+    purged = ledger.purge(90)
+    assert (purged.lookups, purged.uploads, purged.runs) == (5, 1, 1)
+    assert states(ledger, *range(1, 9)) == [None, "doubt", None, None, "uploaded", None, None, "done"]
+    assert ledger.rows_of("done") == []
+    assert len(ledger.rows_of("open")) == 1
+    assert [run.run_id for run in ledger.runs()] == ["run", "now"]
+    with pytest.raises(UsageError, match="negative"):
+        ledger.purge(-1)
+
+
+def test_a_purged_ledger_gives_its_room_back(ledger: Ledger, clock: Clock) -> None:
+    upload(ledger, "u", *range(20_000))
+    ledger.settle([Fetched("u", dict.fromkeys(range(20_000), ANSWER), {}, None)])
+    ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    full = ledger.path.stat().st_size
+    clock.now += DAY
+    assert ledger.purge(0.5).lookups == 20_000
+    assert ledger.path.stat().st_size < full / 10
+
+
+def test_neither_names_nor_addresses_are_in_the_file_but_what_the_answers_hold(ledger: Ledger) -> None:
+    name, address = "홍길동상회", "세종특별자치시 한누리대로 2130"
+    digest = blake2b(f"{NUMBER}\x1f{name}\x1f{address}".encode(), digest_size=16).digest()
+    ledger.settle([Asking(digest, NUMBER, "run"), Answered(digest, ANSWER)])
+    ledger.close()
+    content = ledger.path.read_bytes()
+    assert NUMBER.encode() in content
+    assert not any(word.encode() in content for word in (*name.split(), *address.split()))
+
+
+# what the disk does
+
+
+def test_a_full_disk_is_said_and_nothing_is_half_done(ledger: Ledger) -> None:
+    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(LedgerError, match="the disk is full, so nothing more was bought"):
+        upload(ledger, "u", *range(5000))
+    ledger._connection.execute("PRAGMA max_page_count = 1000000")
+    assert known(ledger, *range(5000)) == {}
+    upload(ledger, "u", *range(5000))
+
+
+def test_damage_that_shows_later_is_a_ledger_error(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        ledger.begin(Run("run", "batch", ORIGIN, "a.csv", 1.0))
+        upload(ledger, "u", *range(2000))
+    content = bytearray(path.read_bytes())
+    content[20 * 4096 :] = b"\xff" * (len(content) - 20 * 4096)
+    path.write_bytes(content)
+    with Ledger.open(path) as ledger, pytest.raises(LedgerError, match="is damaged"):
+        known(ledger, *range(2000))
+
+
+def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.sqlite")
+    ledger.close()
+    ledger.close()
+    with pytest.raises(LedgerError, match="was closed"):
+        ledger.runs()
+
+
+# the journal
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.anyio
+async def test_what_waits_together_is_committed_together(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits: list[int] = []
+    settle = ledger.settle
+    monkeypatch.setattr(ledger, "settle", lambda changes: (commits.append(len(changes)), settle(changes)))
+    async with Journal(ledger) as journal, anyio.create_task_group() as tasks:
+        for place in range(100):
+            tasks.start_soon(journal.settle, Asking(key(place), NUMBER, "run"), Answered(key(place), ANSWER))
+    assert states(ledger, *range(100)) == ["done"] * 100
+    assert sum(commits) == 200
+    assert len(commits) <= 3
+
+
+@pytest.mark.anyio
+async def test_what_settle_returned_for_is_in_the_file(ledger: Ledger) -> None:
+    async with Journal(ledger) as journal:
+        for place in range(20):
+            await journal.settle(Asking(key(place), NUMBER, "run"))
+            assert states(ledger, place) == ["asking"]
+            await journal.settle(Answered(key(place), ANSWER))
+            assert states(ledger, place) == ["done"]
+
+
+@pytest.mark.anyio
+async def test_an_error_reaches_only_the_one_who_caused_it(ledger: Ledger) -> None:
+    buy(ledger, 5)
+    failed: dict[int, str] = {}
+
+    async def one(journal: Journal, place: int) -> None:
+        wrong = place in (3, 7)
+        try:
+            await journal.settle(*([Answered(key(place), ANSWER)] if wrong else [Asking(key(place), NUMBER, "run")]))
+        except LedgerError as error:
+            failed[place] = str(error)
+
+    async with Journal(ledger) as journal:
+        async with anyio.create_task_group() as tasks:
+            for place in range(10):
+                tasks.start_soon(one, journal, place)
+        await journal.settle(Asking(key(10), NUMBER, "run"))
+    assert failed.keys() == {3, 7}
+    assert all(key(place).hex() in said for place, said in failed.items())
+    assert states(ledger, *range(11)) == [None if place in (3, 7) else "asking" for place in range(11)]
+
+
+@pytest.mark.anyio
+async def test_a_settle_that_is_cancelled_is_settled_all_the_same(ledger: Ledger) -> None:
+    async with Journal(ledger) as journal:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await journal.settle(Asking(key(1), NUMBER, "run"))
+            assert states(ledger, 1) == ["asking"]
+            await anyio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+        await journal.settle(Answered(key(1), ANSWER))
+    assert states(ledger, 1) == ["done"]
+
+
+@pytest.mark.anyio
+async def test_cancelling_all_around_the_journal_loses_nothing(ledger: Ledger) -> None:
+    with anyio.CancelScope() as scope:
+        async with Journal(ledger) as journal, anyio.create_task_group() as tasks:
+            for place in range(50):
+                tasks.start_soon(journal.settle, Asking(key(place), NUMBER, "run"))
+            await journal.settle(Asking(key(50), NUMBER, "run"))
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert states(ledger, *range(51)) == ["asking"] * 51
+
+
+@pytest.mark.anyio
+async def test_an_error_in_the_block_comes_out_as_itself(ledger: Ledger) -> None:
+    journal = Journal(ledger)
+
+    async def block() -> None:
+        async with journal:
+            await journal.settle(Asking(key(1), NUMBER, "run"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await block()
+    with pytest.raises(RuntimeError, match="inside its 'async with'"):
+        await journal.settle(Answered(key(1), ANSWER))
+    assert states(ledger, 1) == ["asking"]

@@ -1,0 +1,392 @@
+"""Which answer belongs to which row of an upload: never at a wrong row, and at every row where it can be proven."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizverify.execute.buying.placing import Placed, place
+from bizverify.model import Answer
+
+Record = tuple[str, str | None, str | None]
+
+NUMBERS = ("1248100998", "2208162517", "1208147521", "1018100001", "2148111111")
+FOREIGN = "9998877777"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A result as the service module reads it."""
+
+    key: int | str | None = None
+    b_no: str | None = None
+    name: str | None = None
+    address: str | None = None
+    answer: Answer | None = None
+    error: str | None = None
+
+
+def key_of(b_no: str, name: str | None, address: str | None) -> bytes:
+    return "\x1f".join((b_no, (name or "").strip(), (address or "").strip())).encode()
+
+
+def sent(rows: Sequence[Record]) -> list[tuple[bytes, str]]:
+    return [(key_of(*row), row[0]) for row in rows]
+
+
+def answer(row: object) -> Answer:
+    return Answer(biz_status=f"of {row}")
+
+
+def rows_placed(placed: Placed) -> list[int]:
+    """Where answers were put; each must be the row's own."""
+    assert {row: answer(row) for row in placed.answers} == placed.answers
+    return sorted(placed.answers)
+
+
+# -- any dialect ------------------------------------------------------------------------------------------------------
+
+uploads = st.lists(
+    st.tuples(st.sampled_from(NUMBERS), st.sampled_from([None, "가", "나"]), st.sampled_from([None, "서울", "부산"])),
+    min_size=1,
+    max_size=9,
+    unique=True,
+)
+several = st.lists(
+    st.tuples(st.integers(10**9, 10**10 - 1).map(str), st.none(), st.none()),
+    min_size=1,
+    max_size=9,
+    unique=True,
+)
+ECHOES = ("none", "number", "formatted", "number and name", "whole", "blanks")
+KEYS = (None, "opaque", "hexadecimal", 0, 1, 2)
+
+
+def echoed(row: Record, echo: str) -> dict[str, str | None]:
+    b_no, name, address = row
+    return {
+        "none": {},
+        "number": {"b_no": b_no},
+        "formatted": {"b_no": f"{b_no[:3]}-{b_no[3:5]}-{b_no[5:]}"},
+        "number and name": {"b_no": b_no, "name": name},
+        "whole": {"b_no": b_no, "name": name, "address": address},
+        "blanks": {"b_no": b_no, "name": name or "", "address": address or ""},
+    }[echo]
+
+
+def keyed(row: int, keys: object, as_text: bool) -> int | str | None:
+    if keys is None:
+        return None
+    if keys == "opaque":
+        return 70_000 + row * 7
+    if keys == "hexadecimal":
+        return f"{row:x}f{row}"
+    assert isinstance(keys, int)
+    return str(row + keys) if as_text else row + keys
+
+
+def rendered(
+    rows: Sequence[Record],
+    keys: object,
+    echo: str | Sequence[str],
+    *,
+    as_text: bool = False,
+    errors: frozenset[int] = frozenset(),
+) -> list[Item]:
+    """All results in the order of the upload, in a dialect; ``echo`` is one for all, or one for each."""
+    items = []
+    for row, record in enumerate(rows):
+        said: dict[str, Any] = {"key": keyed(row, keys, as_text)}
+        said |= echoed(record, echo if isinstance(echo, str) else echo[row])
+        told = {"error": f"error {row}"} if row in errors else {"answer": answer(row)}
+        items.append(Item(**said, **told))
+    return items
+
+
+def foreign(data: st.DataObject, rows: int) -> Item:
+    """An item of another upload: its echo says so, or its key cannot be a row's."""
+    if data.draw(st.booleans(), "foreign with echo"):
+        key = data.draw(st.one_of(st.none(), st.integers(0, rows + 2), st.just("x1")), "foreign key")
+        return Item(key, FOREIGN, "다", "대전", answer("another"))
+    return Item(data.draw(st.sampled_from([10**6, -3, "10000", "a3", None]), "foreign key"), answer=answer("another"))
+
+
+@settings(max_examples=800, deadline=None)
+@given(
+    rows=st.one_of(uploads, several),
+    keys=st.sampled_from(KEYS),
+    echo=st.sampled_from([*ECHOES, "mixed"]),
+    as_text=st.booleans(),
+    data=st.data(),
+)
+def test_an_answer_is_never_placed_at_a_wrong_row(
+    rows: list[Record], keys: object, echo: str, as_text: bool, data: st.DataObject
+) -> None:
+    """Whatever the keys and echoes, in any order, partial, repeated, with errors and other uploads' items between."""
+    errors = data.draw(st.frozensets(st.integers(0, len(rows) - 1), max_size=2), "errors")
+    each = st.lists(st.sampled_from(ECHOES), min_size=len(rows), max_size=len(rows))
+    kinds = data.draw(each, "echo of each") if echo == "mixed" else echo
+    items = rendered(rows, keys, kinds, as_text=as_text, errors=errors)
+    items = data.draw(st.lists(st.sampled_from(items), max_size=2 * len(items)), "any of them") or items
+    items += [foreign(data, len(rows)) for _ in range(data.draw(st.integers(0, 2), "foreign items"))]
+    items = data.draw(st.permutations(items), "order")
+    placed = place(items, sent(rows), key_of)
+    rows_placed(placed)
+    assert placed.faults == {row: f"error {row}" for row in placed.faults}
+    assert not placed.answers.keys() & placed.faults.keys()
+    assert placed.note is None or "fit no row" in placed.note
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.one_of(uploads, several),
+    base=st.sampled_from([0, 1, 2]),
+    echo=st.sampled_from(ECHOES),
+    as_text=st.booleans(),
+    data=st.data(),
+)
+def test_complete_results_with_row_keys_are_all_placed(
+    rows: list[Record], base: int, echo: str, as_text: bool, data: st.DataObject
+) -> None:
+    """In any order, some of them twice, some of them errors."""
+    errors = data.draw(st.frozensets(st.integers(0, len(rows) - 1), max_size=2), "errors")
+    items = rendered(rows, base, echo, as_text=as_text, errors=errors)
+    items = data.draw(
+        st.permutations(items + data.draw(st.lists(st.sampled_from(items), max_size=3), "twice")), "order"
+    )
+    placed = place(items, sent(rows), key_of)
+    assert rows_placed(placed) == [row for row in range(len(rows)) if row not in errors]
+    assert placed.faults == {row: f"error {row}" for row in errors}
+    assert placed.note is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(rows=uploads, keys=st.sampled_from([None, "opaque", "hexadecimal"]), data=st.data())
+def test_complete_results_with_whole_echoes_are_all_placed(
+    rows: list[Record], keys: object, data: st.DataObject
+) -> None:
+    """Without a row key, in any order, numbers repeated, with other uploads' items among them."""
+    items = rendered(rows, keys, data.draw(st.sampled_from(["whole", "blanks"]), "echo"))
+    placed = place(data.draw(st.permutations([*items, foreign(data, len(rows))]), "order"), sent(rows), key_of)
+    assert rows_placed(placed) == list(range(len(rows)))
+    assert placed.note is not None
+    assert placed.note.startswith(f"1 of {len(rows) + 1} results fit no row")
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=several, keys=st.permutations(range(9)), echo=st.sampled_from(["number", "formatted"]), data=st.data())
+def test_distinct_numbers_place_whatever_the_keys_say(
+    rows: list[Record], keys: list[int], echo: str, data: st.DataObject
+) -> None:
+    """Keys that run in another order than the upload are found out by the numbers, in partial results too."""
+    items = [replace(item, key=key) for item, key in zip(rendered(rows, None, echo), keys, strict=False)]
+    some = data.draw(st.lists(st.sampled_from(range(len(items))), unique=True, min_size=1), "some")
+    placed = place([items[row] for row in some], sent(rows), key_of)
+    assert rows_placed(placed) == sorted(some)
+    assert placed.note is None
+
+
+# -- by hand ----------------------------------------------------------------------------------------------------------
+
+A, B, C, D = NUMBERS[:4]
+BRANCHES: list[Record] = [(A, "가", "서울"), (B, "나", None), (A, "가", "부산"), (C, None, None), (A, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "base"),
+    [
+        ([0], 0),
+        ([6], 2),
+        ([1, 5], 1),
+        ([1, 2, 3, 4, 5], 1),
+        ([0, 4], 0),
+        (["2", "3", "6"], 2),
+        (["0002", "0006"], 2),
+        ([1], None),  # 0 or 1
+        ([5], None),  # 1 or 2
+        ([1, 2, 3, 4], None),
+        ([2, 3, 4], None),
+        ([2, 5], None),
+        ([0, 5], None),  # no base at all
+        ([0, 6], None),
+        ([7], None),
+        ([-1], None),
+        (["0", "1a"], None),  # opaque
+        (["0", "1.0"], None),
+        ([True, 0], None),
+        (["9" * 5000], None),
+    ],
+)
+def test_keys_without_echo_count_only_if_one_base_is_left(keys: list[int | str], base: int | None) -> None:
+    """Of five rows: each key rules out the bases that would put it outside."""
+    rows = [int(key) - base if base is not None else 0 for key in keys]
+    placed = place([Item(key, answer=answer(row)) for key, row in zip(keys, rows, strict=True)], sent(BRANCHES), key_of)
+    assert rows_placed(placed) == (rows if base is not None else [])
+    if base is None:
+        assert placed.note == f"{len(keys)} of {len(keys)} results fit no row of the upload for certain; " + (
+            "the row keys do not prove themselves"
+        )
+
+
+def test_one_echo_proves_the_base_for_the_items_without() -> None:
+    """Row 3 of five, counted from 1."""
+    items = [Item(3, answer=answer(2)), Item(4, C, answer=answer(3))]
+    assert rows_placed(place(items, sent(BRANCHES), key_of)) == [2, 3]
+
+
+def test_a_key_that_comes_with_two_answers_proves_nothing() -> None:
+    """0 and 1 may as well be no and yes."""
+    items = [Item(0, answer=answer("a")), Item(1, answer=answer("b")), Item(1, answer=answer("c"))]
+    placed = place(items, sent(BRANCHES), key_of)
+    assert (placed.answers, placed.faults) == ({}, {})
+
+
+def test_two_different_answers_for_one_row_are_a_fault() -> None:
+    """The keys are proven by the echoes; the row that was answered twice is not guessed at, the others stand."""
+    items = [Item(1, A, answer=answer(0)), Item(2, B, answer=answer(1)), Item(2, B, answer=answer("b"))]
+    placed = place(items, sent(BRANCHES), key_of)
+    assert rows_placed(placed) == [0]
+    assert placed.faults == {1: "two different answers"}
+
+
+def test_the_same_answer_twice_is_one_answer() -> None:
+    assert rows_placed(place([Item(b_no=B, answer=answer(1))] * 2, sent(BRANCHES), key_of)) == [1]
+
+
+def test_an_error_or_an_empty_item_is_a_fault_of_its_row() -> None:
+    """An error outweighs an answer; an empty item says nothing against one."""
+    items = [
+        Item(0, error="주소 없음"),
+        Item(1, answer=answer(1)),
+        Item(1),
+        Item(2, answer=answer(2), error="timeout"),
+        Item(3),
+        Item(4, answer=answer(4), error=""),
+    ]
+    placed = place(items, sent(BRANCHES), key_of)
+    assert rows_placed(placed) == [1, 4]
+    assert placed.faults == {0: "주소 없음", 2: "timeout", 3: "the service gave no answer"}
+
+
+def test_a_header_read_as_a_row_does_not_shift_the_others() -> None:
+    """Its error has the key 0, the rows are 1 to 5: an error that repeats nothing may be nobody's."""
+    header = Item(0, error="b_no is not a number")
+    items = [header, *rendered(BRANCHES, 1, "none")]
+    placed = place(items, sent(BRANCHES), key_of)
+    assert rows_placed(placed) == [0, 1, 2, 3, 4]
+    assert placed.note == "1 of 6 results fit no row of the upload for certain"
+    assert place([items[0], items[3], items[4]], sent(BRANCHES), key_of).answers == {}
+
+
+def test_a_foreign_item_with_a_row_key_is_not_placed() -> None:
+    """Its number was never sent: neither its key nor its answer counts."""
+    items = [Item(row + 1, b_no, answer=answer(row)) for row, (b_no, _, _) in enumerate(BRANCHES)]
+    items[3] = Item(4, FOREIGN, answer=answer("another"))
+    placed = place(items, sent(BRANCHES), key_of)
+    assert rows_placed(placed) == [0, 1, 2, 4]
+    assert placed.note == "1 of 5 results fit no row of the upload for certain"
+
+
+def test_keys_that_disagree_with_a_number_are_not_believed() -> None:
+    """Two keys are exchanged: numbers sent once still place their answers, the branches stay open."""
+    items = [Item(row, b_no, answer=answer(row)) for row, (b_no, _, _) in enumerate(BRANCHES)]
+    items[1], items[3] = replace(items[1], key=3), replace(items[3], key=1)
+    placed = place(items, sent(BRANCHES), key_of)
+    assert rows_placed(placed) == [1, 3]
+    assert placed.note is not None
+
+
+def test_an_echo_that_may_be_short_is_not_taken_for_a_row_without_address() -> None:
+    """The service repeats no addresses, so a branch looks like the row that was sent without name and address."""
+    items = [Item(b_no=A, answer=answer(0)), Item(b_no=B, answer=answer(1)), Item(b_no=C, answer=answer(3))]
+    assert rows_placed(place(items, sent(BRANCHES), key_of)) == [1, 3]
+
+
+def test_whole_echoes_place_branches_of_partial_results() -> None:
+    """With name and address the echo is whole; A without either stays open as long as another of A is missing."""
+    items = rendered(BRANCHES, None, "whole")
+    assert rows_placed(place([items[4], items[2], items[3]], sent(BRANCHES), key_of)) == [2, 3]
+    assert rows_placed(place([items[4], items[2], items[0]], sent(BRANCHES), key_of)) == [0, 2, 4]
+
+
+def test_whole_echoes_prove_the_base_where_all_numbers_are_one() -> None:
+    """One firm with many branches: the number says nothing, the address does."""
+    rows: list[Record] = [(A, "가", f"서울 {street}") for street in range(9)]
+    items = rendered(rows, 1, "whole")
+    assert rows_placed(place([items[4], replace(items[6], b_no=None)], sent(rows), key_of)) == [4, 6]
+
+
+@pytest.mark.parametrize("b_no", ["124-81-00998", " 124 81 00998", "１２４８１００９９８", "1248100998.0"])
+def test_a_number_may_be_echoed_in_any_notation(b_no: str) -> None:
+    rows: list[Record] = [(B, None, None), (A, None, None)]
+    assert rows_placed(place([Item(b_no=b_no, answer=answer(1))], sent(rows), key_of)) == [1]
+
+
+@pytest.mark.parametrize("b_no", ["", "-", "124-81-*****", "0000000000", "1.248E+09"])
+def test_a_number_that_cannot_be_read_is_no_echo(b_no: str) -> None:
+    """It neither places an answer nor speaks against a key."""
+    assert rows_placed(place([Item(b_no=b_no, answer=answer(0))], sent(BRANCHES), key_of)) == []
+    assert rows_placed(place([Item(0, b_no, answer=answer(0))], sent(BRANCHES), key_of)) == [0]
+
+
+def many(count: int) -> list[Record]:
+    """Distinct numbers in no order, but for two of them that are there three times, side by side and apart."""
+    numbers = [f"{1 + row * 7919 % 899:03}81{row * 104_729 % 99_991:05}" for row in range(count)]
+    for row in (3, 4, count - 1):
+        numbers[row] = numbers[2]
+    return [(b_no, "가", f"서울 {row}") for row, b_no in enumerate(numbers)]
+
+
+def test_the_position_counts_only_where_many_rows_prove_the_order() -> None:
+    """Only numbers are repeated: then a hundred rows in a place of their own prove that of the rest."""
+    enough, few = many(150), many(60)
+    assert rows_placed(place(rendered(enough, None, "number"), sent(enough), key_of)) == list(range(150))
+    assert len(rows_placed(place(rendered(few, None, "number"), sent(few), key_of))) == 56
+
+
+def test_the_position_does_not_count_where_the_order_is_broken_or_the_numbers_own() -> None:
+    """One exchange, one item short, one without echo, or numbers that ascend: branches may have changed places."""
+    rows = many(150)
+    items = rendered(rows, None, "number")
+    exchanged = [*items[:10], items[11], items[10], *items[12:]]
+    assert len(rows_placed(place(exchanged, sent(rows), key_of))) == 146
+    assert len(rows_placed(place(items[:-2], sent(rows), key_of))) == 145
+    assert len(rows_placed(place([*items[:-2], Item(), items[-1]], sent(rows), key_of))) == 145
+    ascending = sorted(rows)
+    assert len(rows_placed(place(rendered(ascending, None, "number"), sent(ascending), key_of))) == 146
+
+
+def test_the_position_does_not_count_where_a_row_key_says_that_rows_changed_places() -> None:
+    """Two branches of one number came in exchanged, which only their keys tell; the one without a key stays open."""
+    rows = many(150)
+    items = rendered(rows, 0, "number")
+    items[3], items[4], items[149] = items[4], items[3], replace(items[149], key=None)
+    assert rows_placed(place(items, sent(rows), key_of)) == list(range(149))
+
+
+def test_nothing_sent_or_nothing_answered_places_nothing() -> None:
+    assert place([], sent(BRANCHES), key_of) == Placed()
+    assert place([], [], key_of) == Placed()
+    assert place([Item(0, A, answer=answer(0))], [], key_of).answers == {}
+
+
+def test_five_thousand_branches_are_placed_in_the_usual_order_of_work() -> None:
+    """One number five thousand times over: no step may look at every row for every item."""
+    rows: list[Record] = [(A, "가", f"서울 {street}") for street in range(5_000)]
+    items = rendered(rows, None, "whole")
+    Random(1).shuffle(items)
+    calls = 0
+
+    def counted(*record: str | None) -> bytes:
+        nonlocal calls
+        calls += 1
+        return key_of(*record)  # type: ignore[arg-type]
+
+    assert len(rows_placed(place(items, sent(rows), counted))) == 5_000
+    assert calls == 5_000

@@ -1,0 +1,242 @@
+"""What the service may well answer, in several dialects, each written by hand from INTERFACE.md (`tests/golden/`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bizverify.model import Answer
+from bizverify.service import Acknowledged
+from bizverify.service.account import read_account, read_history, read_watch, read_watches
+from bizverify.service.names import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
+from bizverify.service.reading import Unreadable, parsed, whole
+from bizverify.service.shapes import (
+    read_acknowledged,
+    read_created,
+    read_result,
+    read_status,
+    read_verified,
+)
+from conftest import ROOT, json_of
+
+READERS = {
+    "verify": read_verified,
+    "batch_created": read_created,
+    "batch_status": read_status,
+    "me": read_account,
+    "watch": read_watches,
+    "history": read_history,
+}
+
+
+def golden(name: str) -> list[Any]:
+    return [pytest.param(case, id=case["case"]) for case in json_of(ROOT / "tests" / "golden" / f"{name}.json")]
+
+
+def read_or_error(name: str, case: dict[str, Any]) -> Any:
+    """What the reader makes of a golden body; ``None`` where it is to be unreadable, which is checked."""
+    if "error" not in case:
+        return READERS[name](case["body"])
+    with pytest.raises(Unreadable) as caught:
+        READERS[name](case["body"])
+    assert case["error"] in str(caught.value)
+    return None
+
+
+@pytest.mark.parametrize("case", golden("verify"))
+def test_verifications_in_many_dialects(case: dict[str, Any]) -> None:
+    """G1 to G5: what fits is read, what could be read wrongly is not read at all."""
+    verified = read_or_error("verify", case)
+    if verified is not None:
+        *fields, reasons = case["answer"]
+        assert verified.answer == Answer(*fields, tuple(reasons))
+        assert verified.raw == case["body"]
+
+
+@pytest.mark.parametrize("case", golden("batch_created"))
+def test_created_jobs_in_many_dialects(case: dict[str, Any]) -> None:
+    """G6, G7: a job that is paid for is not lost for the name of its identifier."""
+    created = read_or_error("batch_created", case)
+    if created is not None:
+        assert [created.job_id, created.total] == case["job"]
+        assert created.raw == case["body"]
+
+
+@pytest.mark.parametrize("case", golden("batch_status"))
+def test_job_statuses_in_many_dialects(case: dict[str, Any]) -> None:
+    """G8 to G15: where the results are, whose they are, and which of them cannot be read."""
+    status = read_or_error("batch_status", case)
+    if status is None:
+        return
+    assert [status.status, status.state, status.total, status.done] == case["status"]
+    assert len(status.results) == len(case["results"])
+    for result, (*echo, biz_status, error) in zip(status.results, case["results"], strict=True):
+        assert [result.key, result.b_no, result.name, result.address] == echo
+        assert (result.answer is None) == (result.error is not None)
+        if error is None:
+            assert result.answer.biz_status == biz_status
+        else:
+            assert error in result.error
+    assert status.raw == case["body"]
+
+
+@pytest.mark.parametrize("case", golden("me"))
+def test_accounts_in_many_dialects(case: dict[str, Any]) -> None:
+    """G16, G17: two numbers give the third; what is not known is not made up."""
+    account = read_or_error("me", case)
+    if account is not None:
+        assert [account.limit, account.used, account.remaining, account.plan] == case["account"]
+
+
+@pytest.mark.parametrize("case", golden("watch"))
+def test_watch_lists_in_many_dialects(case: dict[str, Any]) -> None:
+    """G18, G19"""
+    entries = read_or_error("watch", case)
+    if entries is not None:
+        assert [[e.watch_id, e.biz_no, e.name, e.address, e.grade] for e in entries] == case["entries"]
+
+
+@pytest.mark.parametrize("case", golden("history"))
+def test_watch_histories_in_many_dialects(case: dict[str, Any]) -> None:
+    """G20"""
+    changes = read_or_error("history", case)
+    if changes is not None:
+        assert [[change.at, change.before, change.after] for change in changes] == case["changes"]
+
+
+def test_a_new_watch_entry_may_be_wrapped_too() -> None:
+    """G1, G18"""
+    assert read_watch({"watch": {"id": 3, "biz_no": "1248100998"}}).watch_id == "3"
+    with pytest.raises(Unreadable, match="has no watch_id"):
+        read_watch({"ok": True})
+
+
+def test_status_words_are_told_apart_and_unknown_ones_are_still_at_work() -> None:
+    """G8: in any case, with spaces, dashes or underscores; of an unusual word the user can be told."""
+    for words, state in [(DONE_WORDS, "done"), (FAILED_WORDS, "failed"), (WORKING_WORDS, "working")]:
+        for word in words:
+            for written in (word, word.upper(), f" {word.replace('_', ' ')} ", word.replace("_", "-")):
+                status = read_status({"status": written})
+                assert (status.state, status.known_word, status.status) == (state, True, written)
+    assert not DONE_WORDS & FAILED_WORDS | DONE_WORDS & WORKING_WORDS | FAILED_WORDS & WORKING_WORDS
+    strange = read_status({"status": "percolating"})
+    assert (strange.state, strange.known_word) == ("working", False)
+
+
+def test_unknown_fields_are_kept() -> None:
+    verified = read_verified({"grade": "A", "model_version": 7, "nested": {"a": [1]}})
+    assert verified.model_extra == {"model_version": 7, "nested": {"a": [1]}}
+    status = read_status({"status": "done", "results": [{"row_id": 0, "grade": "A", "score": 99}], "eta": 5})
+    assert status.model_extra == {"eta": 5}
+    assert status.results[0].model_extra["score"] == 99
+
+
+def test_a_result_shows_itself_without_its_raw_form() -> None:
+    result = read_result({"row_id": 0, "grade": "A", "raw": "x"})
+    assert result.raw == {"row_id": 0, "grade": "A", "raw": "x"}
+    assert "raw=" not in repr(result)
+
+
+def test_anything_is_an_acknowledgement() -> None:
+    """G21"""
+    assert read_acknowledged({"ok": True}).model_extra == {"ok": True}
+    for value in (None, "OK", [], 1):
+        assert read_acknowledged(value).raw == value
+    assert isinstance(read_acknowledged({}), Acknowledged)
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b'{"bounce_prob": NaN, "grade": "A"}', {"bounce_prob": None, "grade": "A"}),
+        (b'\xef\xbb\xbf{"grade": "A"}', {"grade": "A"}),
+        (b'{"n": 123456789012345678901234567890}', {"n": 123456789012345678901234567890}),
+    ],
+)
+def test_json_is_read_as_services_write_it(body: bytes, value: object) -> None:
+    """G24: NaN is how Python's own writer says that there is no number."""
+    assert parsed(body) == value
+
+
+def test_an_infinite_probability_is_no_number() -> None:
+    """G4, G24"""
+    with pytest.raises(Unreadable, match="not a number"):
+        read_verified(parsed(b'{"bounce_prob": Infinity}'))
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"<!doctype html><title>Log in</title>", "is the base URL right?"),
+        (b"hello", "is not JSON"),
+        (b'{"a": 1', "is not JSON"),
+        (b'{"a": "\xff"}', "is not JSON"),
+        (b"[" * 100_000, "is nested too deeply"),
+    ],
+)
+def test_what_is_no_json_is_said_to_be_none(body: bytes, error: str) -> None:
+    with pytest.raises(Unreadable, match=re.escape(error)):
+        parsed(body)
+
+
+def test_whole_numbers_are_found_in_texts_and_nowhere_else() -> None:
+    assert [whole(value) for value in (5, 5.0, "5", " 1,300 ", "5.0", "-1")] == [5, 5, 5, 1300, 5, -1]
+    assert [whole(value) for value in (True, 5.5, "5.5", "x", "", None, [], {}, float("nan"), "٣")] == [None] * 10
+    assert whole("999999999999999999") == 999999999999999999
+
+
+NAMES = st.sampled_from(
+    (
+        *("status", "data", "results", "result", "items", "row_id", "id", "job_id", "total", "progress", "input"),
+        *("error", "biz_status", "bounce_prob", "reasons", "quota", "limit", "usage", "used", "monthly", "raw"),
+    )
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES | st.text(max_size=3), inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_no_answer_breaks_a_reader(value: object) -> None:
+    """Whatever comes: a value, or the one error that says that it cannot be read."""
+    for reader in (*READERS.values(), read_watch, read_result, read_acknowledged):
+        with suppress(Unreadable):
+            reader(value)
+
+
+def test_the_guesses_on_the_page_in_the_code_and_in_the_tests_are_the_same() -> None:
+    """Each guess has one line in `docs/guesses.md`, a place in the code and a test that names it."""
+    page = re.findall(r"^\| (G\d+) \|", (ROOT / "docs" / "guesses.md").read_text(encoding="utf-8"), flags=re.M)
+    assert page == [f"G{number}" for number in range(1, len(page) + 1)]
+    assert named_in("src/bizverify/service/*.py") == set(page)
+    assert named_in(
+        "tests/test_client.py", "tests/test_shapes.py", "tests/test_transport.py", "tests/golden/*.json"
+    ) == set(page)
+
+
+def named_in(*patterns: str) -> set[str]:
+    """The guesses that files name, a range (``G1 to G5``) standing for all in it."""
+    found = set()
+    for pattern in patterns:
+        for path in ROOT.glob(pattern):
+            text = path.read_text(encoding="utf-8")
+            found |= {int(number) for number in re.findall(r"\bG(\d+)\b", text)}
+            for start, end in re.findall(r"\bG(\d+) to G(\d+)\b", text):
+                found |= set(range(int(start), int(end) + 1))
+    return {f"G{number}" for number in found}
+
+
+def test_each_golden_case_that_is_a_guess_says_which() -> None:
+    for name in READERS:
+        for case in json.loads((ROOT / "tests" / "golden" / f"{name}.json").read_text(encoding="utf-8")):
+            assert re.fullmatch(r"(G\d+)?", case["guess"]), case["case"]

@@ -1,0 +1,893 @@
+"""What goes over the wire, and what each way of failing means: real sockets on loopback, under asyncio and trio."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import pickle
+import re
+import socket
+import struct
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.utils import format_datetime
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+import trio.testing
+
+from bizverify.errors import (
+    AuthenticationError,
+    BizverifyError,
+    DoubtError,
+    LedgerError,
+    NotFoundError,
+    NotSentError,
+    PlanError,
+    QuotaError,
+    RejectedError,
+    ServiceError,
+    ShapeError,
+    TooLargeError,
+    UsageError,
+)
+from bizverify.service import ApiKey, BaseUrl, Client
+from bizverify.service.multipart import file_body
+from bizverify.service.refusal import said, seconds_to_wait
+
+KEY = 'bv/secret+4711"<key>'
+VERIFIED = b'{"biz_status": "active", "bounce_prob": 0.25}'
+CREATED = b'{"job_id": "j1", "total": 2}'
+CONTENT = b"b_no,name,address\n" + b"1248100998,a,b\n" * 20_000
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Line:
+    """One connection of a server's, with what came over it."""
+
+    def __init__(self, server: Server, connection: socket.socket) -> None:
+        self.server = server
+        self.socket = connection
+        self.head = b""
+        self.body = b""
+
+    def read_head(self) -> bool:
+        """Read a request's head; whatever of the body came with it is in ``body``. False: the client is done."""
+        got = b""
+        while b"\r\n\r\n" not in got:
+            more = self.socket.recv(65536)
+            if not more:
+                return False
+            got += more
+        self.head, _, self.body = got.partition(b"\r\n\r\n")
+        self.server.requests.append(self)
+        self.server.heads.append(self.head)
+        return True
+
+    @property
+    def length(self) -> int:
+        found = re.search(rb"(?i)content-length: (\d+)", self.head)
+        return int(found[1]) if found else 0
+
+    def read_body(self, missing: int = 0) -> bool:
+        while len(self.body) < self.length - missing:
+            more = self.socket.recv(65536)
+            if not more:
+                return False
+            self.body += more
+        return True
+
+    def read(self) -> bool:
+        return self.read_head() and self.read_body()
+
+    def say(self, status: int, body: bytes = b"", headers: str = "", *, length: int | None = None) -> None:
+        size = len(body) if length is None else length
+        head = f"HTTP/1.1 {status} X\r\nContent-Length: {size}\r\n{headers}\r\n"
+        self.socket.sendall(head.encode("latin-1") + body)
+
+    def reset(self) -> None:
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+
+class Server:
+    """A raw server on loopback: each connection is handed to ``script`` in a thread of its own."""
+
+    def __init__(self, script: Callable[[Line], None]) -> None:
+        self.requests: list[Line] = []
+        self.heads: list[bytes] = []
+        self.connections = 0
+        self.ended = threading.Event()
+        self._script = script
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            thread = threading.Thread(target=self._serve, args=[connection], daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(20)
+            self._script(Line(self, connection))
+        self.ended.set()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(20)
+
+
+@contextmanager
+def serving(script: Callable[[Line], None]) -> Iterator[Server]:
+    server = Server(script)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def answering(status: int, body: bytes = b"", headers: str = "") -> Callable[[Line], None]:
+    def script(line: Line) -> None:
+        while line.read():
+            line.say(status, body, headers)
+
+    return script
+
+
+def client(server: Server, **options: object) -> Client:
+    return Client(server.url, KEY, **options)  # type: ignore[arg-type]
+
+
+async def verify(server: Server, **options: object) -> BizverifyError:
+    """The error that a lookup ends in."""
+    async with client(server, **options) as service:
+        with pytest.raises(BizverifyError) as caught:
+            await service.verify("1248100998", "삼성전자")
+    return caught.value
+
+
+async def upload(server: Server, content: bytes = CONTENT, **steps: Callable[[], Awaitable[None]]) -> BizverifyError:
+    async with client(server) as service:
+        with pytest.raises(BizverifyError) as caught:
+            await service.create_batch(content, **steps)  # type: ignore[arg-type]
+    return caught.value
+
+
+# ---------------------------------------------------------------------------------------------- what a status means
+
+MEANINGS: dict[int, type[ServiceError]] = {
+    301: RejectedError,
+    302: RejectedError,
+    303: DoubtError,
+    307: RejectedError,
+    308: RejectedError,
+    400: RejectedError,
+    401: AuthenticationError,
+    402: RejectedError,
+    403: PlanError,
+    404: NotFoundError,
+    405: RejectedError,
+    408: RejectedError,
+    409: RejectedError,
+    413: TooLargeError,
+    422: RejectedError,
+    429: QuotaError,
+    500: DoubtError,
+    502: DoubtError,
+    503: DoubtError,
+    504: DoubtError,
+    599: DoubtError,
+    799: DoubtError,
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", MEANINGS)
+async def test_each_status_has_its_class(status: int) -> None:
+    """G22, G29: the error names what was asked and carries the body's message, whatever the status."""
+    with serving(answering(status, b'{"error": "no luck today"}')) as server:
+        error = await verify(server)
+    assert type(error) is MEANINGS[status]
+    assert isinstance(error, ServiceError)
+    assert (error.status, error.detail) == (status, "no luck today")
+    assert str(error).startswith(f"POST {server.url}/verify: {status}, ")
+    assert "no luck today" in str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [200, 201, 202, 203, 299])
+async def test_any_2xx_is_success(status: int) -> None:
+    """G25: INTERFACE names no success status."""
+    with serving(answering(status, VERIFIED)) as server:
+        async with client(server) as service:
+            assert (await service.verify("1248100998")).grade is None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("status", "header", "seconds"), [(429, "7", 7.0), (503, "1.5", 1.5), (429, "soon", None)])
+async def test_what_the_service_asks_to_wait_is_in_the_error(status: int, header: str, seconds: float | None) -> None:
+    """G26"""
+    with serving(answering(status, b"", f"Retry-After: {header}\r\n")) as server:
+        error = await verify(server)
+    assert isinstance(error, ServiceError)
+    assert error.retry_after == seconds
+
+
+def test_a_wait_is_seconds_or_a_date_and_nothing_else() -> None:
+    """G26: what is negative, past or no time at all asks for no wait."""
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    assert seconds_to_wait(format_datetime(now + timedelta(seconds=90), usegmt=True), now) == 90
+    assert seconds_to_wait("Sun, 01 Mar 2026 00:01:00", now) == 60
+    assert seconds_to_wait(format_datetime(now - timedelta(days=1), usegmt=True), now) is None
+    for nonsense in (None, "", "-1", "1e9", "nan", "٣", "99999999999", "Sun, 99 Foo 2026 00:00:00 GMT", "0x10"):
+        assert seconds_to_wait(nonsense, now) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", None),
+        (b'{"error": "a"}', "a"),
+        (b'{"error": {"message": "a", "code": "E1"}}', "a (E1)"),
+        (b'{"error": {"code": 17}}', "17"),
+        (b'{"error": "quota_exceeded", "message": "Monthly quota"}', "Monthly quota (quota_exceeded)"),
+        (b'{"message": "a"}', "a"),
+        (b'{"detail": "a"}', "a"),
+        (b'{"detail": [{"loc": ["body", "b_no"], "msg": "field required", "type": "x"}]}', "body.b_no: field required"),
+        (b'{"errors": ["a", "b", "c", "d"]}', "a; b; c"),
+        (b'{"errors": [{"title": "a"}]}', "a"),
+        (b'"a"', "a"),
+        (b'{"x": 1}', '{"x": 1}'),
+        (b"{broken", "{broken"),
+        (b"[" * 100_000, "[" * 300 + "…"),
+        (b"plain words", "plain words"),
+        ("\ufeff한글".encode(), "한글"),
+        ("한글".encode("cp949"), "\ufffd" * 3 + "\ufffd"),
+        (b"<!DOCTYPE html><html><head><title>502 Bad\n Gateway</title>", "502 Bad Gateway"),
+        (b"<html><body>hi", "an HTML page"),
+        (b"a\x1b[31m\x00\r\nb\xe2\x80\xaec", "a [31m b c"),
+        (b"x" * 5000, "x" * 300 + "…"),
+    ],
+)
+def test_a_bodys_own_message_is_found_whatever_its_shape(body: bytes, message: str | None) -> None:
+    """G22: one line, no control characters, no more than a person reads."""
+    found = said(body)
+    assert found == message or (found is not None and "\ufffd" in found and "\ufffd" in str(message))
+
+
+# ------------------------------------------------------------------------------------------- where the key may go
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed_and_the_key_stays_here(status: int) -> None:
+    with serving(answering(200, VERIFIED)) as other:
+        with serving(answering(status, b"", f"Location: {other.url}/verify\r\nSet-Cookie: a=b\r\n")) as server:
+            error = await verify(server)
+            assert b"cookie" not in server.requests[-1].head.lower()
+        assert other.connections == 0
+    assert isinstance(error, ServiceError)
+    assert error.status == status
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("location", ["http://[", "//", "\x80", "mailto:x"])
+async def test_a_redirect_that_leads_nowhere_is_refused_all_the_same(location: str) -> None:
+    with serving(answering(302, b"", f"Location: {location}\r\n")) as server:
+        assert type(await verify(server)) is RejectedError
+
+
+def test_plain_http_is_for_this_machine_alone() -> None:
+    with pytest.raises(UsageError, match="plain http"):
+        Client("http://api.example.com", KEY)
+    assert Client("http://api.example.com", KEY, allow_http=True).origin == "http://api.example.com"
+
+
+@pytest.mark.anyio
+async def test_every_request_carries_the_key_and_who_asks_but_nothing_of_netrc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serving(answering(200, VERIFIED)) as server:
+        async with client(server) as service:
+            await service.verify("1248100998")
+        head = server.requests[0].head.decode()
+    assert f"X-API-Key: {KEY}\r\n" in head
+    assert re.search(r"User-Agent: bizverify/\d", head)
+    assert "authorization" not in head.lower()
+
+
+@pytest.mark.anyio
+async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(answering(200, VERIFIED)) as proxy, serving(answering(200, VERIFIED)) as server:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        for name in ("no_proxy", "NO_PROXY", "REQUEST_METHOD"):
+            monkeypatch.delenv(name, raising=False)
+        async with client(server) as service:
+            await service.verify("1248100998")
+        assert proxy.connections == 0
+        async with Client("http://service.invalid", KEY, allow_http=True) as service:
+            await service.verify("1248100998")
+        assert proxy.requests[0].head.startswith(b"POST http://service.invalid/verify ")
+        monkeypatch.setenv("NO_PROXY", "service.invalid")
+        monkeypatch.setenv("no_proxy", "service.invalid")
+        async with Client("http://service.invalid", KEY, allow_http=True) as service:
+            with pytest.raises(NotSentError):
+                await service.verify("1248100998")
+        assert proxy.connections == 1
+
+
+@pytest.mark.anyio
+async def test_a_proxy_that_cannot_be_used_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "socks5://user:hidden@127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(UsageError, match="proxy") as caught:
+        async with Client("https://service.invalid", KEY):
+            pass
+    assert "hidden" not in str(caught.value)
+
+
+ECHO = b'{"error": "the key %s is not known"}' % KEY.replace('"', '\\"').encode()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [200, 401, 500])
+async def test_the_key_is_nowhere_to_be_seen(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Not in a message, repr, pickle, log at its loudest or traceback with its variables, even if it is echoed."""
+    caplog.set_level(logging.DEBUG)
+    with serving(answering(status, ECHO)) as server:
+        service = client(server)
+        async with service:
+            with pytest.raises(ServiceError) as caught:
+                await service.verify("1248100998")
+    error = caught.value
+    shown = [*texts(error), *caplog.messages, repr(service), str(vars(service))]
+    assert len(caplog.records) > 5
+    assert "[key]" in str(error)
+    assert_hidden("\n".join(shown))
+    assert error.raw
+    assert error.__context__ is None
+    assert error.__cause__ is None
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.status, again.raw) == (type(error), str(error), status, error.raw)
+
+
+@pytest.mark.anyio
+async def test_the_key_is_in_no_traceback_of_a_broken_connection() -> None:
+    def script(line: Line) -> None:
+        line.read()
+        line.reset()
+
+    with serving(script) as server:
+        error = await verify(server)
+    assert_hidden("\n".join(texts(error)))
+    assert error.__context__ is None
+
+
+@pytest.mark.anyio
+async def test_the_key_is_in_no_traceback_of_a_cancelled_request(
+    monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+) -> None:
+    """The frames of the network, which hold the header, are not in the cancellation that comes through."""
+    writing = anyio.Event()
+    caught: list[BaseException] = []
+
+    async def write(self: object, buffer: bytes, timeout: float | None = None) -> None:
+        writing.set()
+        await anyio.sleep_forever()
+
+    stream = "anyio.AnyIOStream" if anyio_backend == "asyncio" else "trio.TrioStream"
+    monkeypatch.setattr(f"httpcore._backends.{stream}.write", write)
+    with serving(answering(200, VERIFIED)) as server:
+        async with client(server) as service, anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                try:
+                    await service.verify("1248100998")
+                except BaseException as error:
+                    caught.append(error)
+                    raise
+
+            tasks.start_soon(ask)
+            await writing.wait()
+            tasks.cancel_scope.cancel()
+    assert_hidden("".join(traceback.TracebackException.from_exception(caught[0], capture_locals=True).format()))
+
+
+def texts(error: BaseException) -> list[str]:
+    shown = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+    pickled = pickle.dumps(error).decode("latin-1")
+    return [shown, pickled, str(error), repr(error), repr(vars(error)), *traceback.format_exception(error)]
+
+
+def assert_hidden(text: str) -> None:
+    """No line of what can be seen shows the key's tell-tale part."""
+    assert "secret+4711" not in text
+    assert "secret%2B4711" not in text
+
+
+# ------------------------------------------------------------------------------------------ how far an answer is read
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("framing", ["Content-Length: 200000000", "Transfer-Encoding: chunked", "X: read to the end"])
+async def test_a_huge_answer_is_not_read_in(framing: str) -> None:
+    """200 MB are offered; a few MB are taken, 64 KiB are kept, and the client goes on."""
+    sent = 0
+
+    def script(line: Line) -> None:
+        nonlocal sent
+        line.read()
+        line.socket.sendall(f"HTTP/1.1 200 OK\r\n{framing}\r\n\r\n".encode())
+        chunk = b"x" * 100_000
+        for _ in range(2000):
+            framed = b"%x\r\n%s\r\n" % (len(chunk), chunk) if "chunked" in framing else chunk
+            line.socket.sendall(framed)
+            sent += len(chunk)
+
+    with serving(script) as server:
+        async with client(server, concurrency=1) as service:
+            for call in (service.verify("1248100998"), service.batch("j", preview=100)):
+                with pytest.raises(ShapeError, match="too large") as caught:
+                    await call
+                assert caught.value.raw == b"x" * 65536
+    assert sent < 60_000_000
+
+
+@pytest.mark.anyio
+async def test_a_compressed_answer_is_unpacked_but_no_bomb() -> None:
+    """G27: compression is asked for where many rows are asked for, and taken wherever it is used."""
+    packed = {"/verify": gzip.compress(VERIFIED), "/batch/j": gzip.compress(b" " * 50_000_000)}
+
+    def script(line: Line) -> None:
+        while line.read():
+            path = line.head.split()[1].decode().partition("?")[0]
+            line.say(200, packed[path], "Content-Encoding: gzip\r\n")
+
+    with serving(script) as server:
+        async with client(server) as service:
+            assert (await service.verify("1248100998")).bounce_prob == 0.25
+            with pytest.raises(ShapeError, match="too large"):
+                await service.batch("j")
+        assert b"Accept-Encoding: identity" in server.heads[0]
+        assert b"Accept-Encoding: gzip" in server.heads[1]
+
+
+# ------------------------------------------------------------------------------------------------ broken connections
+
+
+def broken(before: str) -> Callable[[Line], None]:
+    def script(line: Line) -> None:
+        line.read()
+        if before == "in the head":
+            line.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-")
+        elif before == "in the body":
+            line.say(200, VERIFIED[:20], length=1000)
+        elif before == "nonsense":
+            line.socket.sendall(b"\x00\x01 nonsense\r\n\r\n")
+        elif before != "no answer, closed":
+            line.reset()
+
+    return script
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the head", "in the body", "nonsense"])
+async def test_what_breaks_after_the_request_is_a_doubt(when: str) -> None:
+    with serving(broken(when)) as server:
+        error = await verify(server)
+    assert type(error) is DoubtError
+    assert error.exit_code == 3
+    assert error.status == (200 if when == "in the body" else None)
+    assert error.raw == (VERIFIED[:20] if when == "in the body" else b"")
+
+
+@pytest.mark.anyio
+async def test_a_refusal_that_breaks_off_is_still_a_refusal() -> None:
+    def script(line: Line) -> None:
+        line.read()
+        line.say(401, b'{"err', length=1000)
+
+    with serving(script) as server:
+        assert type(await verify(server)) is AuthenticationError
+
+
+@pytest.mark.anyio
+async def test_no_answer_in_time_is_a_doubt() -> None:
+    done = threading.Event()
+
+    def script(line: Line) -> None:
+        line.read()
+        done.wait(20)
+
+    with serving(script) as server:
+        error = await verify(server, timeout=0.05)
+        done.set()
+    assert type(error) is DoubtError
+    assert "0.05 s" in str(error)
+
+
+@pytest.mark.anyio
+async def test_a_refused_connection_is_certainly_not_sent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    async with Client(url, KEY) as service:
+        for call in (service.verify("1248100998"), service.create_batch(CONTENT), service.me()):
+            with pytest.raises(NotSentError, match="nothing was paid"):
+                await call
+
+
+@pytest.mark.anyio
+async def test_the_certificates_are_read_once_and_only_for_https(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    create = httpx.create_ssl_context
+    monkeypatch.setattr(httpx, "create_ssl_context", lambda: made.append(1) or create())
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        place = f"127.0.0.1:{gone.getsockname()[1]}"
+    for scheme, times in (("http", 0), ("https", 1)):
+        async with Client(f"{scheme}://{place}", KEY) as service:
+            for _ in range(3):
+                with pytest.raises(NotSentError):
+                    await service.verify("1248100998")
+        assert len(made) == times
+
+
+@pytest.mark.anyio
+async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
+    """The handshake fails before the request: nothing of it can have been understood."""
+
+    def script(line: Line) -> None:
+        line.socket.recv(65536)
+        line.say(400)
+
+    with serving(script) as server:
+        async with Client(server.url.replace("http:", "https:"), KEY) as service:
+            with pytest.raises(NotSentError):
+                await service.verify("1248100998")
+        assert server.requests == []
+
+
+# --------------------------------------------------------------------------------------------- connections and turns
+
+
+@pytest.mark.anyio
+async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it() -> None:
+    def script(line: Line) -> None:
+        while line.read():
+            line.say(200, CREATED if b" /batch " in line.head else VERIFIED)
+
+    with serving(script) as server:
+        async with client(server) as service:
+            for _ in range(3):
+                await service.verify("1248100998")
+            assert server.connections == 1
+            await service.create_batch(CONTENT)
+            await service.create_batch(CONTENT)
+            assert server.connections == 3
+            await service.verify("1248100998")
+            assert server.connections == 3
+        closing = [b"Connection: close" in head for head in server.heads]
+    assert closing == [False, False, False, True, True, False]
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_request_does_not_take_its_turn_with_it() -> None:
+    """With one turn in all, the next request finds it free, on a connection that works."""
+    arrived, gone = threading.Event(), threading.Event()
+
+    def script(line: Line) -> None:
+        if line.read():
+            if len(line.server.requests) == 1:
+                arrived.set()
+                gone.wait(20)
+            line.say(200, VERIFIED)
+
+    with serving(script) as server:
+        async with client(server, concurrency=1) as service:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(service.verify, "1248100998")
+                tasks.start_soon(service.verify, "1248100998")
+                await anyio.to_thread.run_sync(arrived.wait)
+                tasks.cancel_scope.cancel()
+            gone.set()
+            assert (await service.verify("1248100998")).biz_status == "active"
+
+
+# ---------------------------------------------------------------------------------------------------- the last byte
+
+
+@pytest.mark.anyio
+async def test_the_service_has_no_whole_file_before_the_gate_opens() -> None:
+    """All but the closing boundary has arrived when the gate is asked; only then does the rest come."""
+    almost = threading.Event()
+    at_gate: list[int] = []
+    after: list[str] = []
+
+    def script(line: Line) -> None:
+        line.read_head()
+        closing = len(boundary(line)) + 8
+        line.read_body(missing=closing)
+        almost.set()
+        line.read_body()
+        line.say(200, CREATED)
+
+    with serving(script) as server:
+
+        async def gate() -> None:
+            assert await anyio.to_thread.run_sync(almost.wait, 20)
+            await anyio.sleep(0)
+            at_gate.append(len(server.requests[0].body))
+            assert not server.requests[0].body.endswith(b"--\r\n")
+
+        async def handed_over() -> None:
+            after.append("sent")
+
+        async with client(server) as service:
+            created = await service.create_batch(CONTENT, before_last_byte=gate, after_last_byte=handed_over)
+        request = server.requests[0]
+    assert (created.job_id, created.total) == ("j1", 2)
+    assert at_gate[0] == request.length - len(boundary(request)) - 8
+    assert len(request.body) == request.length
+    assert after == ["sent"]
+
+
+def boundary(line: Line) -> bytes:
+    return re.findall(rb"boundary=(\S+)", line.head)[0]
+
+
+@pytest.mark.anyio
+async def test_the_upload_is_one_file_part_and_the_flags_are_sent_only_when_given() -> None:
+    """G23, G28: the part is named ``file``, its type is CSV, its bytes are those that were given."""
+    with serving(answering(200, CREATED)) as server:
+        async with client(server) as service:
+            await service.create_batch(CONTENT, filename='a"b\r\n한.csv')
+            await service.create_batch(b"", offline=True, paid=False)
+        first, second = server.requests
+    assert first.head.startswith(b"POST /batch HTTP/1.1")
+    assert second.head.startswith(b"POST /batch?offline=true&paid=false HTTP/1.1")
+    message = message_from_bytes(first.head.partition(b"\r\n")[2] + b"\r\n\r\n" + first.body)
+    (part,) = message.get_payload()  # type: ignore[misc]
+    assert part.get_payload(decode=True) == CONTENT  # type: ignore[union-attr]
+    assert b'form-data; name="file"; filename="a%22b%0D%0A\xed\x95\x9c.csv"\r\n' in first.body
+    assert b"Content-Type: text/csv; charset=utf-8\r\n" in first.body
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("close", [False, True])
+@pytest.mark.parametrize(("status", "kind"), [(413, TooLargeError), (401, AuthenticationError), (503, NotSentError)])
+async def test_an_answer_in_the_middle_of_an_upload_ends_it(status: int, kind: type[ServiceError], close: bool) -> None:
+    """The gate is never asked, so even a 503 has done nothing; the rest of 30 MB is not sent."""
+    asked: list[str] = []
+
+    def script(line: Line) -> None:
+        line.read_head()
+        line.say(status, b'{"error": "enough"}', "Connection: close\r\nRetry-After: 3\r\n")
+        if close:
+            line.socket.shutdown(socket.SHUT_WR)
+        while chunk := line.socket.recv(65536):
+            line.body += chunk
+
+    async def gate() -> None:
+        asked.append("gate")
+
+    with serving(script) as server:
+        async with client(server) as service:
+            with pytest.raises(ServiceError) as caught:
+                await service.create_batch(CONTENT * 100, before_last_byte=gate)
+    error = caught.value
+    assert (type(error), error.detail, error.retry_after) == (kind, "enough", 3.0)
+    assert asked == []
+    assert len(server.requests[0].body) < server.requests[0].length
+
+
+@pytest.mark.anyio
+async def test_an_upload_that_breaks_before_the_gate_is_not_sent() -> None:
+    def script(line: Line) -> None:
+        line.read_head()
+        line.reset()
+
+    with serving(script) as server:
+        error = await upload(server, CONTENT * 100)  # more than the sockets hold
+    assert type(error) is NotSentError
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the body"])
+async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> None:
+    passed: list[str] = []
+
+    async def gate() -> None:
+        passed.append("gate")
+
+    with serving(broken(when)) as server:
+        assert type(await upload(server, before_last_byte=gate)) is DoubtError
+    assert passed == ["gate"]
+
+
+@pytest.mark.anyio
+async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
+    """A ledger that cannot be written: its own error comes through, and the service has no whole file."""
+
+    async def gate() -> None:
+        raise LedgerError("the disk is full")
+
+    def script(line: Line) -> None:
+        line.read()
+
+    with serving(script) as server:
+        error = await upload(server, before_last_byte=gate)
+        assert server.ended.wait(20)
+        request = server.requests[0]
+    assert type(error) is LedgerError
+    assert 0 < len(request.body) < request.length
+    assert_hidden("\n".join(texts(error)))
+    assert not any("httpcore" in line for line in traceback.format_exception(error))
+
+
+@pytest.mark.anyio
+async def test_a_body_is_complete_when_its_last_piece_is_handed_over_and_no_sooner() -> None:
+    """A gate that is open late, or not at all, leaves no doubt; the step after it waits for the network."""
+    steps: list[tuple[str, bool]] = []
+
+    async def before() -> None:
+        steps.append(("before", body.complete))
+
+    async def after() -> None:
+        steps.append(("after", body.complete))
+
+    body = file_body(b"x" * 200_000, "x.csv", before_last=before, after_last=after)
+    pieces = [(piece, body.complete, len(steps)) async for piece in body]
+    assert sum(len(piece) for piece, _, _ in pieces) == body.length
+    assert [(complete, count) for _, complete, count in pieces] == [(False, 0)] * 5 + [(True, 1)]
+    assert steps == [("before", False), ("after", True)]
+    assert max(len(piece) for piece, _, _ in pieces) == 65536
+
+
+# ------------------------------------------------------------------------------------------------------- fake clocks
+
+
+@pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})])
+@pytest.mark.anyio
+async def test_an_answer_that_never_ends_is_given_up() -> None:
+    """The whole exchange has an end, ten timeouts, though each byte comes in time."""
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        await anyio.sleep(1e6)
+
+    async with Client("http://localhost", KEY, app=app) as service:
+        start = anyio.current_time()
+        with pytest.raises(NotSentError):  # the app has not even asked for the body
+            await service.verify("1248100998")
+        assert anyio.current_time() - start == pytest.approx(300)
+
+
+# --------------------------------------------------------------------------------------------------- key and address
+
+
+@pytest.mark.parametrize("value", ["", " ", "a b", "a\n", "\x00", "a\x7f", "키", "a\u200b"])
+def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ApiKey("secret" + value if value else value)
+    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    assert "secret" not in str(caught.value)
+    assert "value = 'secret" not in shown
+
+
+def test_a_key_is_shown_nowhere_and_goes_into_no_pickle() -> None:
+    key = ApiKey(KEY)
+    assert {str(key), repr(key), f"{key}", f"{[key]}"} == {"ApiKey(…)", "[ApiKey(…)]"}
+    assert not hasattr(key, "__dict__")
+    with pytest.raises(TypeError):
+        pickle.dumps(key)
+    assert key == ApiKey(KEY)
+    assert key != ApiKey("another")
+    assert len({key, ApiKey(KEY)}) == 1
+    assert key.reveal() == KEY
+
+
+def test_a_key_is_blotted_out_of_texts_and_bytes_in_all_its_forms() -> None:
+    key = ApiKey(KEY)
+    forms = [KEY, "bv%2Fsecret%2B4711%22%3Ckey%3E", 'bv/secret+4711\\"<key>', "bv/secret+4711&quot;&lt;key&gt;"]
+    assert key.redact(" ".join(forms)) == "[key] [key] [key] [key]"
+    assert key.redact(f"x{KEY}y".encode()) == b"x[key]y"
+
+
+def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "key"
+    file.write_text("\ufefffrom-file\r\n")
+    monkeypatch.delenv("BIZVERIFY_API_KEY", raising=False)
+    monkeypatch.delenv("BIZVERIFY_API_KEY_FILE", raising=False)
+    with pytest.raises(UsageError, match="BIZVERIFY_API_KEY"):
+        ApiKey.load()
+    monkeypatch.setenv("BIZVERIFY_API_KEY_FILE", str(file))
+    assert ApiKey.load().reveal() == "from-file"
+    monkeypatch.setenv("BIZVERIFY_API_KEY", "from-environment\n")
+    assert ApiKey.load().reveal() == "from-environment"
+    assert ApiKey.load(file).reveal() == "from-file"
+    for content, message in [(b"", "is empty"), (b"a\nb", "space"), (b"\xff\xfe", "not text"), (b"x" * 5000, "large")]:
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match=message):
+            ApiKey.load(file)
+    with pytest.raises(UsageError, match="cannot be read"):
+        ApiKey.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [
+        ("https://api.example.com", "https://api.example.com"),
+        (" HTTPS://API.Example.COM:443/ ", "https://api.example.com"),
+        ("https://api.example.com:8443/v1//", "https://api.example.com:8443/v1"),
+        ("http://localhost:80", "http://localhost"),
+        ("http://127.9.9.9:8000", "http://127.9.9.9:8000"),
+        ("http://[::1]:8000/x", "http://[::1]:8000/x"),
+        ("https://한글.kr/가", "https://xn--bj0bj06e.kr/%EA%B0%80"),
+    ],
+)
+def test_a_base_url_has_one_form(text: str, origin: str) -> None:
+    assert BaseUrl.parse(text).origin == origin
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "api.example.com", "ftp://a.com", "https://", "https:///x", "//a.com", "https://u:hidden@a.com"),
+        *("https://hidden@a.com", "https://a.com?x=1", "https://a.com/#x", "https://a.com?", "http://a.com"),
+        *("http://127.0.0.1.example.com", "http://localhost.example.com", "https://a.com:0", "https://a.com:99999"),
+        *(
+            "https://a.com:x",
+            "https://[::1",
+            "https://[x]",
+            "https://a b.com",
+            "https://a.com/../x",
+            "https://a.com\\@b",
+        ),
+        *("https://a.com/\x01", "https://-a%20", "http://0.0.0.0"),
+    ],
+)
+def test_what_is_no_base_url_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BIZVERIFY_BASE_URL", raising=False)
+    with pytest.raises(UsageError) as caught:
+        BaseUrl.parse(text)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_base_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIZVERIFY_BASE_URL", "https://a.com/v1")
+    assert BaseUrl.parse(None).url("batch", "1") == "https://a.com/v1/batch/1"
+
+
+def test_no_segment_leads_out_of_its_path() -> None:
+    base = BaseUrl.parse("https://a.com/v1")
+    assert base.url("batch", "../../x?y#z%2e") == "https://a.com/v1/batch/..%2F..%2Fx%3Fy%23z%252e"
+    assert httpx.URL(base.url("batch", "a/b", "label")).raw_path == b"/v1/batch/a%2Fb/label"
+    for segment in ("", ".", "..", "\ud800"):
+        with pytest.raises(UsageError):
+            base.url("batch", segment)
