@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,3 +60,16 @@ def once(command: list[str], cwd: Path | None = None) -> tuple[float, float]:
 
 def bizverify(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "bizverify", *map(str, arguments)]
+
+
+@contextmanager
+def fake_service(latency: float = 0.0) -> Iterator[str]:
+    """Yield the address of a fake service in a process of its own; its key is ``benchmark-key``."""
+    arguments = ["--api-key", "benchmark-key", "--count-only", "--forget-fetched", "--verify-seconds", str(latency)]
+    command = [sys.executable, "-m", "bizverify.testing", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()

@@ -58,7 +58,7 @@ def unknown_tests(text: str) -> list[str]:
     return [
         f"{file}::{test}"
         for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
-        if not re.search(rf"^def {test}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), flags=re.M)
+        if not re.search(rf"^(?:async )?def {test}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), flags=re.M)
     ]
 
 

@@ -212,7 +212,7 @@ class Life(RuleBasedStateMachine):
         elif kind in (UploadRefused, UploadDropped):
             load.state = "refused" if kind is UploadRefused else "dropped"
             for held in self.open_rows(id, "uploaded"):
-                self.back(held, "refused" if kind is UploadRefused else None)
+                self.back(held, None)
         elif kind is Known:
             load.state = "known"
             self.count(load)

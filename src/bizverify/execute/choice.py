@@ -59,7 +59,7 @@ def standing(ledger: Ledger | None, lookups: pl.DataFrame, since: float) -> Stan
 
 def _known(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
     columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64}
-    entries = ledger.entries(lookups[KEY]) if ledger is not None else ()
+    entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
     return pl.concat([pl.DataFrame(schema=columns), *parts])
 

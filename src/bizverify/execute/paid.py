@@ -278,7 +278,9 @@ class _Errand:
 
     def _so_far(self) -> str:
         """What an interrupted run has bought."""
-        return f"{self._figures.paid:,} lookups were bought in this run and are in the ledger; the same command goes on"
+        doubts = f"{self._figures.doubts:,} requests are in doubt, " if self._figures.doubts else ""
+        bought = f"{self._figures.paid:,} lookups were bought in this run and are in the ledger"
+        return f"{bought}, {doubts}the same command goes on"
 
     async def _buy(self, key: ApiKey) -> Halt | None:
         terms, began = self._engine.terms, time.monotonic()

@@ -114,7 +114,7 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
 
 
 def named_column(table: Table, name: str, option: str) -> int:
-    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError` if it is not one."""
+    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
     places = sorted(_named(table, name))
     if len(places) == 1:
         return places[0]

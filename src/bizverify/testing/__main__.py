@@ -6,8 +6,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
+from bizverify.testing.acts import Delay
 from bizverify.testing.app import FakeService
 from bizverify.testing.dialects import DIALECTS
+from bizverify.testing.faults import Fault, Faults
 from bizverify.testing.server import listening, server_for, url_of
 
 
@@ -38,6 +40,7 @@ def _service(given: Namespace) -> FakeService:
         forget_fetched=given.forget_fetched,
         count_only=given.count_only,
         journal=given.journal,
+        faults=Faults(Fault("verify", Delay(given.verify_seconds))) if given.verify_seconds else None,
     )
 
 
@@ -54,6 +57,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--max-bytes", type=int, help="413 for larger requests")
     parser.add_argument("--batch-quota", choices=("whole", "partial"), default="whole")
     parser.add_argument("--job-seconds", type=float, default=0.0, help="how long a job takes; 0: a few polls")
+    parser.add_argument("--verify-seconds", type=float, default=0.0, help="how long POST /verify takes to answer")
     parser.add_argument("--forget-fetched", action="store_true", help="forget a job when all its results were given")
     parser.add_argument("--count-only", action="store_true", help="keep 16 bytes of a paid lookup, not the lookup")
     parser.add_argument("--journal", metavar="FILE", help="append a JSON line for each paid lookup before replying")

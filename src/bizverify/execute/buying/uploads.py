@@ -53,6 +53,8 @@ _TRIAL: Final = 100
 """Rows of a run's first upload: if the service's results cannot be told apart, few are lost. Then one of full size."""
 _LOOKS_AGAIN: Final = 2
 """How often results that lack rows are fetched again, which costs nothing."""
+_SAME_SIZE: Final = 3
+"""How often an upload that did not get through is tried again as it is; then its size may be why (a proxy hangs up)."""
 _UPLOAD_WEIGHT: Final = 4 * WEIGHT
 """What an upload that came to nothing weighs against single requests: three in a row stop the run."""
 
@@ -139,6 +141,9 @@ async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Th
         if isinstance(error, TooLargeError) and chunk.height > 1:
             chunks.too_large(chunk)
             buying.ledger.remember_limit(buying.client.origin, chunks.limit)
+            return
+        if isinstance(error, NotSentError) and attempt >= _SAME_SIZE and chunk.height > 1:
+            chunks.too_large(chunk)
             return
         if not await _again(buying, error, attempt):
             return

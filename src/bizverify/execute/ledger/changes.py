@@ -282,16 +282,18 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class UploadRefused:
-    """The service refused the upload (it may do so before it has the whole of it): not paid."""
+    """The service refused the upload (it may do so before it has the whole of it): not paid.
+
+    It is refused as a whole, for its size or the account's sake, which says nothing of any one row.
+    """
 
     upload: str
     note: str
 
     def write(self, to: Writing) -> None:
-        """Its rows go back to earlier answers, else are refused."""
-        note = clean(self.note)
-        which = _step(self, to, self.upload, "refused", "'prepared', 'gated', 'sent'", note=note)
-        to.refuse(OF_UPLOAD, "uploaded", which | {"note": note})
+        """Its rows go back to what they were."""
+        which = _step(self, to, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
+        to.release(OF_UPLOAD, "'uploaded'", which)
 
 
 @dataclass(frozen=True, slots=True)

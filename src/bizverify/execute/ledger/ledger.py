@@ -119,16 +119,17 @@ class Ledger:
             for change in changes:
                 change.write(to)
 
-    def entries(self, keys: pl.Series) -> Iterator[pl.DataFrame]:
+    def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
         """What is known of ``keys`` (Binary; nulls are nobody's), at most 50,000 rows a frame, unknown ones left out.
 
         ``place`` is the key's place in ``keys``. A row that went with an upload that is in doubt or unreadable
         is itself. ``run_id``, ``upload``, ``job_id`` are of whoever bought the answer (``done``) or asked last. The
-        answer is the last one bought, also where ``state`` is not ``done``; ``reasons`` are joined.
+        answer is the last one bought, also where ``state`` is not ``done``; ``reasons`` are joined. Without ``answers``
+        the seven columns are left out, which is several times as fast.
         """
         for first in range(0, len(keys), CHUNK):
             with self._reading() as connection:
-                frame = entries_of(connection, keys.slice(first, CHUNK), first)
+                frame = entries_of(connection, keys.slice(first, CHUNK), first, answers=answers)
             if not frame.is_empty():
                 yield frame
 

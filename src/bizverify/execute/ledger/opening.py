@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 from bizverify.errors import LedgerError
 from bizverify.execute.ledger.mounts import mount_table, network_file_system
 from bizverify.execute.ledger.schema import APPLICATION_ID, DDL, VERSION
+from bizverify.state import state_directory
 
 NAME: Final = "ledger.sqlite"
 _MAGIC: Final = b"SQLite format 3\0"
@@ -40,7 +41,7 @@ def ledger_path(given: Path | None) -> Path:
     of a ledger that was named does not exist.
     """
     named = given or _of_environment()
-    path = Path(os.path.realpath(named or _state_directory() / NAME))
+    path = Path(os.path.realpath(named or state_directory() / NAME))
     try:
         if named is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -129,15 +130,6 @@ def _told(error: sqlite3.DatabaseError) -> str:
 def _of_environment() -> Path | None:
     given = os.environ.get("BIZVERIFY_LEDGER")
     return Path(given).expanduser() if given else None
-
-
-def _state_directory() -> Path:
-    """The user's state directory; ``BIZVERIFY_STATE_DIR`` chooses another (as for manifests)."""
-    if given := os.environ.get("BIZVERIFY_STATE_DIR"):
-        return Path(given)
-    from platformdirs import user_state_path
-
-    return user_state_path("bizverify", appauthor=False)
 
 
 def _wal(path: Path) -> Path:

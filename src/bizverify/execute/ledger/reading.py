@@ -32,9 +32,10 @@ _WANTED: Final = """
     SELECT w.nth, l.state, l.note,
         CASE l.state WHEN 'done' THEN a.run ELSE l.run END,
         CASE l.state WHEN 'done' THEN a.upload ELSE l.upload END,
-        a.at, a.biz_status, a.bounce_prob, a.grade, a.action, a.fixed_zipcode, a.fixed_address, a.reasons
+        a.at {fields}
     FROM found w CROSS JOIN lookups l ON l.id = w.id LEFT JOIN answers a ON a.lookup = l.id
 """
+_FIELDS: Final = "".join(f", a.{name}" for name in ANSWER_COLUMNS)
 _FOUND: Final = {
     "nth": pl.UInt32,
     "state": pl.String,
@@ -42,14 +43,8 @@ _FOUND: Final = {
     "run": pl.Int64,
     "number": pl.Int64,
     "answered_at": pl.Float64,
-    "biz_status": pl.String,
-    "bounce_prob": pl.Float64,
-    "grade": pl.String,
-    "action": pl.String,
-    "fixed_zipcode": pl.String,
-    "fixed_address": pl.String,
-    "reasons": pl.String,
 }
+_ANSWER: Final = dict.fromkeys(ANSWER_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
 _RUNS: Final = {"run": pl.Int64, "run_id": pl.String}
 _UPLOADS: Final = {
     "number": pl.Int64,
@@ -58,23 +53,29 @@ _UPLOADS: Final = {
     "upload_state": pl.String,
     "upload_note": pl.String,
 }
-_COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at", *ANSWER_COLUMNS)
+_COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at")
 
 
-def entries_of(connection: sqlite3.Connection, keys: pl.Series, first: int) -> pl.DataFrame:
+def entries_of(connection: sqlite3.Connection, keys: pl.Series, first: int, *, answers: bool) -> pl.DataFrame:
     """Return what is known of these keys, in no particular order; their places count from ``first``."""
+    columns = (*_COLUMNS, *ANSWER_COLUMNS) if answers else _COLUMNS
     places = pl.int_range(first, first + len(keys), dtype=pl.UInt32, eager=True)
     wanted = pl.DataFrame({"place": places, "key": keys.cast(pl.Binary)}).drop_nulls()
     parts = wanted.with_columns(size=pl.col("key").bin.size()).partition_by("size")  # as good as always one
-    found = [frame for part in parts if not (frame := _found(connection, part)).is_empty()]
-    return pl.concat(found) if found else pl.DataFrame(schema=dict.fromkeys(_COLUMNS, pl.String))
+    found = [frame for part in parts if not (frame := _found(connection, part, answers)).is_empty()]
+    return pl.concat(found).select(columns) if found else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
 
 
-def _found(connection: sqlite3.Connection, wanted: pl.DataFrame) -> pl.DataFrame:
+def _found(connection: sqlite3.Connection, wanted: pl.DataFrame, answers: bool) -> pl.DataFrame:
     """Return what is known of keys of one size."""
     keys = wanted["key"].to_list()
     values = {"keys": b"".join(keys), "size": wanted["size"][0], "count": len(keys)}
-    frame = _frame(connection.execute(_WANTED, values), _FOUND)
+    query, schema = _WANTED.format(fields=_FIELDS if answers else ""), _FOUND | (_ANSWER if answers else {})
+    frame = _frame(connection.execute(query, values), schema)
+    if answers:
+        frame = frame.with_columns(
+            pl.col("reasons").str.json_decode(pl.List(pl.String)).list.join(REASON_SEPARATOR).alias("reasons")
+        )
     runs = _frame(connection.execute("SELECT number, run_id FROM runs"), _RUNS)
     uploads = _frame(connection.execute("SELECT number, upload, job_id, state, note FROM uploads"), _UPLOADS)
     uploaded = pl.col("state") == "uploaded"
@@ -86,9 +87,7 @@ def _found(connection: sqlite3.Connection, wanted: pl.DataFrame) -> pl.DataFrame
             wanted["place"].gather(frame["nth"]).alias("place"),
             pl.when(held).then("upload_state").otherwise("state").alias("state"),
             pl.when(uploaded).then("upload_note").otherwise("note").alias("note"),
-            pl.col("reasons").str.json_decode(pl.List(pl.String)).list.join(REASON_SEPARATOR),
         )
-        .select(_COLUMNS)
     )
 
 

@@ -1,0 +1,247 @@
+"""Runs that buy: whole files through a real socket, each lookup paid once, each row with the answer that is its own."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import QuotaError
+from bizverify.testing import DIALECTS, Body, FakeService, Fault, Partial, serve
+from conftest import SAMPLE, write
+
+KEY = "bv_live_0123456789abcdef"
+SEVEN = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
+QUICK: dict[str, Any] = {"api_key": bv.ApiKey(KEY), "rate": 1e5, "poll": 0.01}
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def numbers(count: int) -> list[str]:
+    """So many different numbers with the right check digit."""
+    frame = pl.select(pl.int_range(1_010_000_000, 1_010_000_000 + 20 * count, dtype=pl.UInt64).alias("n"))
+    right = frame.filter(bv.number.checksum_expr(pl.col("n")))["n"].cast(pl.String)
+    return right.head(count).to_list()
+
+
+def customers(path: Path, count: int, repeats: int = 0) -> Path:
+    """A list of so many customers, the first ``repeats`` of them once more at its end."""
+    rows = [f"{n},상사 {i},서울시 중구 세종대로 {i}" for i, n in enumerate(numbers(count))]
+    return write(path, "\n".join(["사업자번호,상호,주소", *rows, *rows[:repeats], ""]))
+
+
+def answers(path: Path) -> pl.DataFrame:
+    return pl.read_csv(
+        path, schema_overrides={"사업자번호": pl.String, "fixed_zipcode": pl.String}, infer_schema_length=None
+    )
+
+
+def is_right(row: dict[str, Any], service: FakeService) -> bool:
+    """Whether a row of :func:`answers` has the very answer that the service gives for its record."""
+    wanted = service.verdict(row["사업자번호"], row["상호"], row["주소"])
+    wanted |= {"reasons": " | ".join(wanted["reasons"])}
+    return all(row[name] == wanted[name] for name in SEVEN)
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(KEY, quota=10_000)
+
+
+@pytest.fixture
+def url(service: FakeService) -> Iterator[str]:
+    with serve(service) as address:
+        yield address
+
+
+@pytest.mark.parametrize("engine", ["verify", "batch"])
+def test_every_row_has_its_own_answer_and_every_lookup_is_paid_once(
+    engine: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Rows that repeat a record share its lookup; the second run and another file pay nothing."""
+    source = customers(tmp_path / "in.csv", 300, repeats=40)
+    report = bv.enrich(source, engine=engine, base_url=url, chunk=120, **QUICK)
+    assert report.exit_code == 0
+    assert report.counts["verified"] == 340
+    assert service.paid_total == 300
+    assert max(service.paid.values()) == 1
+    assert all(is_right(row, service) for row in answers(tmp_path / "in.enriched.csv").iter_rows(named=True))
+    other = customers(tmp_path / "other.csv", 200)
+    again = bv.enrich(other, engine="verify" if engine == "batch" else "batch", base_url=url, **QUICK)
+    assert again.counts["cached"] == 200
+    assert service.paid_total == 300, "what one engine bought serves the other, and any file"
+    assert all(is_right(row, service) for row in answers(tmp_path / "other.enriched.csv").iter_rows(named=True))
+
+
+@pytest.mark.parametrize("name", sorted(DIALECTS))
+def test_whatever_the_service_leaves_open_no_answer_goes_to_a_wrong_row(
+    name: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """In each dialect: a row has its own answer, or it is `failed` and says so; and the service stays paid once."""
+    service.dialect = DIALECTS[name]
+    source = customers(tmp_path / "in.csv", 350)
+    report = bv.enrich(source, engine="batch", base_url=url, chunk=150, **QUICK)
+    assert max(service.paid.values()) == 1
+    table = answers(tmp_path / "in.enriched.csv")
+    answered = table.filter(pl.col("row_status") == "verified")
+    assert all(is_right(row, service) for row in answered.iter_rows(named=True))
+    assert table.filter(pl.col("row_status") != "verified")["row_note"].null_count() == 0
+    if name == "terse":  # neither key nor echo: nothing proves which answer is whose, and the run stops at once
+        assert service.paid_total == 100
+        assert report.counts["failed"] == 100
+        assert report.exit_code == 3
+    elif name == "glimpse":  # at most 100 results of a job: seen at the first larger upload, the others are that small
+        assert report.counts == dict.fromkeys(report.counts, 0) | {"verified": 300, "failed": 50}
+        assert [upload.rows for upload in service.uploads] == [100, 150, 100]
+    else:
+        assert answered.height == 350
+
+
+def test_an_upload_has_only_the_columns_that_are_needed(service: FakeService, url: str, tmp_path: Path) -> None:
+    """Telephone numbers, notes and postal codes stay at home; the flags go along only when they were given."""
+    text = f'사업자번호,상호,주소,우편번호,전화\n{numbers(1)[0]},상사,"서울, 중구",04524,010-1234-5678\n'
+    source = write(tmp_path / "in.csv", text)
+    bv.enrich(source, engine="batch", base_url=url, **QUICK)
+    bv.enrich(source, engine="batch", base_url=url, offline=True, paid=False, **QUICK)
+    first, second = service.uploads
+    assert first.header == second.header == b"b_no,name,address"
+    assert (first.offline, first.paid) == (None, None)
+    assert (second.offline, second.paid) == ("true", "false")
+    assert service.paid_total == 2, "other flags may give another answer"
+
+
+def test_a_budget_buys_the_rows_with_the_largest_priority(service: FakeService, url: str, tmp_path: Path) -> None:
+    """With --budget and --priority the dearest customers come first; the rest is pending, and bought by a later run."""
+    rows = [f'{n},상사 {i},서울 {i}번지,"{(i * 37) % 100},000"' for i, n in enumerate(numbers(100))]
+    source = write(tmp_path / "in.csv", "\n".join(["사업자번호,상호,주소,매출", *rows]))
+    report = bv.enrich(source, engine="verify", base_url=url, budget=10, priority="매출", **QUICK)
+    table = answers(tmp_path / "in.enriched.csv")
+    bought = table.filter(pl.col("row_status") == "verified")["매출"].to_list()
+    assert sorted(bought) == [f"{amount},000" for amount in range(90, 100)]
+    assert report.counts["pending"] == 90
+    assert report.exit_code == 5
+    assert "budget" in table.filter(pl.col("row_status") == "pending")["row_note"][0]
+    bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    assert service.paid_total == 100
+    assert service.paid_again == 0
+
+
+def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Without a budget it is all or nothing; with one, the part that the quota allows."""
+    service.quota = 30
+    source = customers(tmp_path / "in.csv", 50)
+    with pytest.raises(QuotaError, match=r"50 lookups are needed, 30 are left.*--budget 30"):
+        bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    assert service.paid_total == 0
+    assert not (tmp_path / "in.enriched.csv").exists()
+    report = bv.enrich(source, engine="verify", base_url=url, budget=40, **QUICK)
+    assert report.counts["verified"] == 30
+    assert report.purchase is not None
+    assert (report.purchase.before, report.purchase.after) == (
+        type(report.purchase.before)(30, 0, 30),
+        type(report.purchase.before)(30, 30, 0),
+    )
+    notes = answers(tmp_path / "in.enriched.csv").filter(pl.col("row_status") == "pending")["row_note"]
+    assert set(notes) == {"not bought: beyond what was left of the quota"}
+
+
+@pytest.mark.parametrize("engine", ["verify", "batch"])
+def test_a_quota_that_ends_in_the_middle_pauses_the_run(
+    engine: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Others use the account, too: 429 publishes what there is with exit 5, and the same call goes on next month."""
+    service.faults.add(
+        Fault("me", Body(b'{"plan": "business"}', "application/json"))
+    )  # which does not say what is left
+    service.quota = 120
+    source = customers(tmp_path / "in.csv", 250)
+    paused = bv.enrich(source, engine=engine, base_url=url, chunk=50, **QUICK)
+    assert paused.exit_code == 5
+    assert paused.counts["verified"] == service.paid_total
+    assert paused.counts["verified"] + paused.counts["pending"] == 250
+    notes = answers(tmp_path / "in.enriched.csv").filter(pl.col("row_status") == "pending")["row_note"]
+    assert all("quota" in note and "the same command goes on" in note for note in notes)
+    service.quota = 1000
+    done = bv.enrich(source, engine=engine, base_url=url, chunk=50, **QUICK)
+    assert done.exit_code == 0
+    assert done.counts["verified"] + done.counts["cached"] == 250
+    assert service.paid_total == 250
+    assert service.paid_again == 0
+
+
+def test_the_hybrid_engine_buys_only_what_the_local_one_cannot_tell(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Every row is answered; paid are unknown statuses and probabilities in the band, the least certain first."""
+    source = SAMPLE / "customers.csv"
+    registry = SAMPLE / "registry.parquet"
+    out = tmp_path / "out.csv"
+    report = bv.enrich(source, out, engine="hybrid", registry=registry, base_url=url, band=(0.08, 0.5), **QUICK)
+    plain = bv.enrich(source, tmp_path / "local.csv", registry=registry)
+    ours = pl.read_csv(tmp_path / "local.csv", infer_schema_length=None)
+    assert report.purchase is not None
+    assert report.purchase.agreement is not None
+    assert 0 < report.purchase.paid == service.paid_total < report.plan.lookups
+    assert report.purchase.agreement.rows > 0
+    assert report.counts["invalid"] == plain.counts["invalid"]
+    assert report.exit_code == 0
+    sure = (pl.col("biz_status") != "unknown") & ~pl.col("bounce_prob").is_between(0.08, 0.5).fill_null(False)
+    kept = ours.with_row_index().filter(sure)["index"]
+    as_text = [pl.read_csv(path, infer_schema=False)[kept].select(SEVEN) for path in (out, tmp_path / "local.csv")]
+    assert as_text[0].equals(as_text[1]), "what is certain stays the local engine's answer"
+    few = bv.enrich(
+        SAMPLE / "customers.csv", out, engine="hybrid", base_url=url, budget=5, ledger=tmp_path / "new.sqlite", **QUICK
+    )
+    assert few.purchase is not None
+    assert few.purchase.paid == 5
+    assert few.exit_code == 0, "beyond the budget the local answer stands"
+
+
+def test_a_wrong_check_digit_is_not_bought_unless_asked_for(service: FakeService, url: str, tmp_path: Path) -> None:
+    """It is most likely a slip of the pen, and a paid question about another firm."""
+    right = numbers(1)[0]
+    wrong = right[:9] + str((int(right[9]) + 1) % 10)
+    source = write(tmp_path / "in.csv", f"사업자번호,상호\n{right},가\n{wrong},나\n")
+    report = bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    assert report.counts["invalid"] == 1
+    assert report.plan.suspect == 1
+    assert "--buy-suspect" in answers_of(tmp_path / "in.enriched.csv")[1]["row_note"]
+    assert bv.enrich(source, engine="verify", base_url=url, buy_suspect=True, **QUICK).counts["invalid"] == 0
+    assert service.paid_total == 2
+
+
+def answers_of(path: Path) -> list[dict[str, Any]]:
+    return pl.read_csv(path, infer_schema=False).to_dicts()
+
+
+def test_rows_that_a_job_does_not_return_fail_and_are_not_bought_again(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """They were paid; the note says so, and only `resolve` may change it."""
+    service.faults.add(Fault("job", Partial(0.5)))
+    source = customers(tmp_path / "in.csv", 40)
+    report = bv.enrich(source, engine="batch", base_url=url, **QUICK)
+    assert report.exit_code == 3
+    assert 0 < report.counts["failed"] < 40
+    service.faults.clear()
+    again = bv.enrich(source, engine="batch", base_url=url, **QUICK)
+    assert again.counts["failed"] == report.counts["failed"]
+    assert service.paid_total == 40
+
+
+def test_an_answer_is_bought_again_when_it_is_too_old(service: FakeService, url: str, tmp_path: Path) -> None:
+    """--max-age says how long an answer is good."""
+    source = customers(tmp_path / "in.csv", 5)
+    bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    bv.enrich(source, engine="verify", base_url=url, max_age=0.001 / 86400 * 1000, **QUICK)
+    assert service.paid_total == 5
+    time.sleep(0.01)
+    assert bv.enrich(source, engine="verify", base_url=url, max_age=0, **QUICK).counts["verified"] == 5
+    assert service.paid_total == 10

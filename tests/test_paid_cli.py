@@ -1,0 +1,366 @@
+"""The command line against the service: what people see, exit codes, bad input, Ctrl-C, and the key nobody sees."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+import bizverify as bv
+from bizverify.testing import HTML, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status, serve
+from conftest import write
+from test_paid import KEY, QUICK, answers, customers, numbers
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(KEY, quota=1000)
+
+
+@pytest.fixture
+def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The service, and an environment that leads there."""
+    with serve(service) as address:
+        monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
+        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
+        yield address
+
+
+def test_the_whole_story_on_the_command_line(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """Me → plan → enrich → again: the plan says what it would cost, the report and the ledger what it did."""
+    customers(tmp_path / "in.csv", 30, repeats=3)
+    assert "remaining   1,000" in run("me").stdout
+    planned = run("plan", "in.csv", "--engine", "verify")
+    assert planned.returncode == 0
+    assert "30 of 30 missing lookups" in planned.stderr
+    assert service.paid_total == 0
+    bought = run("enrich", "in.csv", "--engine", "verify", "--rate", "500/s", "--json")
+    report = json.loads(bought.stdout)
+    assert report["lookups"] == {"planned": 30, "paid": 30, "cached": 0, "saved": 3}
+    assert report["quota"] == {"before": 1000, "after": 970}
+    again = run("enrich", "in.csv", "--engine", "batch")
+    assert again.returncode == 0
+    assert "paid            0 of 0 chosen lookups, 30 in the ledger" in again.stderr
+    ledger = run("ledger").stdout
+    assert "in all" in ledger
+    assert [line.split()[2:5] for line in ledger.splitlines()[1:3]] == [["verify", "30", "30"], ["batch", "0", "0"]]
+    assert numbers(1)[0] in run("ledger", "--number", numbers(1)[0]).stdout
+    assert "nothing is unsettled" in run("resolve").stdout
+    purged = json.loads(run("ledger", "--purge", "0", "--json").stdout)
+    assert purged["purged"]["lookups"] == 30
+
+
+def test_one_business_is_asked_once(service: FakeService, url: str, run: Run) -> None:
+    """`verify --engine verify` pays for the first question; after that the ledger answers."""
+    first = run("verify", "124-81-00998", "--engine", "verify", "--json")
+    second = run("verify", "124-81-00998", "--engine", "verify", "--json")
+    assert (json.loads(first.stdout)["row_status"], json.loads(second.stdout)["row_status"]) == ("verified", "cached")
+    assert service.paid_total == 1
+    assert run("verify", "1248100997", "--engine", "verify").returncode == 2
+    service.faults.add(Fault("verify", Status(500)))
+    doubtful = run("verify", "220-81-62517", "--engine", "verify")
+    assert doubtful.returncode == 3
+    assert "in_doubt" in doubtful.stdout
+
+
+@pytest.mark.parametrize("decision", ["--lost", "--resend"])
+def test_doubts_are_listed_and_settled_by_hand(
+    decision: str, service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """A lost reply is never asked again by itself: the user decides, and the next run acts on it."""
+    customers(tmp_path / "in.csv", 8)
+    service.faults.add(Fault("verify", Reset("after"), at=3))
+    assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
+    assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
+    assert service.paid_total == 8
+    listed = json.loads(run("resolve", "--json").stdout)["unsettled"]
+    assert len(listed) == 1
+    settled = run("resolve", listed[0]["id"], decision)
+    assert settled.returncode == 0, settled.stderr
+    last = run("enrich", "in.csv", "--engine", "verify", "--json")
+    counts = json.loads(last.stdout)["row_status"]
+    assert service.paid_total == (8 if decision == "--lost" else 9)
+    assert counts["failed" if decision == "--lost" else "verified"] == 1
+    assert last.returncode == (3 if decision == "--lost" else 0)
+    assert "nothing is unsettled" in run("resolve").stdout
+
+
+def test_an_upload_in_doubt_is_found_again_by_its_job(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """The console of the service shows the job: with its id the results are fetched, and nothing is paid again."""
+    customers(tmp_path / "in.csv", 20)
+    service.faults.add(Fault("batch", Reset("after"), at=1))
+    assert run("enrich", "in.csv", "--engine", "batch").returncode == 3
+    (doubt,) = json.loads(run("resolve", "--json").stdout)["unsettled"]
+    assert (doubt["kind"], doubt["rows"]) == ("upload", 20)
+    (job,) = service.jobs
+    assert run("resolve", doubt["id"], "--job", job).returncode == 0
+    done = run("enrich", "in.csv", "--engine", "batch", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["row_status"]["cached"] == 20
+    assert service.paid_total == 20
+
+
+BAD = {
+    "no key": ({"BIZVERIFY_API_KEY": ""}, []),
+    "a key with a line break": ({"BIZVERIFY_API_KEY": f"{KEY}\nx"}, []),
+    "a key file that is empty": ({}, ["--key-file", "empty"]),
+    "no address": ({"BIZVERIFY_BASE_URL": ""}, []),
+    "an address without a scheme": ({}, ["--base-url", "api.example.com"]),
+    "http to another machine": ({}, ["--base-url", "http://api.example.com"]),
+    "a password in the address": ({}, ["--base-url", "https://me:secret@api.example.com"]),
+    "a budget below zero": ({}, ["--budget", "-1"]),
+    "no rate": ({}, ["--rate", "0"]),
+    "a rate that is none": ({}, ["--rate", "fast"]),
+    "no concurrency": ({}, ["--concurrency", "0"]),
+    "a priority column that is not there": ({}, ["--priority", "매출"]),
+    "a priority column without numbers": ({}, ["--priority", "상호"]),
+    "a flag of another engine": ({}, ["--paid"]),
+    "a ledger in a folder that is not there": ({}, ["--ledger", "nowhere/ledger.sqlite"]),
+    "a ledger that is none": ({}, ["--ledger", "in.csv"]),
+    "the ledger as output": ({}, ["--ledger", "mine.sqlite", "-o", "mine.sqlite"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_costs_nothing(
+    case: str, service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    customers(tmp_path / "in.csv", 3)
+    write(tmp_path / "empty", "\n")
+    environment, arguments = BAD[case]
+    done = run("enrich", "in.csv", "--engine", "verify", *arguments, env=environment)
+    assert done.returncode == 2, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith(("bizverify:", "Error:"))]
+    assert len(said) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert KEY not in done.stderr
+    assert "secret" not in done.stderr
+    assert service.paid_total == 0
+    assert not (tmp_path / "in.enriched.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        (Fault("me", HTML), 3, "HTML"),
+        (Fault("me", Huge(200_000_000)), 3, "too large"),
+        (Fault("me", Status(401)), 4, "401"),
+        (Fault("me", Status(403)), 4, "403"),
+        (Fault("me", Status(404)), 2, "404"),
+    ],
+)
+def test_what_is_wrong_with_the_service_shows_before_anything_is_spent(
+    fault: Fault, code: int, says: str, service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """A wrong key, a plan without the API, a login page in place of the service: one line, nothing bought."""
+    customers(tmp_path / "in.csv", 3)
+    service.faults.add(fault)
+    done = run("enrich", "in.csv", "--engine", "verify")
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr.splitlines()[-1]
+    assert service.paid_total == 0
+    assert not (tmp_path / "in.enriched.csv").exists()
+
+
+def test_answers_that_cannot_be_read_stop_the_run(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """Each may have been paid: after ten in a row no more is risked, and none of them is asked again."""
+    customers(tmp_path / "in.csv", 100)
+    service.faults.add(Fault("verify", HTML))
+    done = run("enrich", "in.csv", "--engine", "verify", "--concurrency", "4", "--json")
+    counts = json.loads(done.stdout)["row_status"]
+    assert done.returncode == 3
+    assert 10 <= counts["failed"] <= 14
+    assert counts["pending"] == 100 - counts["failed"]
+    service.faults.clear()
+    again = json.loads(run("enrich", "in.csv", "--engine", "verify", "--json").stdout)["row_status"]
+    assert again["failed"] == counts["failed"]
+    assert service.paid_again == 0
+
+
+def test_a_key_that_is_revoked_in_the_middle_ends_the_run(
+    service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """Exit 4, nothing published; what was bought is in the ledger."""
+    customers(tmp_path / "in.csv", 60)
+    service.faults.add(Fault("verify", Status(401), when=lambda _: service.paid_total >= 20))
+    done = run("enrich", "in.csv", "--engine", "verify", "--rate", "1000")
+    assert done.returncode == 4
+    assert not (tmp_path / "in.enriched.csv").exists()
+    service.faults.clear()
+    report = json.loads(run("enrich", "in.csv", "--engine", "verify", "--rate", "1000", "--json").stdout)
+    assert report["row_status"]["cached"] == report["lookups"]["cached"] >= 20
+    assert service.paid_again == 0
+
+
+def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bizverify", "enrich", "in.csv", *arguments]
+    return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came to that")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_settles_what_is_under_way(
+    sent: signal.Signals, service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """Exit 130, nothing published, no doubt: the replies under way are waited for. The same command goes on."""
+    customers(tmp_path / "in.csv", 200)
+    service.faults.add(Fault("verify", Delay(0.2)))
+    with started(tmp_path, "--engine", "verify") as process:
+        until(lambda: service.paid_total > 20)
+        process.send_signal(sent)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "lookups were bought in this run and are in the ledger, the same command goes on" in said
+    assert not (tmp_path / "in.enriched.csv").exists()
+    paid = service.paid_total
+    assert 20 < paid < 200
+    service.faults.clear()
+    report = json.loads(run("enrich", "in.csv", "--engine", "verify", "--rate", "1000", "--json").stdout)
+    assert report["row_status"] == {**report["row_status"], "cached": paid, "verified": 200 - paid, "in_doubt": 0}
+    assert service.paid_again == 0
+
+
+def test_a_second_interrupt_does_not_wait(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """Who cannot wait for a service that hangs gets away at once; what was under way is in doubt, and said to be."""
+    customers(tmp_path / "in.csv", 10)
+    service.faults.add(Fault("verify", Hang(paid=True)))
+    with started(tmp_path, "--engine", "verify", "--concurrency", "3") as process:
+        until(lambda: service.paid_total == 3)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=8)
+    assert process.returncode == 130
+    service.faults.clear()
+    service.faults.release()
+    report = json.loads(run("enrich", "in.csv", "--engine", "verify", "--json").stdout)
+    assert report["row_status"]["in_doubt"] == 3
+    assert service.paid_again == 0
+
+
+def test_it_buys_within_a_running_event_loop(service: FakeService, url: str, tmp_path: Path) -> None:
+    """A notebook has a loop running; the blocking calls work there all the same."""
+    source = customers(tmp_path / "in.csv", 20)
+
+    async def cell() -> bv.Report:
+        return bv.enrich(source, engine="verify", base_url=url, **QUICK)
+
+    assert asyncio.run(cell()).counts["verified"] == 20
+    assert anyio.run(lambda: bv.aenrich(source, engine="batch", base_url=url, **QUICK), backend="trio").exit_code == 0
+
+
+def test_a_cancelled_run_settles_what_is_under_way(service: FakeService, url: str, tmp_path: Path) -> None:
+    """`aenrich` that is cancelled leaves no doubt behind."""
+    source = customers(tmp_path / "in.csv", 300)
+    service.faults.add(Fault("verify", Delay(0.1)))
+
+    async def cell() -> None:
+        with anyio.move_on_after(1):
+            await bv.aenrich(source, engine="verify", base_url=url, **QUICK)
+
+    anyio.run(cell)
+    assert 0 < service.paid_total < 300
+    service.faults.clear()
+    report = bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    assert report.counts["in_doubt"] == 0
+    assert service.paid_again == 0
+    assert len(answers(tmp_path / "in.enriched.csv")) == 300
+
+
+def test_two_runs_do_not_share_a_ledger(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """The second says that it is in use, and buys nothing."""
+    customers(tmp_path / "in.csv", 20)
+    service.faults.add(Fault("verify", Delay(1.0)))
+    with started(tmp_path, "--engine", "verify", "--concurrency", "1") as first:
+        until(lambda: service.requests["verify"] > 0)
+        second = run("enrich", "in.csv", "--engine", "verify", "-o", "second.csv")
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=60)
+    assert second.returncode == 2
+    assert "is in use by another run" in second.stderr
+
+
+@pytest.mark.parametrize("engine", ["verify", "batch"])
+def test_the_key_is_nowhere_to_be_seen(
+    engine: str, service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path
+) -> None:
+    """Not in a log at its most talkative, the report, the manifest, the ledger, the output; not even if echoed."""
+    customers(tmp_path / "in.csv", 40)
+    echo = json.dumps({"error": {"message": f"key {KEY} is not welcome", "request": {"X-API-Key": KEY}}}).encode()
+    service.faults.add(
+        Fault("verify", Status(400, body=echo), at=2),
+        Fault("verify", Status(500, body=echo), at=4),
+        Fault("verify", Reset("after"), at=6),
+        Fault("batch", Status(503, body=echo), at=1),
+        Fault("job", Status(500, body=echo), at=1),
+    )
+    loud = {"BIZVERIFY_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
+    done = run("enrich", "in.csv", "--engine", engine, "--json", env=loud)
+    assert done.returncode == 3, done.stderr
+    assert "is not welcome" in done.stderr + done.stdout + (tmp_path / "in.enriched.csv").read_text()
+    refused = run("enrich", "in.csv", "--engine", engine, env=loud | {"BIZVERIFY_API_KEY": KEY + "-wrong"})
+    seen = [done.stdout, done.stderr, refused.stdout, refused.stderr, run("resolve", "--json").stdout]
+    files = [path for folder in (tmp_path, state_directory) for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name.startswith("ledger.sqlite") for path in files)
+    assert not [text for text in seen if KEY in text]
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_the_key_cannot_be_shown_or_pickled(url: str, tmp_path: Path) -> None:
+    key = bv.ApiKey(KEY)
+    source = customers(tmp_path / "in.csv", 3)
+    report = bv.enrich(source, engine="verify", base_url=url, api_key=key)
+    shown = [
+        repr(key),
+        str(key),
+        f"{key}",
+        repr(report),
+        str(report),
+        report._repr_html_(),
+        json.dumps(report.as_dict()),
+    ]
+    assert not [text for text in shown if KEY in text]
+    with pytest.raises(TypeError):
+        pickle.dumps(key)
+
+
+def test_the_local_engine_needs_no_service(run: Run, tmp_path: Path) -> None:
+    """No key, no address, no ledger; and options that only mean something for a purchase are refused."""
+    customers(tmp_path / "in.csv", 3)
+    without = {"BIZVERIFY_API_KEY": "", "BIZVERIFY_BASE_URL": "", "https_proxy": "http://127.0.0.1:9"}
+    assert run("enrich", "in.csv", env=without).returncode == 0
+    assert not list(Path(os.environ["BIZVERIFY_STATE_DIR"]).glob("ledger*"))
+    refused = run("enrich", "in.csv", "--budget", "5")
+    assert refused.returncode == 2
+    assert "--budget is for the engines verify, batch, hybrid, not for local" in refused.stderr
+
+
+def test_a_partial_job_says_what_is_missing(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """The report and `resolve` name the rows that were paid and not answered."""
+    customers(tmp_path / "in.csv", 10)
+    service.faults.add(Fault("job", Partial(0.6)))
+    done = run("enrich", "in.csv", "--engine", "batch")
+    assert done.returncode == 3
+    assert "failed 4" in done.stderr
+    listed = run("resolve").stdout
+    assert "missing" in listed
+    assert "4 lookups" in listed
