@@ -78,7 +78,18 @@ QUOTA_PLACES: Final = frozenset(
 )
 """Objects that may hold the lookup quota: a limit in any other (watch, rate, upload) is another limit."""
 BARE: Final = frozenset(
-    ("monthly", "month", "lookups", "verify", "verifications", "total", "included", "count", "current")
+    (
+        "monthly",
+        "monthly_lookups",
+        "month",
+        "lookups",
+        "verify",
+        "verifications",
+        "total",
+        "included",
+        "count",
+        "current",
+    )
 )
 """Names that say by the object they are in whether they are the limit or what is used."""
 BARE_WITHIN: Final = {"limits": "limit", "limit": "limit", "quota": "limit", "quotas": "limit", "usage": "used"}
