@@ -73,10 +73,10 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when rows failed or are in doubt, or 5 when some are pending."""
-        if self.counts.get("failed") or self.counts.get("in_doubt"):
-            return 3
-        return 5 if self.counts.get("pending") else 0
+        """0, or 5 when some rows are pending (the same command goes on), or 3 when it is finished but for failures."""
+        if self.counts.get("pending"):
+            return 5
+        return 3 if self.counts.get("failed") or self.counts.get("in_doubt") else 0
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""

@@ -1,0 +1,54 @@
+"""No lookup is paid twice and none is lost, whatever the service does and whenever a run dies: a model, and many seeds.
+
+``SCHEDULE=4711 pytest tests/test_schedules.py`` tells the history of one seed again, alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from schedules import History, unsynced
+
+ALONE = os.environ.get("SCHEDULE")
+MANY = int(os.environ.get("SCHEDULES", "10000"))
+
+
+def told(seeds: Iterable[int], folder: Path) -> Counter[str]:
+    """Tell the history of each seed; the first that breaks a promise ends the test with its seed and its story."""
+    fates: Counter[str] = Counter()
+    with unsynced():
+        for seed in seeds:
+            place = folder / str(seed)
+            place.mkdir()
+            history = History(seed, place)
+            try:
+                fates += history.told().fates
+            except BaseException as error:
+                error.add_note(f"replay it with SCHEDULE={seed}; its story:\n" + "\n".join(history.service.story))
+                raise
+            shutil.rmtree(place)
+    return fates
+
+
+@pytest.mark.parametrize("block", range(1 if ALONE else 6))
+def test_paid_once_and_never_lost(block: int, tmp_path: Path) -> None:
+    """Whatever happens, a lookup is paid once (again only where the user says so), and in the ledger if it was."""
+    seeds = [int(ALONE)] if ALONE else range(25 * block, 25 * (block + 1))
+    told(seeds, tmp_path)
+
+
+@pytest.mark.fuzz
+def test_ten_thousand_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same over ten thousand seeds; what they were made of is printed."""
+    begun = time.monotonic()
+    fates = told(range(1_000_000, 1_000_000 + MANY), tmp_path)
+    with capsys.disabled():
+        shares = "\n".join(f"{number:>9,}  {fate}" for fate, number in sorted(fates.items()))
+        print(f"\n{MANY:,} schedules in {time.monotonic() - begun:.0f} s:\n{shares}")  # noqa: T201
