@@ -17,6 +17,8 @@ import anyio
 import pytest
 
 import bizverify as bv
+from bizverify.errors import QuotaError, StoppedError
+from bizverify.execute.buying.brake import Brake
 from bizverify.testing import HTML, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status, serve
 from conftest import write
 from test_paid import KEY, QUICK, answers, customers, numbers
@@ -364,3 +366,16 @@ def test_a_partial_job_says_what_is_missing(service: FakeService, url: str, run:
     listed = run("resolve").stdout
     assert "missing" in listed
     assert "4 lookups" in listed
+
+
+def test_an_error_of_an_async_run_comes_as_it_is(service: FakeService, url: str, tmp_path: Path) -> None:
+    """Not in a group, and not as an interruption; who cancels a run hears of the cancellation."""
+    service.quota = 1
+    source = customers(tmp_path / "in.csv", 5)
+    with pytest.raises(QuotaError):
+        anyio.run(lambda: bv.aenrich(source, engine="verify", base_url=url, **QUICK))
+    brake = Brake()
+    brake.pull()
+    with pytest.raises(StoppedError, match="0 lookups were bought"):
+        bv.enrich(source, engine="verify", base_url=url, brake=brake, budget=1, **QUICK)
+    assert service.paid_total == 0

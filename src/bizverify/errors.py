@@ -22,6 +22,7 @@
     │   └── TransportError              5   no answer
     │       ├── NotSentError            5   certainly not sent: nothing was paid
     │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
+    ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
 
 A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do.
@@ -156,6 +157,12 @@ class DoubtError(TransportError):
     """The request was sent, or may have been, and its answer is not known: it must not be sent again by itself."""
 
     exit_code = 3
+
+
+class StoppedError(BizverifyError):
+    """A run that buys was stopped by its brake: nothing was published, what was bought is in the ledger."""
+
+    exit_code = 130
 
 
 class AccountingError(BizverifyError):

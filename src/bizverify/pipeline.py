@@ -43,7 +43,8 @@ from bizverify.tables.publish import backed_up
 
 if TYPE_CHECKING:
     from bizverify.execute.buying.brake import Brake
-    from bizverify.execute.paid import PaidEngine, Purchase
+    from bizverify.execute.paid import PaidEngine
+    from bizverify.execute.purchase import Purchase
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def enrich(
     so a run that was stopped goes on where it was when the same call is made again. ``brake`` stops such a run from
     another thread.
 
-    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. ``KeyboardInterrupt``, likewise.
+    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
     local = LocalEngine(registry, model=model, lang=lang, today=today)
@@ -144,12 +145,13 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
 
     Cancelled, a run that buys settles what is under way before it ends.
     """
-    import anyio
+    import anyio.lowlevel
+    import anyio.to_thread
 
     from bizverify.execute.buying.brake import Brake
 
-    brake = Brake()
-    options.setdefault("brake", brake)
+    brake: Brake = options.setdefault("brake", Brake())
+    failure: Exception | None = None
 
     async def pull_when_cancelled() -> None:
         try:
@@ -159,19 +161,15 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
 
     async with anyio.create_task_group() as group:
         group.start_soon(pull_when_cancelled)
-        done = await anyio.to_thread.run_sync(functools.partial(_interruptible, input, output, options))
+        try:
+            report = await anyio.to_thread.run_sync(functools.partial(enrich, input, output, **options))
+        except Exception as error:  # raised below: out of here it would come in a group
+            failure = error
         group.cancel_scope.cancel()
-    if done is None:
-        raise KeyboardInterrupt
-    return done
-
-
-def _interruptible(input: str | Path, output: str | Path | None, options: dict[str, Any]) -> Report | None:
-    """Run :func:`enrich` in a thread of an event loop, where ``KeyboardInterrupt`` must not get loose."""
-    try:
-        return enrich(input, output, **options)
-    except KeyboardInterrupt:
-        return None
+    await anyio.lowlevel.checkpoint()  # who was cancelled hears that, and not that the run was stopped
+    if failure is not None:
+        raise failure
+    return report
 
 
 def verify_frame(

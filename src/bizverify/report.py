@@ -21,7 +21,7 @@ from bizverify.tables.table import Section
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.execute.paid import Agreement, Purchase, Quota
+    from bizverify.execute.purchase import Agreement, Purchase, Quota
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.errors import ServiceError, UsageError
+from bizverify.errors import ServiceError, StoppedError, UsageError
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
@@ -21,6 +21,7 @@ from bizverify.execute.buying.uploads import buy_in_uploads
 from bizverify.execute.ledger import Journal, Ledger, Run
 from bizverify.execute.ledger.opening import ledger_path
 from bizverify.execute.lookups import LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
+from bizverify.execute.purchase import Agreement, Purchase, Quota
 from bizverify.execute.rows import ROW_ID
 from bizverify.service import ApiKey, BaseUrl, Client
 from bizverify.state import new_run_id
@@ -36,67 +37,6 @@ Progress = Callable[[int, int], None]
 """Called with (lookups done, lookups to be done)."""
 
 _DAY: Final = 86400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """What ``/me`` said of the monthly quota, in lookups; ``None`` where it did not say."""
-
-    limit: int | None
-    used: int | None
-    remaining: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """How the local engine and the service agree on the rows that both answered (hybrid).
-
-    ``status_known``: rows whose status both know, ``status_same``: those where it is the same; ``action_same``: rows
-    with the same action; ``prob_apart``: the mean distance of the two probabilities, ``None`` where there is none.
-    """
-
-    rows: int
-    status_known: int
-    status_same: int
-    action_same: int
-    prob_apart: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Purchase:
-    """What a run bought, or would buy.
-
-    Of the lookups, ``cached`` were in the ledger, ``running`` in uploads of earlier runs, ``held`` asked once without
-    an answer, and ``wanted`` missing, of which ``chosen`` were to be bought. ``paid``: lookups the service took in this
-    run; ``fetched``: answers out of uploads; ``doubts``: requests whose answer is not known, ``doubts_found``: those
-    that a killed run had left. ``rate``: requests per second reached. ``paused``: why the run ended before all
-    that was chosen was bought.
-    """
-
-    ledger: str
-    ledger_created: bool
-    cached: int
-    running: int
-    held: int
-    wanted: int
-    chosen: int
-    paid: int = 0
-    fetched: int = 0
-    doubts: int = 0
-    doubts_found: int = 0
-    requests: int = 0
-    retries: int = 0
-    rate: float | None = None
-    seconds: float = 0.0
-    before: Quota | None = None
-    after: Quota | None = None
-    paused: str | None = None
-    notes: tuple[str, ...] = ()
-    agreement: Agreement | None = None
-
-    def as_dict(self) -> dict[str, object]:
-        """The purchase as plain values for JSON."""
-        return asdict(self)
 
 
 @dataclass
@@ -267,7 +207,7 @@ class _Errand:
         if halt is not None and halt.error is not None:
             raise halt.error
         if halt is not None and halt.why == "interrupted":
-            raise KeyboardInterrupt(self._so_far())
+            raise StoppedError(self._so_far())
         return halt
 
     def why_unchosen(self) -> outcomes.Unchosen:

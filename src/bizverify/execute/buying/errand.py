@@ -53,6 +53,11 @@ def is_strain(error: ServiceError) -> bool:
     return isinstance(error, QuotaError) and error.retry_after is not None and error.retry_after <= SHORT_WAIT
 
 
+def is_redirect(error: ServiceError) -> bool:
+    """Whether an error says that the service is elsewhere: it will say the same to every request."""
+    return error.status is not None and 300 <= error.status < 400
+
+
 class Stop:
     """A run's brake: pulled once, it keeps anything new from starting, and wakes what only waits."""
 

@@ -17,7 +17,7 @@ from bizverify.errors import (
     ShapeError,
     TooLargeError,
 )
-from bizverify.execute.buying.errand import Buying, is_strain
+from bizverify.execute.buying.errand import Buying, is_redirect, is_strain
 from bizverify.execute.ledger import Answered, Asking, Doubted, Refused, Retracted, Unreadable
 from bizverify.execute.lookups import Lookup, as_lookups
 
@@ -86,7 +86,7 @@ def _outcome(key: bytes, error: ServiceError) -> Change:
             return Doubted(key, str(error))
         case ShapeError():
             return Unreadable(key, error.raw, str(error))
-        case RejectedError() | TooLargeError():
+        case TooLargeError() | RejectedError() if not is_redirect(error):
             return Refused(key, str(error))
         case _:  # not sent, or refused whatever is asked: as if it had not been tried
             return Retracted(key)
@@ -107,9 +107,7 @@ async def _again(buying: Buying, error: ServiceError, attempt: int) -> bool:
             buying.unreachable(error)
         case QuotaError():
             return await buying.quota_used_up(error, attempt)
-        case RejectedError() if error.status is not None and error.status >= 400:
-            buying.fruitless(str(error), 1)
-        case TooLargeError():
+        case TooLargeError() | RejectedError() if not is_redirect(error):
             buying.fruitless(str(error), 1)
         case _:  # 401, 403, 404, a redirect: it will be the same for every other lookup
             buying.refused(error)

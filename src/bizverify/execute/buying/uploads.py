@@ -1,4 +1,4 @@
-"""Buying many lookups at once: uploads to ``POST /batch``, watched until they are done, fetched, and placed."""
+"""Buying many lookups at once: uploads to ``POST /batch``, in pieces that the service takes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,18 @@ import anyio
 import polars as pl
 
 from bizverify.errors import (
-    AuthenticationError,
     DoubtError,
-    NotFoundError,
     NotSentError,
-    PlanError,
     QuotaError,
     ServiceError,
     ShapeError,
     TooLargeError,
 )
-from bizverify.execute.buying.errand import WEIGHT, Buying, Halt, Why, is_strain
-from bizverify.execute.buying.placing import Placed, place
+from bizverify.execute.buying.errand import WEIGHT, Buying, is_strain
+from bizverify.execute.buying.jobs import Job, collect
 from bizverify.execute.ledger import (
     Asking,
-    Fetched,
     Gated,
-    JobLost,
     Known,
     Prepared,
     Refused,
@@ -37,22 +32,14 @@ from bizverify.execute.ledger import (
     UploadRefused,
     UploadUnreadable,
 )
-from bizverify.execute.lookups import KEY, keys_of, scope_of, split
+from bizverify.execute.lookups import KEY, scope_of, split
 
 if TYPE_CHECKING:
     from bizverify.execute.buying.limits import Slot, Throttle
     from bizverify.execute.ledger import Change, Upload
-    from bizverify.service import BatchStatus
 
-_LONG_JOB: Final = 60.0
-"""Seconds after which a job is looked at less often: each time a sixtieth of its age later, at most every 30 s."""
-_RAREST: Final = 30.0
-_DEADLINE: Final = 6 * 3600.0
-"""Seconds that a run waits for a job; what is not done then stays known, and the same command goes on waiting."""
 _TRIAL: Final = 100
 """Rows of a run's first upload: if the service's results cannot be told apart, few are lost. Then one of full size."""
-_LOOKS_AGAIN: Final = 2
-"""How often results that lack rows are fetched again, which costs nothing."""
 _SAME_SIZE: Final = 3
 """How often an upload that did not get through is tried again as it is; then its size may be why (a proxy hangs up)."""
 _UPLOAD_WEIGHT: Final = 4 * WEIGHT
@@ -82,7 +69,7 @@ async def _through(buying: Buying, chunks: Chunks, running: deque[Upload], at_on
                 if running:
                     upload = running.popleft()
                     scope = scope_of(buying.client.origin, upload.offline, upload.paid)
-                    await collect(buying, chunks, upload.id, str(upload.job_id), upload.total, scope)
+                    await _collect(buying, chunks, Job(upload.id, str(upload.job_id), upload.total, scope))
                 elif (chunk := chunks.next()) is not None:
                     await _buy(buying, chunk, chunks, throttle, slot)
                 else:
@@ -176,8 +163,15 @@ async def _send(buying: Buying, chunks: Chunks, upload: str, chunk: pl.DataFrame
         raise
     await settle(Known(upload, created.job_id, created.total))
     buying.figures.paid += chunk.height
-    await collect(buying, chunks, upload, created.job_id, created.total, buying.scope)
+    await _collect(buying, chunks, Job(upload, created.job_id, created.total, buying.scope))
     return None
+
+
+async def _collect(buying: Buying, chunks: Chunks, job: Job) -> None:
+    """See a job through; if it gives fewer results than rows, the next uploads are no larger than what it gave."""
+    given = await collect(buying, job)
+    if given is not None and given < len(buying.ledger.rows_of(job.upload)):
+        chunks.not_more_than(given)
 
 
 class _Gate:
@@ -235,76 +229,3 @@ async def _again(buying: Buying, error: ServiceError, attempt: int) -> bool:
         case _:  # whatever it dislikes about an upload, it will dislike about the next
             buying.refused(error)
     return False
-
-
-async def collect(buying: Buying, chunks: Chunks, upload: str, job_id: str, total: int | None, scope: str) -> None:
-    """Wait for a job, fetch its results and write them down; a job that goes on for too long stays known."""
-    sent = buying.ledger.rows_of(upload)
-    try:
-        ended = await _ended(buying, job_id)
-        if ended is None:
-            return
-        status = await _results(buying, job_id, len(sent), max(total or 0, len(sent)))
-    except NotFoundError as error:
-        await buying.journal.settle(JobLost(upload, str(error)))
-        return
-    except (AuthenticationError, PlanError) as error:
-        buying.refused(error)
-        return
-    except ServiceError as error:  # nothing is lost: the job stays known, and is looked at again by the next run
-        why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
-        buying.stop.pull(Halt(why, f"the results of job {job_id} cannot be had now: {error}"))
-        return
-    if status is None:
-        return
-    placed = _place(scope, status, sent)
-    note = placed.note
-    if ended.state == "failed":
-        note = f"job {job_id} ended as {ended.status!r}" + (f"; {note}" if note else "")
-    await buying.journal.settle(Fetched(upload, placed.answers, placed.faults, note))
-    buying.figures.fetched += len(placed.answers)
-    if len(status.results) < len(sent):
-        chunks.not_more_than(len(status.results))
-    if not placed.answers:
-        buying.stop.pull(Halt("failing", f"no result of job {job_id} could be used: {note or 'there were none'}"))
-    buying.progress(len(sent))
-
-
-async def _ended(buying: Buying, job_id: str) -> BatchStatus | None:
-    """Look at a job until it has ended; ``None`` if the run stops first, or the job takes too long."""
-    begun, missed = anyio.current_time(), 0
-    while not buying.stop.pulled:
-        age = anyio.current_time() - begun
-        with buying.stop.waiting():
-            await anyio.sleep(min(max(buying.terms.poll, age / _LONG_JOB), max(_RAREST, buying.terms.poll)))
-        try:
-            status = await buying.free(lambda: buying.client.batch(job_id, preview=1))
-        except NotFoundError:  # some services take a moment to know a fresh job
-            if (missed := missed + 1) > _LOOKS_AGAIN:
-                raise
-            continue
-        if status is None or status.state != "working":
-            return status
-        if age > _DEADLINE:
-            buying.stop.pull(
-                Halt("unreachable", f"job {job_id} is still {status.status!r} after {age / 3600:.0f} hours")
-            )
-    return None
-
-
-async def _results(buying: Buying, job_id: str, rows: int, preview: int) -> BatchStatus | None:
-    """Fetch a job's results until there are as many as rows, or it is clear that some will not come."""
-    status = None
-    for look in range(1 + _LOOKS_AGAIN):
-        if look:
-            with buying.stop.waiting():
-                await anyio.sleep(buying.terms.poll)
-        status = await buying.free(lambda: buying.client.batch(job_id, preview=preview))
-        if status is None or len(status.results) >= rows:
-            break
-    return status
-
-
-def _place(scope: str, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
-    known = keys_of(scope, [(result.b_no, result.name, result.address) for result in status.results])
-    return place(status.results, sent, lambda *echo: known.get(echo, b""))

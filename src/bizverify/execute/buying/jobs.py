@@ -1,0 +1,127 @@
+"""Jobs that the service has taken: watched until they are done, fetched, and placed. All of it is free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from bizverify.errors import AuthenticationError, NotFoundError, PlanError, QuotaError, ServiceError
+from bizverify.execute.buying.errand import Buying, Halt, Why
+from bizverify.execute.buying.placing import Placed, place
+from bizverify.execute.ledger import Fetched, JobLost
+from bizverify.execute.lookups import keys_of
+
+if TYPE_CHECKING:
+    from bizverify.service import BatchStatus
+
+_LONG_JOB: Final = 60.0
+"""Seconds after which a job is looked at less often: each time a sixtieth of its age later, at most every 30 s."""
+_RAREST: Final = 30.0
+_DEADLINE: Final = 6 * 3600.0
+"""Seconds that a run waits for a job; what is not done then stays known, and the same command goes on waiting."""
+_UNKNOWN: Final = 10
+"""How often a job may be unknown to the service before it is given up."""
+_LOOKS: Final = 3
+"""How often the results of a job that is done are fetched, if rows are missing in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An upload that the service knows as ``id``; ``scope`` is what the keys of its lookups hold beside the record."""
+
+    upload: str
+    id: str
+    total: int | None
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Yield:
+    """What came of a job that has ended: how many results, and whose they are."""
+
+    results: int
+    placed: Placed
+    note: str | None
+
+
+async def collect(buying: Buying, job: Job) -> int | None:
+    """Wait for a job, fetch its results, write them down, and return how many there were.
+
+    ``None`` where there are none to be had: the job is lost, or it stays known and the next run looks at it again.
+    """
+    sent = buying.ledger.rows_of(job.upload)
+    try:
+        found = await _yield(buying, job, sent)
+    except NotFoundError as error:
+        await buying.journal.settle(JobLost(job.upload, str(error)))
+        return None
+    except (AuthenticationError, PlanError) as error:
+        buying.refused(error)
+        return None
+    except ServiceError as error:
+        why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
+        buying.stop.pull(Halt(why, f"the results of job {job.id} cannot be had now: {error}"))
+        return None
+    if found is None:
+        return None
+    await buying.journal.settle(Fetched(job.upload, found.placed.answers, found.placed.faults, found.note))
+    buying.figures.fetched += len(found.placed.answers)
+    if not found.placed.answers:
+        why_not = found.note or next(iter(found.placed.faults.values()), "there were none")
+        buying.stop.pull(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
+    buying.progress(len(sent))
+    return found.results
+
+
+async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
+    """See a job to its end and fetch what it gives, again while rows are missing; ``None`` if the run stops first."""
+    preview = max(job.total or 0, len(sent))
+    ended = await _ended(buying, job.id)
+    found = None
+    for look in range(_LOOKS):
+        if look:
+            with buying.stop.waiting():
+                await anyio.sleep(buying.terms.poll)
+        status = ended and await buying.free(lambda: buying.client.batch(job.id, preview=preview))
+        if ended is None or status is None:
+            return None
+        placed = _place(job.scope, status, sent)
+        found = _Yield(len(status.results), placed, _note(job.id, ended, placed))
+        if len(placed.answers) + len(placed.faults) >= len(sent):
+            break
+    return found
+
+
+def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
+    if ended.state != "failed":
+        return placed.note
+    return f"job {job_id} ended as {ended.status!r}" + (f"; {placed.note}" if placed.note else "")
+
+
+async def _ended(buying: Buying, job_id: str) -> BatchStatus | None:
+    """Look at a job until it has ended; ``None`` if the run stops first, or the job takes too long."""
+    begun, missed = anyio.current_time(), 0
+    while not buying.stop.pulled:
+        age = anyio.current_time() - begun
+        with buying.stop.waiting():
+            await anyio.sleep(min(max(buying.terms.poll, age / _LONG_JOB), max(_RAREST, buying.terms.poll)))
+        try:
+            status = await buying.free(lambda: buying.client.batch(job_id, preview=1))
+        except NotFoundError:  # some services take a moment to know a fresh job
+            if (missed := missed + 1) > _UNKNOWN:
+                raise
+            continue
+        if status is None or status.state != "working":
+            return status
+        if age > _DEADLINE:
+            buying.stop.pull(
+                Halt("unreachable", f"job {job_id} is still {status.status!r} after {age / 3600:.0f} hours")
+            )
+    return None
+
+
+def _place(scope: str, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
+    known = keys_of(scope, [(result.b_no, result.name, result.address) for result in status.results])
+    return place(status.results, sent, lambda *echo: known.get(echo, b""))
