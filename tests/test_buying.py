@@ -26,6 +26,7 @@ from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
+    LedgerError,
     NotFoundError,
     NotSentError,
     QuotaError,
@@ -33,14 +34,15 @@ from bizverify.errors import (
     ServiceError,
     ShapeError,
     TooLargeError,
+    UsageError,
 )
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying import brake as brake_module
 from bizverify.execute.buying.brake import Brake, run_async
-from bizverify.execute.buying.errand import Buying, Halt, Why
+from bizverify.execute.buying.errand import Buying, Halt, Stop, Why
 from bizverify.execute.buying.singly import buy_singly
 from bizverify.execute.buying.uploads import buy_in_uploads
-from bizverify.execute.ledger import Journal, Ledger, Run
+from bizverify.execute.ledger import Journal, Ledger, Run, Sent
 from bizverify.execute.lookups import (
     KEY,
     LOOKUP,
@@ -248,6 +250,27 @@ def test_an_overloaded_service_is_left_alone_for_a_while_and_then_asked_less(led
     assert Counter(states(ledger, lookups)) == {"done": 15, "doubt": 1}
 
 
+@pytest.mark.parametrize("by", [buy_singly, buy_in_uploads])
+@pytest.mark.parametrize("kind", [DoubtError, NotSentError])
+def test_a_long_wait_that_the_service_asks_for_pauses_the_run(
+    ledger: Ledger, kind: type[ServiceError], by: Callable[[Buying, pl.DataFrame], Awaitable[None]]
+) -> None:
+    """503 with a Retry-After of a year: the run ends paused within seconds, it does not sleep through it."""
+    error = kind("503", status=503, retry_after=365 * 86400.0)
+    shop = Shop(lambda _b_no, _nth: error, lambda _rows, _nth: error)
+    lookups = wanted(numbers(5))
+    clock: list[float] = []
+
+    async def timed(buying: Buying, lookups: pl.DataFrame) -> None:
+        begun = anyio.current_time()
+        await by(buying, lookups)
+        clock.append(anyio.current_time() - begun)
+
+    assert why(bought(ledger, shop, lookups, by=timed)) == "unreachable"
+    assert clock[0] < 60
+    assert len(shop.asked) + len(shop.uploads) == 1
+
+
 def test_a_service_that_cannot_be_reached_pauses_the_run(ledger: Ledger) -> None:
     """Not sent, again and again: tried a few times with pauses, then the run pauses; nothing is held."""
     lookups = wanted(numbers(5))
@@ -441,6 +464,143 @@ def test_an_upload_that_was_not_sent_is_sent_again(ledger: Ledger) -> None:
     assert states(ledger, lookups) == ["done"] * 2
 
 
+def test_an_upload_that_is_taken_before_its_last_bytes_is_paid(ledger: Ledger) -> None:
+    """A service may name the job while the file is still on its way: that is no reason to upload it again."""
+
+    class Hasty(Shop):
+        async def create_batch(self, content: bytes, **_: Any) -> BatchCreated:
+            async def unasked() -> None: ...
+
+            return await super().create_batch(content, before_last_byte=unasked, after_last_byte=unasked)
+
+    lookups = wanted(numbers(3))
+    assert why(bought(ledger, Hasty(), lookups, by=buy_in_uploads)) is None
+    assert states(ledger, lookups) == ["done"] * 3
+
+
+def test_a_job_is_known_though_its_last_byte_could_not_be_noted(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger that fails for a moment while the reply is on its way must not cost the job's name."""
+    settle = ledger.settle
+
+    def failing(changes: Sequence[Any]) -> None:
+        if any(isinstance(change, Sent) for change in changes):
+            raise LedgerError("the disk is full")
+        settle(changes)
+
+    monkeypatch.setattr(ledger, "settle", failing)
+    lookups = wanted(numbers(3))
+    assert why(bought(ledger, Shop(), lookups, by=buy_in_uploads)) is None
+    assert states(ledger, lookups) == ["done"] * 3
+
+
+def _silent(place: int, row: list[str]) -> Result:
+    return Result(key=place, answer=Answer("active", reasons=tuple(row[:1])))
+
+
+class Fickle(Shop):
+    """Shows other results at each look at a job that is done: the places of each, or an error."""
+
+    def __init__(self, *looks: Sequence[int] | ServiceError) -> None:
+        super().__init__()
+        self._shown = iter(looks)
+
+    async def batch(self, job_id: str, *, preview: int | None = None) -> BatchStatus:
+        full = await super().batch(job_id, preview=preview)
+        if preview == 1:
+            return full
+        shown = next(self._shown)
+        if isinstance(shown, ServiceError):
+            raise shown
+        return full.model_copy(update={"results": [full.results[place] for place in shown]})
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        ([0, 1, 2], NotFoundError("404", status=404)),
+        ([0, 1, 2], ShapeError("no JSON", status=200)),
+        ([0, 2], [1], [0]),
+    ],
+    ids=["gone", "unreadable", "other rows"],
+)
+def test_what_one_look_has_shown_is_not_lost_by_the_next(ledger: Ledger, looks: tuple[Any, ...]) -> None:
+    """A job that is gone, unreadable or shows other rows at the second look: the answers of the first are kept."""
+    lookups = wanted(numbers(4))
+    assert why(bought(ledger, Fickle(*looks), lookups, by=buy_in_uploads)) is None
+    assert states(ledger, lookups) == ["done"] * 3 + ["missing"]
+
+
+def test_results_are_asked_for_in_numbers_that_the_service_gives(ledger: Ledger) -> None:
+    """A preview that is refused for its size is halved, and so are the next uploads: the job is not stuck for ever."""
+
+    class Sparing(Shop):
+        async def batch(self, job_id: str, *, preview: int | None = None) -> BatchStatus:
+            if preview is not None and preview > 3:
+                raise RejectedError("422: preview is at most 3", status=422)
+            return await super().batch(job_id, preview=preview)
+
+    shop, lookups = Sparing(), wanted(numbers(10))
+    assert why(bought(ledger, shop, lookups, by=buy_in_uploads, chunk=6)) is None
+    assert [len(rows) for rows in shop.uploads] == [6, 3, 1]
+    assert states(ledger, lookups) == ["done"] * 3 + ["missing"] * 3 + ["done"] * 4
+
+
+def test_a_job_that_other_rows_became_too_gives_no_answer_by_row_keys_alone(ledger: Ledger) -> None:
+    """A service that names one job twice: whose results it shows only an echo tells."""
+
+    class Forgetful(Shop):
+        async def create_batch(self, *args: Any, **steps: Any) -> BatchCreated:
+            created = await super().create_batch(*args, **steps)
+            self.jobs["job-1"] = self.jobs[f"job-{2 if len(self.uploads) > 1 else 1}"]
+            return created.model_copy(update={"job_id": "job-1"})
+
+    first, second = wanted(numbers(4)[:2]), wanted(numbers(4)[2:])
+    shop = Forgetful(results=_silent)
+    bought(ledger, shop, first, by=buy_in_uploads)
+    assert states(ledger, first) == ["done"] * 2
+    bought(ledger, shop, second, by=buy_in_uploads)
+    assert states(ledger, second) == ["missing"] * 2
+    third = wanted([*numbers(6)[4:]])
+    echoing = Forgetful()
+    bought(ledger, echoing, third, by=buy_in_uploads)
+    assert states(ledger, third) == ["done"] * 2
+
+
+@pytest.mark.parametrize(("results", "placed"), [(None, "done"), (_silent, "missing")])
+def test_the_record_of_another_job_gives_no_answer_by_row_keys_alone(
+    ledger: Ledger, results: Callable[[int, list[str]], Result] | None, placed: str
+) -> None:
+    """A status that names another job than was asked for is believed where it repeats the rows."""
+
+    class Confused(Shop):
+        async def batch(self, job_id: str, *, preview: int | None = None) -> BatchStatus:
+            status = await super().batch(job_id, preview=preview)
+            return BatchStatus(**{**dict(status), "results": status.results}, job_id="job-7")  # type: ignore[call-arg]
+
+    lookups = wanted(numbers(3))
+    bought(ledger, Confused(results=results), lookups, by=buy_in_uploads)
+    assert states(ledger, lookups) == [placed] * 3
+
+
+def test_a_job_whose_name_no_url_can_hold_is_lost_and_said_to_be(ledger: Ledger) -> None:
+    """Named wrongly by hand, it must not keep every later run from going on."""
+
+    class Strict(Shop):
+        async def batch(self, job_id: str, *, preview: int | None = None) -> BatchStatus:
+            if job_id == "..":
+                raise UsageError("'..' is not an identifier that the service can have given")
+            return await super().batch(job_id, preview=preview)
+
+    lookups = wanted(numbers(2))
+    bought(ledger, Shop(upload=lambda *_: DoubtError("500", status=500)), lookups, by=buy_in_uploads)
+    ledger.attach(ledger.doubts()[0].id, "..")
+    others = wanted(["2000000001"])
+    assert why(bought(ledger, Strict(), others, by=buy_in_uploads)) is None
+    assert states(ledger, lookups) + states(ledger, others) == ["missing", "missing", "done"]
+
+
 def test_the_older_a_job_the_rarer_it_is_looked_at(ledger: Ledger) -> None:
     """At first every ``poll`` seconds, then a sixtieth of its age later, at most every 30 s."""
     shop = Shop(job=lambda _, age: "processing" if age < 7200 else "done")
@@ -582,13 +742,15 @@ def _lookups(rows: Sequence[tuple[str | None, str | None, str | None]]) -> pl.Da
         ("가나\r\n상사", "가나 상사"),
         ("가나\u3000상사", "가나\u00a0상사"),
         ("가나\x00상사", "가나\x1f상사"),
+        ("\ufeff가나\u200b상사", "가나상\u00ad사\u200e"),
+        ("\u200b", None),
         ("", None),
         ("   ", None),
         ("-", None),
     ],
 )
 def test_rows_that_say_the_same_are_one_lookup(one: str, other: str | None) -> None:
-    """Composition, white space, control characters and words for nothing make no difference, in name and address."""
+    """Composition, white space, what has no width and words for nothing make no difference, in name and address."""
     number = "124-81-00998"
     found = _lookups([(number, one, "서울"), ("1248100998", other, "서울"), (number, "가", one), (number, "가", other)])
     assert found["rows"].to_list() == [2, 2]
@@ -707,6 +869,32 @@ def test_a_brake_that_was_pulled_before_stops_at_once() -> None:
     brake.leads_to(None)
     brake.pull()
     assert told == ["stopped"] * 2
+
+
+def test_a_brake_that_is_pulled_in_another_thread_wakes_what_only_waits() -> None:
+    """At once, and without an error in the thread that pulls it: an event loop is reached by its own door."""
+    brake, waits, failed = Brake(), threading.Event(), []
+
+    async def main() -> bool:
+        stop = Stop()
+        brake.leads_to(lambda: stop.pull(Halt("interrupted", "interrupted")))
+        with anyio.fail_after(20), stop.waiting():
+            waits.set()
+            await anyio.sleep_forever()
+        return stop.pulled
+
+    def pull() -> None:
+        waits.wait(10)
+        try:
+            brake.pull()
+        except Exception as error:
+            failed.append(error)
+
+    puller = threading.Thread(target=pull)
+    puller.start()
+    assert run_async(main, brake)
+    puller.join()
+    assert failed == []
 
 
 async def _thread() -> int:

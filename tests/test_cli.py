@@ -62,7 +62,7 @@ def test_json_is_one_object_on_stdout_and_people_read_stderr(run: Run, source: P
 def test_planning_writes_nothing(run: Run, source: Path, state_directory: Path, arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == 0
-    assert "would look up   1 distinct records, at no cost" in done.stderr
+    assert "would look up   1 distinct record, at no cost" in done.stderr
     assert [path.name for path in source.parent.iterdir()] == ["list.csv"]
     assert list(state_directory.iterdir()) == []
 

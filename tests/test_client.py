@@ -62,6 +62,18 @@ def client(app: object, **options: Any) -> Client:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("answer", [{"b_no": "220-81-62517"}, {"input": {"biz_no": "2208162517"}}])
+async def test_an_answer_that_repeats_another_number_is_not_taken(answer: dict[str, object]) -> None:
+    """G2: what a proxy has mixed up is kept as unreadable, and is no row's answer."""
+    app = App(answer | {"biz_status": "01"}, answer | {"biz_status": "01"}, {"biz_status": "01", "b_no": 124})
+    async with client(app) as service:
+        with pytest.raises(ShapeError, match="about another number"):
+            await service.verify(B_NO)
+        assert (await service.verify("2208162517")).biz_status == "01"
+        assert (await service.verify(B_NO)).biz_status == "01"
+
+
+@pytest.mark.anyio
 async def test_verify_sends_what_is_given_and_nothing_else() -> None:
     """G23: an absent name is no name, an empty one is sent as it is."""
     app = App(*[{"biz_status": "01", "fixed_zipcode": 16677}] * 3)

@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import openpyxl
 import polars as pl
+import pytest
 from nbclient import NotebookClient
 
 import bizverify as bv
@@ -32,11 +33,12 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
     assert len(re.findall(r"^python3 -m venv .*$", text, flags=re.M)) == 2
 
 
-def test_the_readmes_lines_for_the_shell_are_understood() -> None:
-    """Each `bizverify …` line of README parses: its command and its options exist."""
+@pytest.mark.parametrize("page", ["README.md", "docs/buying.md", "docs/testing.md"])
+def test_the_lines_for_the_shell_are_understood(page: str) -> None:
+    """Each `bizverify …` line parses: its command and its options exist."""
     from bizverify.cli import app
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.S))
     for words in re.findall(r"^bizverify ([^#\n]+)", blocks, flags=re.M):
         command = app
@@ -48,12 +50,18 @@ def test_the_readmes_lines_for_the_shell_are_understood() -> None:
         assert set(re.findall(r"(?<!\w)(-{1,2}[a-z][a-z-]*)", words)) <= known
 
 
-def test_the_notebook_executes(tmp_path: Path) -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4)
+@pytest.mark.parametrize(
+    ("name", "shows"),
+    [
+        ("01_quickstart.ipynb", ("verified 280", "124-81-00998")),
+        ("02_service.ipynb", ("(5, 50)", "in_doubt 1", "1 lookup in 1 request", "(262, 1)")),
+    ],
+)
+def test_the_notebooks_execute(name: str, shows: tuple[str, ...]) -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(ROOT / "notebooks")}}).execute()
     shown = str([cell.get("outputs") for cell in notebook.cells])
-    assert "verified 280" in shown
-    assert "124-81-00998" in shown
+    assert [words for words in shows if words not in shown] == []
 
 
 def test_the_doctests_hold() -> None:

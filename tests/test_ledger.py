@@ -707,6 +707,15 @@ def test_an_upload_whose_job_is_found_by_hand_is_fetched_by_the_next_run(ledger:
     assert ledger.runs()[0].paid == 2
 
 
+@pytest.mark.parametrize(("settle", "state"), [("accept", "lost"), ("resend", None)])
+def test_an_upload_whose_job_never_ends_can_be_settled_by_hand(ledger: Ledger, settle: str, state: str | None) -> None:
+    """A job whose results can never be had must not hold its rows, and every later run, for ever."""
+    upload(ledger, "up-1", 1, 2)
+    assert getattr(ledger, settle)(["up-1"]) == 2
+    assert states(ledger, 1, 2) == [state, state]
+    assert ledger.open_uploads(ORIGIN) == []
+
+
 def test_an_id_that_is_unknown_ambiguous_or_settled_is_refused_and_nothing_is_settled(ledger: Ledger) -> None:
     ledger.settle([Asking(key(1), NUMBER, "run"), Doubted(key(1), "502")])
     for name in ("up-1", "up-2"):
@@ -871,6 +880,25 @@ async def test_an_error_reaches_only_the_one_who_caused_it(ledger: Ledger) -> No
     assert failed.keys() == {3, 7}
     assert all(key(place).hex() in said for place, said in failed.items())
     assert states(ledger, *range(11)) == [None if place in (3, 7) else "asking" for place in range(11)]
+
+
+@pytest.mark.anyio
+async def test_where_no_thread_can_be_started_the_one_who_settles_hears_of_it(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error, and nothing written; not a wait for ever."""
+
+    async def none_left(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with anyio.fail_after(5):
+        async with Journal(ledger) as journal:
+            with monkeypatch.context() as machine:
+                machine.setattr(anyio.to_thread, "run_sync", none_left)
+                with pytest.raises(RuntimeError, match="thread"):
+                    await journal.settle(Asking(key(0), NUMBER, "run"))
+            await journal.settle(Asking(key(1), NUMBER, "run"))
+    assert states(ledger, 0, 1) == [None, "asking"]
 
 
 @pytest.mark.anyio

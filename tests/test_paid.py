@@ -13,7 +13,8 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import QuotaError
-from bizverify.testing import DIALECTS, Body, FakeService, Fault, Partial, serve
+from bizverify.execute.ledger import Ledger
+from bizverify.testing import DIALECTS, Body, FakeService, Fault, Partial, Reset, Status, serve
 from conftest import SAMPLE, write
 
 KEY = "bv_live_0123456789abcdef"
@@ -137,7 +138,7 @@ def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(
     """Without a budget it is all or nothing; with one, the part that the quota allows."""
     service.quota = 30
     source = customers(tmp_path / "in.csv", 50)
-    with pytest.raises(QuotaError, match=r"50 lookups are needed, 30 are left.*--budget 30"):
+    with pytest.raises(QuotaError, match=r"50 lookups needed, 30 left.*--budget 30"):
         bv.enrich(source, engine="verify", base_url=url, **QUICK)
     assert service.paid_total == 0
     assert not (tmp_path / "in.enriched.csv").exists()
@@ -150,6 +151,41 @@ def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(
     )
     notes = answers(tmp_path / "in.enriched.csv").filter(pl.col("row_status") == "pending")["row_note"]
     assert set(notes) == {"not bought: beyond what was left of the quota"}
+
+
+@pytest.mark.parametrize("name", ["plain", "shuffled"])
+def test_a_wrong_job_named_by_hand_gives_no_row_an_answer(
+    name: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Last month's upload of the same firms, with an echo or with bare row keys; the right job is fetched after it."""
+    service.dialect = DIALECTS[name]
+    bv.enrich(customers(tmp_path / "old.csv", 90), engine="batch", base_url=url, ledger=tmp_path / "old", **QUICK)
+    source = customers(tmp_path / "in.csv", 60)
+    source.write_text(source.read_text().replace("상사", "회사"))
+    service.faults.add(Fault("batch", Reset("after"), times=1))
+    bv.enrich(source, engine="batch", base_url=url, **QUICK)
+    for job, expected in zip(list(service.jobs), ("failed", "cached"), strict=True):
+        with Ledger.open() as ledger:
+            ledger.attach([*ledger.doubts(), *ledger.unusable()][0].id, job)
+        assert bv.enrich(source, engine="batch", base_url=url, **QUICK).counts[expected] == 60
+    assert all(is_right(row, service) for row in answers(tmp_path / "in.enriched.csv").iter_rows(named=True))
+
+
+@pytest.mark.parametrize("engine", ["verify", "batch"])
+def test_what_is_paid_is_fetched_also_when_the_quota_does_not_last_for_more(
+    engine: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Results are not kept for ever by every service, so they are not left there until next month."""
+    service.faults.add(Fault("job", Status(400)))
+    assert bv.enrich(customers(tmp_path / "in.csv", 30), engine="batch", base_url=url, **QUICK).counts["pending"] == 30
+    service.quota = service.paid_total
+    service.faults.clear()
+    source = customers(tmp_path / "more.csv", 50)
+    with pytest.raises(QuotaError, match="20 lookups"):
+        bv.enrich(source, engine=engine, base_url=url, **QUICK)
+    service.faults.add(Fault("job", Status(404)))
+    report = bv.enrich(source, engine=engine, base_url=url, budget=0, **QUICK)
+    assert (report.counts["cached"], report.counts["pending"]) == (30, 20)
 
 
 @pytest.mark.parametrize("engine", ["verify", "batch"])

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
+import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.errors import QuotaError, StoppedError
+from bizverify.errors import QuotaError, StoppedError, UsageError
 from bizverify.execute.buying.brake import Brake
-from bizverify.testing import HTML, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status, serve
-from conftest import write
+from bizverify.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status, serve
+from conftest import SAMPLE, write
 from test_paid import KEY, QUICK, answers, customers, numbers
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -231,7 +232,7 @@ def test_an_interrupted_run_settles_what_is_under_way(
         process.send_signal(sent)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "lookups were bought in this run and are in the ledger, the same command goes on" in said
+    assert "lookups bought in this run, known to the ledger; the same command goes on" in said
     assert not (tmp_path / "in.enriched.csv").exists()
     paid = service.paid_total
     assert 20 < paid < 200
@@ -376,6 +377,134 @@ def test_an_error_of_an_async_run_comes_as_it_is(service: FakeService, url: str,
         anyio.run(lambda: bv.aenrich(source, engine="verify", base_url=url, **QUICK))
     brake = Brake()
     brake.pull()
-    with pytest.raises(StoppedError, match="0 lookups were bought"):
+    with pytest.raises(StoppedError, match="0 lookups bought"):
         bv.enrich(source, engine="verify", base_url=url, brake=brake, budget=1, **QUICK)
     assert service.paid_total == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["me"], ["plan", "in.csv", "--engine", "verify"], ["enrich", "in.csv", "--engine", "batch"]]
+)
+def test_an_interrupt_does_not_wait_for_what_costs_nothing(
+    command: list[str], service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """The quota is asked of a service that hangs: Ctrl-C ends it at once, and the ledger calls it interrupted."""
+    customers(tmp_path / "in.csv", 3)
+    service.faults.add(Fault("me", Hang()))
+    with subprocess.Popen(
+        [sys.executable, "-m", "bizverify", *command], cwd=tmp_path, stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: service.requests["me"] > 0)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert time.monotonic() - begun < 10, "the client would wait for 30 s"
+    if command[0] == "enrich":
+        assert [one["outcome"] for one in json.loads(run("ledger", "--json").stdout)["runs"]] == ["interrupted"]
+
+
+def test_progress_comes_to_its_end_whatever_becomes_of_a_lookup(service: FakeService, url: str, tmp_path: Path) -> None:
+    """Doubts and refusals are settled, too; and jobs of another file that are fetched on the way are counted in."""
+    service.faults.add(Fault("verify", Reset("after"), at=2), Fault("verify", Status(400), at=4))
+    service.faults.add(Fault("job", Status(400), at=1))
+    bv.enrich(customers(tmp_path / "other.csv", 10), engine="batch", base_url=url, **QUICK)
+    for name, count, engine in (("in.csv", 30, "verify"), ("more.csv", 60, "batch")):
+        seen: list[tuple[int, int]] = []
+        source = customers(tmp_path / name, count)
+        bv.enrich(source, engine=engine, base_url=url, progress=lambda *at, to=seen: to.append(at), **QUICK)
+        totals = {total for _, total in seen}
+        assert seen[0][0] == 0, "how much there is to do is known before the first is done"
+        assert totals == {seen[-1][0]}, "one total, and it is reached"
+        assert max(totals) >= len(seen) - 1, "no more steps than lookups"
+
+
+def test_the_report_accounts_for_every_lookup(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """Paid, left out, known before and certain without add up; so do the words of a service that has its own."""
+    sample = ("enrich", SAMPLE / "customers.csv", "-o", "out.csv", "--engine", "hybrid")
+    done = run(*sample, "--registry", SAMPLE / "registry.parquet", "--budget", "20")
+    (paid,) = [line for line in done.stderr.splitlines() if line.startswith("paid ")]
+    parts = [int(part.split()[0]) for part in paid.removeprefix("paid").split(",")]
+    assert sum(parts) == 261, paid
+    assert "certain without" in paid
+    assert "beyond budget or quota" in paid
+    report = json.loads(run(*sample, "--registry", SAMPLE / "registry.parquet", "--json").stdout)
+    assert sum(report["biz_status"].values()) == report["row_status"]["verified"] + report["row_status"]["cached"]
+    assert report["biz_status"]["other"] > 0
+    unsure = run("plan", SAMPLE / "customers.csv", "--engine", "hybrid").stderr
+    assert "every lookup is uncertain, and bought" in unsure
+    assert "biz_status is unknown in every row" not in unsure
+
+
+def test_a_plan_says_what_enrich_would_do_about_the_quota(
+    service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """It would refuse, or buy the part that is left; and no budget is advised where nothing is left."""
+    customers(tmp_path / "in.csv", 5)
+    for quota, budget, chosen, said in ((3, (), 0, "--budget 3"), (3, ("--budget", "4"), 3, ""), (0, (), 0, "wait")):
+        service.quota = quota
+        planned = json.loads(run("plan", "in.csv", "--engine", "verify", "--json", *budget).stdout)
+        assert (planned["purchase"]["wanted"], planned["purchase"]["chosen"]) == (5, chosen)
+        assert said in "".join(planned["warnings"])
+    assert "--budget" not in run("enrich", "in.csv", "--engine", "verify").stderr
+
+
+def test_what_was_given_up_can_be_found_and_bought_after_all(
+    service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """`ledger --number` shows the ID; the lists stay JSON alone with --json, and speak of one lookup as of one."""
+    customers(tmp_path / "in.csv", 1)
+    service.faults.add(Fault("verify", Reset("after"), at=1))
+    run("enrich", "in.csv", "--engine", "verify")
+    assert run("resolve", "--json").stderr == ""
+    listed = run("resolve").stdout.splitlines()
+    assert listed[-2:] == [
+        "unsettled: 1 lookup in 1 request",
+        "settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID",
+    ]
+    assert run("resolve", "--all", "--lost").stdout == "1 lookup: taken as lost\n"
+    assert run("resolve", "--all", "--resend").stdout == "nothing is unsettled\n"
+    lost = run("ledger", "--number", numbers(1)[0]).stdout.split()[0]
+    assert lost == listed[0].split()[0]
+    assert run("resolve", lost, "--resend").returncode == 0
+    assert run("enrich", "in.csv", "--engine", "verify").returncode == 0
+    assert run("ledger", "--purge", "nan").returncode == 2
+
+
+def test_options_that_would_do_nothing_say_so(service: FakeService, url: str, tmp_path: Path) -> None:
+    """The service is not told of a postal code or a registry; and values from Python are checked as well."""
+    source = customers(tmp_path / "in.csv", 1)
+    for unused in ({"zipcode": "04524"}, {"registry": SAMPLE / "registry.parquet"}):
+        with pytest.raises(UsageError, match="for the local engine"):
+            bv.verify(numbers(1)[0], engine="verify", base_url=url, **QUICK, **unused)
+    for wrong in ({"rate": "50"}, {"budget": 2.5}, {"concurrency": 1.5}, {"band": 0.5}, {"max_age": None}):
+        with pytest.raises(UsageError, match="must be"):
+            bv.enrich(source, engine="hybrid", base_url=url, **(QUICK | wrong))
+    given = bv.enrich(source, engine="batch", base_url=url, registry=SAMPLE / "registry.parquet", **QUICK)
+    assert "the registry answers nothing here" in given.warnings[0]
+
+
+def test_a_frames_purchase_warns_of_what_a_report_would_say(service: FakeService, url: str, tmp_path: Path) -> None:
+    """A quota that ends in the middle, a count that differs: there is no report to look into."""
+    service.faults.add(Fault("me", Body(b"{}", "application/json")))
+    service.quota = 2
+    frame = pl.read_csv(customers(tmp_path / "in.csv", 5), infer_schema=False)
+    with (
+        pytest.warns(UserWarning, match="did not say how much of the quota is left"),
+        pytest.warns(UserWarning, match="paused: "),
+    ):
+        bv.verify_frame(frame, engine="verify", base_url=url, **QUICK)
+
+
+def test_uploads_heed_the_concurrency_that_is_asked_for(service: FakeService, url: str, tmp_path: Path) -> None:
+    service.faults.add(Fault("batch", Delay(0.05)), Fault("job", Delay(0.05)))
+    source = customers(tmp_path / "in.csv", 400)
+    bv.enrich(source, engine="batch", base_url=url, concurrency=1, **(QUICK | {"chunk": 50}))
+    assert service.most_in_flight == 1
+
+
+def test_a_key_file_may_lie_at_home(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
+    """As a Windows editor leaves it, and named from the home folder where no shell expands it."""
+    (tmp_path / "key").write_bytes(b"\xef\xbb\xbf" + KEY.encode() + b"\r\n")
+    at_home = {"HOME": str(tmp_path), "BIZVERIFY_API_KEY": "", "BIZVERIFY_API_KEY_FILE": "~/key"}
+    assert run("me", env=at_home).returncode == 0

@@ -234,6 +234,35 @@ def test_keys_without_echo_count_only_if_one_base_is_left(keys: list[int | str],
         )
 
 
+@pytest.mark.parametrize(
+    ("keys", "totals", "shared", "believed"),
+    [
+        ([0, 1, 2, 3], (5, 4), False, False),  # a row was left out, and the others may be numbered anew
+        ([0, 1, 2, 4], (5, 4), False, True),  # one was left out, and the others kept their numbers
+        ([0, 1, 2, 3, 4], (None, 500), False, False),  # the first of another's job
+        ([0, 1, 2], (0, 5), False, True),  # not all are shown
+        ([0, 1, 2, 3, 4], (6, None), False, True),  # the header counts
+        ([0, 1, 2, 3, 4], (5, 5), True, False),
+    ],
+)
+def test_keys_that_may_count_other_rows_need_an_echo(
+    keys: list[int], totals: tuple[int | None, ...], shared: bool, believed: bool
+) -> None:
+    """Without one they prove nothing; with one they are believed as ever."""
+    items = [Item(key, answer=answer(key)) for key in keys]
+    assert rows_placed(place(items, sent(BRANCHES), key_of, totals=totals, shared=shared)) == (keys if believed else [])
+    said = [replace(item, b_no=BRANCHES[key][0]) for item, key in zip(items, keys, strict=True)]
+    assert rows_placed(place(said, sent(BRANCHES), key_of, totals=totals, shared=shared)) == keys
+
+
+@pytest.mark.parametrize("told", [{"shared": True}, {"by_hand": True}])
+def test_in_a_job_that_may_be_the_wrong_one_a_whole_echo_must_be_a_row_sent(told: dict[str, bool]) -> None:
+    """Last month's upload has the same numbers, but other addresses; an echo without address has only its number."""
+    rows = [(A, "가", "서울"), (B, "나", "부산"), (C, "다", "대전")]
+    old = [Item(0, A, "가", "광주", answer("old")), Item(1, B, "나", "부산", answer(1)), Item(2, C, answer=answer(2))]
+    assert rows_placed(place(old, sent(rows), key_of, **told)) == [1, 2]  # type: ignore[arg-type]
+
+
 def test_one_echo_proves_the_base_for_the_items_without() -> None:
     """Row 3 of five, counted from 1."""
     items = [Item(3, answer=answer(2)), Item(4, C, answer=answer(3))]

@@ -157,10 +157,11 @@ def test_anything_is_an_acknowledgement() -> None:
         (b'{"bounce_prob": NaN, "grade": "A"}', {"bounce_prob": None, "grade": "A"}),
         (b'\xef\xbb\xbf{"grade": "A"}', {"grade": "A"}),
         (b'{"n": 123456789012345678901234567890}', {"n": 123456789012345678901234567890}),
+        (b'{"name": "\\ud83d\\ude00 \\ud83d"}', {"name": "😀 \ufffd"}),
     ],
 )
 def test_json_is_read_as_services_write_it(body: bytes, value: object) -> None:
-    """G24: NaN is how Python's own writer says that there is no number."""
+    """G24: NaN is how Python's own writer says that there is no number; half a pair is a text cut in UTF-16."""
     assert parsed(body) == value
 
 

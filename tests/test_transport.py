@@ -188,7 +188,7 @@ MEANINGS: dict[int, type[ServiceError]] = {
     403: PlanError,
     404: NotFoundError,
     405: RejectedError,
-    408: RejectedError,
+    408: DoubtError,
     409: RejectedError,
     413: TooLargeError,
     422: RejectedError,

@@ -113,3 +113,8 @@ class Verification:
             "row_note": self.row_note,
         }
         return [(name, value) for name, value in shown.items() if value is not None]
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things for people: ``1 lookup``, ``2,000 lookups``."""
+    return f"{count:,} {thing}" + ("" if count == 1 else "s")

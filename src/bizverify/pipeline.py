@@ -6,8 +6,8 @@ import functools
 import logging
 import time
 import warnings as python_warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from bizverify.tables import (
     written_rows,
 )
 from bizverify.tables.columns import Chosen, choose_columns, kept_columns, named_column, own_columns
+from bizverify.tables.packing import private_folder
 from bizverify.tables.publish import backed_up
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def enrich(
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
     local = LocalEngine(registry, model=model, lang=lang, today=today)
     terms = _terms(engine, service)
-    paid = _paid(engine, terms, local, brake)
     with ExitStack() as resources:
+        paid = resources.enter_context(_paid(engine, terms, local, brake))
         table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding, json_path=json_path))
         asked = {"encoding": output_encoding, "backup": backup, "summary": summary}
         target = target_of(path, table.format, output, in_place, **asked)
@@ -196,15 +197,17 @@ def verify_frame(
         python_warnings.warn(warning, stacklevel=2)
     local = LocalEngine(registry, model=model, lang=lang, today=today)
     terms = _terms(engine, service)
-    paid = _paid(engine, terms, local)
-    if paid is None:
-        answers = local.answer(stages.rows)
-    else:
-        priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
-        answers, _ = paid.bought_and_answered(paid.marked(stages.rows), priority, "a frame")
-    answered = join.numbered_out(answers)
-    with local.running():
+    with _paid(engine, terms, local) as paid, local.running():
+        if paid is None:
+            answers, notes = local.answer(stages.rows), ()
+        else:
+            priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
+            answers, purchase = paid.bought_and_answered(paid.marked(stages.rows), priority, "a frame")
+            notes = (*purchase.notes, *((f"paused: {purchase.paused}",) if purchase.paused else ()))
+        answered = join.numbered_out(answers)
         result, tallied = frames.write(Enriched(table, answered, stages.layout, join.tally(answered)))
+    for note in notes:
+        python_warnings.warn(note, stacklevel=2)
     join.balance(table.count(), join.account_of(tallied.row(0, named=True)), result.height)
     return result
 
@@ -224,13 +227,16 @@ def verify(
 ) -> Verification:
     """Verify one business; a value that is no business number gives ``row_status`` invalid.
 
-    ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger.
+    ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
+    ``registry`` and ``model`` are for the local engine, and refused where it has no say.
     """
+    for option, value in (("zipcode", zipcode), ("registry", registry), ("model", model)):
+        if engine in ("verify", "batch") and value is not None:
+            raise UsageError(f"--{option} is for the local engine, not for {engine}: the service is not told of it")
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     local = LocalEngine(registry, model=model, lang=lang, today=today)
-    paid = _paid(engine, _terms(engine, service), local)
-    with local.running():
+    with _paid(engine, _terms(engine, service), local) as paid, local.running():
         if paid is None:
             answers = local.answer(frame)
         else:
@@ -249,14 +255,17 @@ def _terms(engine: str, options: ServiceOptions) -> Terms:
     return terms_of(engine, options)
 
 
-def _paid(engine: str, terms: Terms, local: LocalEngine, brake: Brake | None = None) -> PaidEngine | None:
-    """The engine that buys, if one was asked for; loaded only then, since it brings the network with it."""
+@contextmanager
+def _paid(engine: str, terms: Terms, local: LocalEngine, brake: Brake | None = None) -> Iterator[PaidEngine | None]:
+    """Yield the engine that buys, if one was asked for; loaded only then, since it brings the network with it."""
     if engine not in PAYING:
-        return None
+        yield None
+        return
     from bizverify.execute.buying.brake import Brake
     from bizverify.execute.paid import PaidEngine
 
-    return PaidEngine(engine, terms, local, brake or Brake())
+    with private_folder() as folder:
+        yield PaidEngine(engine, terms, local, folder, brake or Brake())
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,18 +378,28 @@ class _Run:
                 model=self.local.model.version,
                 registry=self.local.registry.version if self.local.registry else None,
             ),
-            warnings=(*self.stages.warnings, *self._hints(), *(purchase.notes if purchase else ())),
+            warnings=(
+                *self.stages.warnings,
+                *_hints(self.engine, self.local, self.paid),
+                *(purchase.notes if purchase else ()),
+            ),
             purchase=purchase,
             **found,
         )
 
-    def _hints(self) -> tuple[str, ...]:
-        if self.local.registry is not None or self.engine in ("verify", "batch"):
+
+def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None) -> tuple[str, ...]:
+    """What the registry, given or not, means for a run of this engine, where that may be a surprise."""
+    if engine in ("local", "hybrid"):
+        if local.registry is not None:
             return ()
-        return (
-            "no registry was given, so biz_status is unknown in every row; build one with "
-            "`bizverify data build-registry` and give it with --registry",
-        )
+        meaning = {"local": "biz_status is unknown in every row", "hybrid": "every lookup is uncertain, and bought"}
+        remedy = "build one with `bizverify data build-registry` and give it with --registry"
+        return (f"no registry was given, so {meaning[engine]}; {remedy}",)
+    by_worth = paid is not None and paid.terms.budget is not None and paid.terms.priority is None
+    if local.registry is None or by_worth:
+        return ()
+    return (f"the registry answers nothing here: with --engine {engine} every answer is the service's",)
 
 
 def _watched(progress: Progress, total: int) -> pl.Expr:

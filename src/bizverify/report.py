@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bizverify.errors import InputError, OutputError
 from bizverify.execute.join import Account, account_of
 from bizverify.execute.plan import Plan, plan_of
-from bizverify.model import Choice
+from bizverify.model import Choice, counted
 from bizverify.state import state_directory
 from bizverify.tables.table import Section
 
@@ -120,7 +120,7 @@ class Report:
         if account is None:
             cost = f", at no cost ({self.engine} engine)" if self.purchase is None else ""
             found += [
-                ("would look up", f"{plan.lookups:,} distinct records{cost}"),
+                ("would look up", f"{counted(plan.lookups, 'distinct record')}{cost}"),
                 ("repeated rows", f"{plan.duplicates:,}"),
                 ("invalid numbers", _listed(plan.invalid, plan.invalid_by_problem)),
             ]
@@ -142,7 +142,8 @@ class Report:
         if plan.suspect:
             found.append(("not bought", f"{plan.suspect:,} rows with a wrong check digit (--buy-suspect buys them)"))
         if self.purchase is not None:
-            found += _purchase_lines(self.purchase, dry_run=account is None)
+            sure = plan.lookups - self.purchase.known - self.purchase.wanted
+            found += _quote_lines(self.purchase, sure) if account is None else _purchase_lines(self.purchase, sure)
         found.append(("time", f"{self.seconds:.1f} s, run {self.run_id}"))
         if self.output:
             found.append(("output", self.output))
@@ -223,23 +224,24 @@ def _remaining(quota: Quota | None) -> int | None:
     return quota.remaining if quota else None
 
 
-def _purchase_lines(purchase: Purchase, *, dry_run: bool) -> list[tuple[str, str]]:
-    """What was bought, for people: only what there is to say."""
-    found = []
-    known = {"in the ledger": purchase.cached, "in uploads under way": purchase.running, "held back": purchase.held}
-    parts = [f"{count:,} {what}" for what, count in known.items() if count]
-    if dry_run:
-        if purchase.before is not None:
-            found.append(("quota left", _left(purchase.before)))
-        found.append(("would buy", ", ".join([f"{purchase.chosen:,} of {purchase.wanted:,} missing lookups", *parts])))
-        return found
-    found.append(("paid", ", ".join([f"{purchase.paid:,} of {purchase.chosen:,} chosen lookups", *parts])))
+def _quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
+    """What would be bought, for people; ``sure``: lookups that the local engine answers for good (hybrid)."""
+    found = [] if purchase.before is None else [("quota left", _left(purchase.before))]
+    missing = f"{purchase.chosen:,} of {counted(purchase.wanted, 'missing lookup')}"
+    return [*found, ("would buy", _with_parts(missing, purchase, sure))]
+
+
+def _purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
+    """What was bought, for people: only what there is to say; ``sure`` as for a quote."""
+    chosen = f"{purchase.paid:,} of {counted(purchase.chosen, 'chosen lookup')}"
+    found = [("paid", _with_parts(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
         left = [_left(quota) for quota in (purchase.before, purchase.after)]
         found.append(("quota left", f"{left[0]} before, {left[1]} after"))
-    if purchase.doubts or purchase.doubts_found:
+    doubts = {"of this run": purchase.doubts, "of one that was killed": purchase.doubts_found}
+    if any(doubts.values()):
         found.append(
-            ("in doubt", f"{purchase.doubts:,} requests of this run, {purchase.doubts_found:,} of one that was killed")
+            ("in doubt", ", ".join(f"{counted(count, 'request')} {of}" for of, count in doubts.items() if count))
         )
     if purchase.requests:
         speed = f", {purchase.rate:,.1f}/s" if purchase.rate else ""
@@ -253,6 +255,18 @@ def _purchase_lines(purchase: Purchase, *, dry_run: bool) -> list[tuple[str, str
     return found
 
 
+def _with_parts(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
+    """What is bought, and what becomes of the other lookups: all in all they are the distinct ones."""
+    parts = {
+        "beyond budget or quota": left_out,
+        "in the ledger": purchase.cached,
+        "in uploads of earlier runs": purchase.running,
+        "held back": purchase.held,
+        "certain without": sure,
+    }
+    return ", ".join([bought, *(f"{count:,} {what}" for what, count in parts.items() if count)])
+
+
 def _left(quota: Quota | None) -> str:
     if quota is None or quota.remaining is None:
         return "unknown"
@@ -260,11 +274,11 @@ def _left(quota: Quota | None) -> str:
 
 
 def _agreement(agreement: Agreement) -> str:
+    known = f"{agreement.status_known:,} known to both"
+    status = f"same status in {agreement.status_same:,} of {known}, " if agreement.status_known else ""
     apart = f", probabilities {agreement.prob_apart:.2f} apart" if agreement.prob_apart is not None else ""
-    return (
-        f"of {agreement.rows:,} rows that both answered: same status in {agreement.status_same:,} of "
-        f"{agreement.status_known:,} known to both, same action in {agreement.action_same:,}{apart}"
-    )
+    both = f"of {counted(agreement.rows, 'row')} that both answered"
+    return f"{both}: {status}same action in {agreement.action_same:,}{apart}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

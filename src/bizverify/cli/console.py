@@ -122,13 +122,22 @@ def _plain_progress(unit: str) -> Callable[[int, int], None]:
 @contextmanager
 def _bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("verifying"),
-        BarColumn(),
+        BarColumn(24),
         MofNCompleteColumn(),
         TextColumn(unit),
+        TextColumn("in"),
+        TimeElapsedColumn(),  # moves while an upload is waited for
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

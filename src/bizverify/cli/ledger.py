@@ -7,16 +7,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out, say
+from bizverify.cli.console import print_json, print_out
 from bizverify.cli.options import json_option, ledger_option
 from bizverify.errors import UsageError
+from bizverify.model import counted
 
 if TYPE_CHECKING:
     from bizverify.execute.ledger import Doubt, Entry, Ledger, RunRecord
+
+_SETTLED: Final = "nothing is unsettled"
 
 
 @click.command(short_help="What was paid, when, for which file.")
@@ -36,7 +39,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
     with _opened(ledger) as book:
         if purge is not None:
             purged = asdict(book.purge(purge))
-            shown = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in purged.items())
+            shown = ", ".join(counted(count, what.removesuffix("s")) for what, count in purged.items())
             _show(as_json, {"ledger": str(book.path), "purged": purged}, [f"deleted: {shown}"])
         elif b_no is not None:
             from bizverify import number
@@ -49,7 +52,11 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
             runs = book.runs()
             held = [*book.doubts(), *book.unusable()]
             found = {"ledger": str(book.path), "runs": [asdict(run) for run in runs], "unsettled": _rows(held)}
-            _show(as_json, found, [*_run_lines(runs), *_held_lines(held), f"ledger: {book.path}"])
+            _show(
+                as_json,
+                found,
+                [*_run_lines(runs), *_held_lines(held, "see them with `bizverify resolve`"), f"ledger: {book.path}"],
+            )
 
 
 @click.command(short_help="Settle lookups and uploads whose answer is not known.")
@@ -77,21 +84,21 @@ def resolve(
         if job_id is None and not lost and not resend:
             if ids or every:
                 raise UsageError("say what shall become of them: --job, --lost or --resend")
-            _show(
-                as_json, {"ledger": str(book.path), "unsettled": _rows(held)}, [*_list_lines(held), *_held_lines(held)]
-            )
+            ways = "settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID"
+            lines = [*_list_lines(held), *_held_lines(held, ways)]
+            _show(as_json, {"ledger": str(book.path), "unsettled": _rows(held)}, lines)
             return
         chosen = _chosen(ids, every, held)
         if job_id is not None:
             if len(chosen) != 1:
                 raise UsageError("--job is for one upload; name it")
-            settled, what = book.attach(chosen[0], job_id), f"are fetched from job {job_id} by the next run"
+            settled, what = book.attach(chosen[0], job_id), f"the next run fetches job {job_id}"
         elif lost:
-            settled, what = book.accept(chosen), "are taken as lost"
+            settled, what = book.accept(chosen), "taken as lost"
         else:
-            settled, what = book.resend(chosen), "may be bought again by the next run"
-        lookups = "lookup" if settled == 1 else "lookups"
-        _show(as_json, {"ledger": str(book.path), "settled": settled}, [f"{settled:,} {lookups} {what}"])
+            settled, what = book.resend(chosen), "the next run may buy again"
+        lines = [f"{counted(settled, 'lookup')}: {what}"] if chosen else [_SETTLED]
+        _show(as_json, {"ledger": str(book.path), "settled": settled}, lines)
 
 
 @contextmanager
@@ -138,24 +145,28 @@ def _run_lines(runs: list[RunRecord]) -> list[str]:
 def _list_lines(held: list[Doubt]) -> list[str]:
     lines = []
     for doubt in held:
-        what = doubt.b_no or f"{doubt.rows:,} rows, job {doubt.job_id or 'not known'}"
+        what = doubt.b_no or f"{counted(doubt.rows, 'row')}, job {doubt.job_id or 'not known'}"
         lines.append(f"{doubt.id}  {doubt.kind:<7} {doubt.state:<11}{_time(doubt.since)}  {what}  {doubt.file}")
         if doubt.note:
             lines.append(f"    {doubt.note}")
     return lines
 
 
-def _held_lines(held: list[Doubt]) -> list[str]:
+def _held_lines(held: list[Doubt], remedy: str) -> list[str]:
     if not held:
-        return ["nothing is unsettled"]
-    rows = sum(doubt.rows for doubt in held)
-    say("settle each with `bizverify resolve ID` and --job JOB_ID, --lost or --resend")
-    return [f"unsettled: {rows:,} lookups in {len(held):,} requests and uploads"]
+        return [_SETTLED]
+    uploads = [doubt for doubt in held if doubt.kind == "upload"]
+    places = {"request": len(held) - len(uploads), "upload": len(uploads)}
+    where = " and ".join(counted(count, what) for what, count in places.items() if count)
+    return [f"unsettled: {counted(sum(doubt.rows for doubt in held), 'lookup')} in {where}", remedy]
 
 
 def _entry_lines(entry: Entry) -> list[str]:
     paid = f", answered {_time(entry.answered_at)}" if entry.answered_at is not None else ""
-    lines = [f"{entry.b_no}  {entry.state:<11}{_time(entry.since)}{paid}  run {entry.run_id}  {entry.file}"]
+    lines = [
+        f"{entry.id}  {entry.b_no}  {entry.state:<11}{_time(entry.since)}{paid}",
+        f"    {entry.file}, run {entry.run_id}",
+    ]
     if entry.note:
         lines.append(f"    {entry.note}")
     if entry.answer is not None:

@@ -10,6 +10,7 @@ import polars as pl
 from bizverify.errors import QuotaError
 from bizverify.execute.lookups import KEY, PRIORITY, split
 from bizverify.execute.rows import ROW_ID
+from bizverify.model import counted
 
 if TYPE_CHECKING:
     from bizverify.engine import LocalEngine
@@ -38,8 +39,8 @@ def standing(ledger: Ledger | None, lookups: pl.DataFrame, since: float) -> Stan
 
     Of the wanted ones, those that were refused before come last: they must not keep the others from being asked.
     """
-    known = _known(ledger, lookups)
-    placed = lookups.with_row_index("place").join(known, on="place", how="left", maintain_order="left")
+    places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
+    known = places.join(_known(ledger, lookups), on="place", how="left", maintain_order="left")
     state = pl.col("state")
     fate = (
         pl.when((state == "done") & (pl.col("answered_at") >= since))
@@ -50,11 +51,11 @@ def standing(ledger: Ledger | None, lookups: pl.DataFrame, since: float) -> Stan
         .then(pl.lit("running"))
         .otherwise(pl.lit("held"))
     )
-    placed = placed.with_columns(fate.alias("fate"))
-    counts = dict(placed["fate"].value_counts().iter_rows())
-    wanted = placed.filter(pl.col("fate") == "wanted").sort(state == "refused", maintain_order=True)
+    known = known.with_columns(fate.alias("fate"))
+    counts = dict(known["fate"].value_counts().iter_rows())
+    wanted = known.filter(pl.col("fate") == "wanted").sort(state == "refused", maintain_order=True)
     cached, running, held = (counts.get(name, 0) for name in ("cached", "running", "held"))
-    return Standing(cached, running, held, wanted.select(lookups.columns))
+    return Standing(cached, running, held, lookups[wanted["place"]])
 
 
 def _known(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
@@ -97,9 +98,12 @@ def affordable(wanted: int, budget: int | None, remaining: int | None) -> int:
     With a budget the user has said that a part will do; without one, all or nothing.
     """
     if budget is None and remaining is not None and wanted > remaining:
+        part = (
+            f"give --budget {remaining} to buy the worthiest (--priority COLUMN says which), or " if remaining else ""
+        )
         raise QuotaError(
-            f"{wanted:,} lookups are needed, {remaining:,} are left of this month's quota, nothing was bought; "
-            f"give --budget {remaining} to buy the worthiest (--priority COLUMN says which), or wait for next month"
+            f"{counted(wanted, 'lookup')} needed, {remaining:,} left of this month's quota, nothing was bought; "
+            f"{part}wait for next month"
         )
     limits = [limit for limit in (budget, remaining) if limit is not None]
     return min([wanted, *limits])

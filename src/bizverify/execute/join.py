@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import polars as pl
 
@@ -11,7 +12,10 @@ from bizverify.errors import AccountingError
 from bizverify.execute.rows import ROW_ID
 from bizverify.model import ACTIONS, ADDED_COLUMNS, BIZ_STATUSES, GRADES, ROW_STATUSES
 
-_OUT_ID = "out_id"
+OTHER: Final = "other"
+"""Under which words are counted that are not in the local vocabulary: the service may have its own."""
+
+_OUT_ID: Final = "out_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,11 @@ def numbered_out(answered: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
-    """Return a one-row query that counts rows of :func:`numbered_out`, with more aggregations beside."""
+    """Return a one-row query that counts rows of :func:`numbered_out`, with more aggregations beside.
+
+    Rows by each known word, and in all (``biz_status:``): what is left over are the service's own words. There is no
+    other ``row_status``.
+    """
     counted = {
         "row_status": ROW_STATUSES,
         "biz_status": BIZ_STATUSES,
@@ -72,6 +80,7 @@ def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFram
             for name, values in counted.items()
             for value in values
         ),
+        *(pl.col(name).count().alias(f"{name}:") for name in counted if name != "row_status"),
         *more,
     )
 
@@ -80,7 +89,10 @@ def account_of(tallied: Mapping[str, int | bool]) -> Account:
     """Return the account that a tally says."""
 
     def by(name: str) -> dict[str, int]:
-        return {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
+        counts = {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
+        in_all = counts.pop("", None)
+        others = 0 if in_all is None else in_all - sum(counts.values())
+        return counts | ({OTHER: others} if others else {})
 
     return Account(
         rows=int(tallied["rows"]),

@@ -25,6 +25,8 @@ PRIORITY: Final = "priority"
 
 _BETWEEN: Final = "\x1f"
 _SPACES: Final = r"[\s\p{Cc}]+"
+_UNSEEN: Final = r"\p{Cf}+"
+"""What has no width: marks of byte order and direction, soft hyphens."""
 _KEY_BYTES: Final = 16
 
 
@@ -41,9 +43,9 @@ class Lookup:
 def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
     """The canonical text of each row of :func:`bizverify.execute.rows.records` (String).
 
-    Number, name and address, in Unicode's composed form, with every run of white space or control characters one
-    space; a name or address that says nothing counts as none. Null for rows that are none, and, unless ``suspect``,
-    for numbers whose check digit is wrong.
+    Number, name and address, in Unicode's composed form, without what has no width, and with every run of white space
+    or control characters one space; a name or address that says nothing counts as none. Null for rows that are none,
+    and, unless ``suspect``, for numbers whose check digit is wrong.
     """
     names = rows.collect_schema().names()
     if DIGITS not in names:
@@ -114,7 +116,8 @@ def split(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cleaned(text: pl.Expr) -> pl.Expr:
-    plain = text.cast(pl.String).str.normalize("NFC").str.replace_all(_SPACES, " ").str.strip_chars()
+    seen = text.cast(pl.String).str.replace_all(_UNSEEN, "")
+    plain = seen.str.normalize("NFC").str.replace_all(_SPACES, " ").str.strip_chars()
     return pl.when(is_blank(plain)).then(pl.lit("")).otherwise(plain)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
 
@@ -22,6 +23,8 @@ BEFORE: Final = "local:"
 """What the hybrid engine's own answers are called where the service has answered, too."""
 
 Unchosen = Literal["unchosen", "unaffordable"] | None
+
+_PART: Final = 50_000
 
 _SCHEMA: Final = dict.fromkeys(ADDED_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
 
@@ -109,6 +112,17 @@ def outcomes(
     )
 
 
+def stored(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> pl.LazyFrame:
+    """:func:`outcomes` as files in a folder, a part at a time: a million answers would fill the memory twice over."""
+    files = []
+    for part in lookups.iter_slices(_PART):
+        files.append(folder / f"{len(files)}.parquet")
+        outcomes(ledger, part, **how).write_parquet(files[-1], compression="lz4")
+    if not files:
+        return pl.LazyFrame(schema={LOOKUP: pl.String} | _SCHEMA)
+    return pl.scan_parquet(files, glob=False)
+
+
 def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
     """How the ledger's entries stand for a run; those that are as if unknown (too old, refused once) left out."""
     state, this_run = pl.col("state"), pl.col("run_id") == run_id
@@ -134,9 +148,9 @@ def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
     )
 
 
-def attached(rows: pl.LazyFrame, found: pl.DataFrame, lang: Lang) -> pl.LazyFrame:
+def attached(rows: pl.LazyFrame, found: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
     """Add the nine columns to rows with :data:`LOOKUP`, from :func:`outcomes`; rows without a lookup are invalid."""
-    joined = rows.join(found.lazy(), on=LOOKUP, how="left", maintain_order="left")
+    joined = rows.join(found, on=LOOKUP, how="left", maintain_order="left")
     invalid = pl.col(LOOKUP).is_null()
     return joined.with_columns(
         pl.when(invalid).then(pl.lit("invalid")).otherwise(pl.col("row_status")).alias("row_status"),
@@ -144,14 +158,14 @@ def attached(rows: pl.LazyFrame, found: pl.DataFrame, lang: Lang) -> pl.LazyFram
     )
 
 
-def overlaid(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.LazyFrame:
+def overlaid(rows: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
     """Put :func:`outcomes` over the nine columns that rows of the local engine have already.
 
     Where the service has answered, its answer stands, and the local one beside it under :data:`BEFORE`; where it has
     not, the local answer stays, with the outcome's ``row_status`` and note.
     """
     joined = rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}).join(
-        found.lazy(), on=LOOKUP, how="left", maintain_order="left"
+        found, on=LOOKUP, how="left", maintain_order="left"
     )
     answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
     fields = [

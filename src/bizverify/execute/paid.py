@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.errors import ServiceError, StoppedError, UsageError
+from bizverify.errors import QuotaError, ServiceError, StoppedError, UsageError
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
@@ -20,10 +20,11 @@ from bizverify.execute.buying.singly import buy_singly
 from bizverify.execute.buying.uploads import buy_in_uploads
 from bizverify.execute.ledger import Journal, Ledger, Run
 from bizverify.execute.ledger.opening import ledger_path
-from bizverify.execute.lookups import LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
+from bizverify.execute.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.execute.purchase import Agreement, Purchase, Quota
 from bizverify.execute.rows import ROW_ID
-from bizverify.service import ApiKey, BaseUrl, Client
+from bizverify.model import counted
+from bizverify.service import ApiKey, BaseUrl, BlockingClient, Client
 from bizverify.state import new_run_id
 
 if TYPE_CHECKING:
@@ -44,12 +45,14 @@ class PaidEngine:
     """Buys what a run's rows ask for, once, and answers the rows from the ledger.
 
     ``engine``: ``verify`` (a request each), ``batch`` (uploads) or ``hybrid`` (the local engine answers all; what it
-    is not sure of is bought by requests). Raises :class:`bizverify.errors.UsageError` for a base URL that is none.
+    is not sure of is bought by requests). Raises :class:`bizverify.errors.UsageError` for a base URL that is none. ``folder`` takes
+    files that are gone after the run.
     """
 
     engine: str
     terms: Terms
     local: LocalEngine
+    folder: Path
     brake: Brake = field(default_factory=Brake)
 
     def __post_init__(self) -> None:
@@ -79,25 +82,22 @@ class PaidEngine:
     def _quoted(self, lookups: pl.DataFrame, ledger: Ledger | None) -> Purchase:
         standing = choice.standing(ledger, lookups, self._since)
         wanted = self._wanted(standing)
-        chosen = wanted.height if self.terms.budget is None else min(wanted.height, self.terms.budget)
+        quota, notes = self._asked_quota()
+        try:
+            chosen = choice.affordable(wanted.height, self.terms.budget, quota.remaining if quota else None)
+        except QuotaError as error:
+            chosen, notes = 0, (*notes, str(error))
         counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
-        quota, notes = self._asked_quota(chosen)
         return Purchase(str(self.path), False, *counts, before=quota, notes=notes)
 
-    def _asked_quota(self, chosen: int) -> tuple[Quota | None, tuple[str, ...]]:
+    def _asked_quota(self) -> tuple[Quota | None, tuple[str, ...]]:
         """What is left of the quota, as far as it can be asked without a key or a service that answers."""
         try:
             key = self.terms.api_key or ApiKey.load(self.terms.key_file)
-            quota = run_async(lambda: self._quota(key), Brake())
+            with BlockingClient(self.url, key, concurrency=1, timeout=self.terms.timeout) as client:
+                return _quota(client.me()), ()
         except (UsageError, ServiceError) as error:
             return None, (f"how much of the quota is left could not be asked: {error}",)
-        if quota.remaining is not None and quota.remaining < chosen:
-            return quota, (f"{chosen:,} lookups are more than what is left of this month's quota, {quota.remaining:,}",)
-        return quota, ()
-
-    async def _quota(self, key: ApiKey) -> Quota:
-        async with Client(self.url, key, concurrency=1, timeout=self.terms.timeout) as client:
-            return _quota(await client.me())
 
     def _wanted(self, standing: choice.Standing) -> pl.DataFrame:
         """What is to be bought if nothing limits it."""
@@ -107,8 +107,8 @@ class PaidEngine:
 
     def bought(
         self, rows: pl.LazyFrame, priority: str | None, run: Run, progress: Progress
-    ) -> tuple[pl.DataFrame, Purchase]:
-        """Buy what rows of :meth:`marked` ask for; return :func:`bizverify.execute.outcomes.outcomes` and the purchase.
+    ) -> tuple[pl.LazyFrame, Purchase]:
+        """Buy what rows of :meth:`marked` ask for; return :func:`bizverify.execute.outcomes.stored` and the purchase.
 
         Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
         ``KeyboardInterrupt`` when it was interrupted. All that was bought is in the ledger then.
@@ -123,12 +123,16 @@ class PaidEngine:
             try:
                 halt = errand.carried_out()
                 outcome = halt.why if halt else "done"
+            except (KeyboardInterrupt, StoppedError):
+                outcome = "interrupted"
+                raise
             finally:
                 ledger.end(run.run_id, outcome)
             chosen = pl.col(ROW_ID).is_in(errand.chosen[ROW_ID].implode())
-            found = outcomes.outcomes(
+            found = outcomes.stored(
                 ledger,
-                lookups.with_columns(chosen.alias(outcomes.CHOSEN)),
+                lookups.select(LOOKUP, KEY, chosen.alias(outcomes.CHOSEN)),
+                self.folder,
                 run_id=run.run_id,
                 since=self._since,
                 halted=halt.note if halt else "",
@@ -151,7 +155,7 @@ class PaidEngine:
         found, purchase = self.bought(rows, priority, run, progress)
         return self.answer(rows, found), purchase
 
-    def answer(self, rows: pl.LazyFrame, found: pl.DataFrame) -> pl.LazyFrame:
+    def answer(self, rows: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine columns to rows of :meth:`marked`, from what :meth:`bought` returned."""
         if self.engine == "hybrid":
             return outcomes.overlaid(self.local.answer(rows), found)
@@ -218,9 +222,9 @@ class _Errand:
 
     def _so_far(self) -> str:
         """What an interrupted run has bought."""
-        doubts = f"{self._figures.doubts:,} requests are in doubt, " if self._figures.doubts else ""
-        bought = f"{self._figures.paid:,} lookups were bought in this run and are in the ledger"
-        return f"{bought}, {doubts}the same command goes on"
+        doubts = f", in doubt: {counted(self._figures.doubts, 'request')}" if self._figures.doubts else ""
+        bought = f"{counted(self._figures.paid, 'lookup')} bought in this run, known to the ledger"
+        return f"{bought}{doubts}; the same command goes on"
 
     async def _buy(self, key: ApiKey) -> Halt | None:
         terms, began = self._engine.terms, time.monotonic()
@@ -233,8 +237,14 @@ class _Errand:
             self._engine.brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 before = await self._quota(buying)
-                self._choose(before)
-                buying.progress = self._counted()
+                try:
+                    self._choose(before)
+                except QuotaError:
+                    if self._standing.running:  # paid for already, and not there for ever
+                        await buy_in_uploads(buying, self.chosen)
+                    raise
+                buying.progress = self._counted(buying)
+                buying.progress(0)
                 await self._bought(buying)
                 after = await self._quota_after(buying)
             finally:
@@ -252,7 +262,9 @@ class _Errand:
 
     async def _quota(self, buying: Buying) -> Quota | None:
         """What is left, asked before anything is bought; here a wrong key or address shows while nothing is spent."""
-        account = await buying.free(buying.client.me)
+        account = None
+        with buying.stop.waiting():  # nothing is under way that would have to be settled
+            account = await buying.free(buying.client.me)
         return _quota(account) if account is not None else None
 
     async def _quota_after(self, buying: Buying) -> Quota | None:
@@ -284,8 +296,11 @@ class _Errand:
         if not self.chosen.is_empty() and not buying.stop.pulled:
             await buy_singly(buying, self.chosen)
 
-    def _counted(self) -> Callable[[int], None]:
-        total, done = self.chosen.height + self._standing.running, 0
+    def _counted(self, buying: Buying) -> Callable[[int], None]:
+        """Report how many lookups are settled: those that are bought, and all in the uploads that are fetched."""
+        fetches = self._engine.engine == "batch" or self._standing.running
+        uploads = self._ledger.open_uploads(buying.client.origin) if fetches else ()
+        total, done = self.chosen.height + sum(upload.rows for upload in uploads), 0
 
         def count(more: int) -> None:
             nonlocal done

@@ -61,6 +61,11 @@ class Purchase:
     notes: tuple[str, ...] = ()
     agreement: Agreement | None = None
 
+    @property
+    def known(self) -> int:
+        """Lookups that the ledger knew before: answered, under way, or held."""
+        return self.cached + self.running + self.held
+
     def as_dict(self) -> dict[str, object]:
         """The purchase as plain values for JSON."""
         return asdict(self)

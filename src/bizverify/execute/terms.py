@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -93,22 +94,38 @@ def terms_of(engine: str, options: ServiceOptions) -> Terms:
 
 
 def _check(terms: Terms) -> None:
-    low, high = terms.band
-    wrong: dict[str, tuple[Any, bool, str]] = {
-        "budget": (terms.budget, terms.budget is not None and terms.budget < 0, "a number of lookups, 0 or more"),
-        "max_age": (terms.max_age, not terms.max_age >= 0, "a number of days, 0 or more"),
-        "rate": (terms.rate, not 0 < terms.rate < math.inf, "requests per second, above 0"),
-        "concurrency": (terms.concurrency, not 1 <= terms.concurrency <= 1000, "from 1 to 1000"),
-        "chunk": (terms.chunk, terms.chunk < 1, "a number of rows, 1 or more"),
-        "jobs": (terms.jobs, not 1 <= terms.jobs <= 100, "from 1 to 100"),
-        "poll": (terms.poll, not terms.poll > 0, "seconds, above 0"),
-        "timeout": (terms.timeout, not terms.timeout > 0, "seconds, above 0"),
-        "drain": (terms.drain, not terms.drain >= 0, "seconds, 0 or more"),
-        "band": (f"{low}-{high}", not 0 <= low <= high <= 1, "two probabilities, the lower first, as 0.08-0.5"),
-    }
-    for name, (value, is_wrong, wanted) in wrong.items():
-        if is_wrong:
-            raise UsageError(f"{_flag(name)} {value}: must be {wanted}")
+    for name, (is_right, wanted) in _RULES.items():
+        value = getattr(terms, name)
+        try:
+            right = is_right(value)
+        except (TypeError, ValueError):  # a text, say
+            right = False
+        if not right:
+            shown = "-".join(map(str, value)) if isinstance(value, tuple) else value
+            raise UsageError(f"{_flag(name)} {shown}: must be {wanted}")
+
+
+def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and least <= value <= most
+
+
+def _is_band(value: Any) -> bool:
+    low, high = value
+    return bool(0 <= low <= high <= 1)
+
+
+_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "budget": (lambda value: value is None or _is_whole(value, 0), "a number of lookups, 0 or more"),
+    "max_age": (lambda value: value >= 0, "a number of days, 0 or more"),
+    "rate": (lambda value: 0 < value < math.inf, "requests per second, above 0"),
+    "concurrency": (lambda value: _is_whole(value, 1, 1000), "from 1 to 1000"),
+    "chunk": (lambda value: _is_whole(value, 1), "a number of rows, 1 or more"),
+    "jobs": (lambda value: _is_whole(value, 1, 100), "from 1 to 100"),
+    "poll": (lambda value: value > 0, "seconds, above 0"),
+    "timeout": (lambda value: value > 0, "seconds, above 0"),
+    "drain": (lambda value: value >= 0, "seconds, 0 or more"),
+    "band": (_is_band, "two probabilities, the lower first, as 0.08-0.5"),
+}
 
 
 def _flag(name: str) -> str:

@@ -47,7 +47,9 @@ class BaseUrl:
         parts = _parts(text)
         host = _host(parts)
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
-            raise UsageError(f"http://{host}: plain http would show the API key to the network; use https")
+            raise UsageError(
+                f"http://{host}: plain http would show the API key to the network; use https, or --allow-http"
+            )
         return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host)
 
     @property

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -17,6 +18,8 @@ from bizverify.service.key import ApiKey
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LOOK: Final = 0.1
 
 
 class _Blocking(Generic[P, R]):
@@ -86,7 +89,14 @@ class BlockingClient:
         """Run a coroutine function in this client's event loop and return its result."""
         if self._portal is None:
             raise UsageError(f"this {type(self).__name__} is not open: use it inside `with … as client`")
-        result: R = self._portal.call(call)
+        future = self._portal.start_task_soon(call)
+        try:
+            while not wait([future], _LOOK).done:  # waited for without end, a signal would not be seen on every system
+                pass
+        except BaseException:  # Ctrl-C: nobody waits for the answer any more
+            future.cancel()
+            raise
+        result: R = future.result()
         return result
 
     def __enter__(self) -> Self:

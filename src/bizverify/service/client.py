@@ -105,8 +105,9 @@ class Client:
 
     async def verify(self, b_no: str, name: str | None = None, address: str | None = None) -> Verified:
         """Verify one business (INTERFACE §4.1). This is a paid lookup; only what is given is sent."""
-        lookup = _given(b_no=_ten_digits(b_no), name=name, address=address)
-        return await self._post(("verify",), lookup, read_verified)
+        digits = _ten_digits(b_no)
+        lookup = _given(b_no=digits, name=name, address=address)
+        return await self._post(("verify",), lookup, lambda answer: read_verified(answer, digits))
 
     async def create_batch(
         self,

@@ -52,7 +52,7 @@ class ApiKey:
         path = file or os.environ.get(ENV_KEY_FILE)
         if not path:
             raise UsageError(f"no API key: set {ENV_KEY}, or name a file that holds it (--key-file, {ENV_KEY_FILE})")
-        return cls(_content(Path(path)))
+        return cls(_content(Path(path).expanduser()))
 
     def reveal(self) -> str:
         """Return the value itself: for the request's header and nothing else."""

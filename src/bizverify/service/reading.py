@@ -39,7 +39,10 @@ def parsed(body: bytes) -> object:
 def _parsed_leniently(body: bytes) -> object:
     problem = "is not JSON"
     try:
-        return json.loads(body.decode("utf-8-sig"), parse_constant=lambda word: None if word == "NaN" else float(word))
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=lambda word: None if word == "NaN" else float(word))
+        text = json.dumps(value, ensure_ascii=False)
+        whole_text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value if whole_text == text else json.loads(whole_text)  # half a pair: a text that was cut in UTF-16
     except RecursionError:
         problem = "is nested too deeply"
     except ValueError:

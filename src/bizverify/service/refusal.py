@@ -56,7 +56,7 @@ def refusal(
     detail = said(body)
     if status in _SAID:
         kind, what, remedy = _SAID[status]
-    elif 300 <= status < 500 and status != HTTPStatus.SEE_OTHER:
+    elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
         kind, what = RejectedError, f"refused ({_phrase(status)})"
         remedy = "redirects are not followed: check the base URL" if status < 400 else "nothing was paid"
     elif complete:

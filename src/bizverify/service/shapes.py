@@ -148,20 +148,27 @@ class Acknowledged(Shape):
     """The service has done as it was told; what it said along with that is in ``raw``."""
 
 
-def read_verified(value: object) -> Verified:
-    """Read the answer of ``POST /verify``: at least one of the seven fields, else it is none (G2)."""
+def read_verified(value: object, b_no: str | None = None) -> Verified:
+    """Read the answer of ``POST /verify``: at least one of the seven fields, else it is none (G2).
+
+    ``b_no`` is the number that was asked about: an answer that repeats another one is somebody else's.
+    """
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
     found = unwrapped(only, ANSWER_COLUMNS, names.VERIFY_WRAPPERS)
     fault = _own_fault(found)
     if fault is not None:
         raise Unreadable(f"holds no verification: {fault}")
+    if b_no is not None and any(_is_other(echo, b_no) for echo in (found, *map(found.get, names.ECHOES))):
+        raise Unreadable("is about another number than was asked")
     return made(Verified, found, raw=value)
 
 
 def read_created(value: object) -> BatchCreated:
     """Read the answer of ``POST /batch`` (G6, G7)."""
     outer = an_object(value)
-    found = unwrapped(outer, names.JOB_IDS, names.JOB_WRAPPERS)
+    telling = unwrapped(outer, names.JOB_IDS[:-1], names.JOB_WRAPPERS)  # an `id` beside it may be the reply's own
+    told = has_any(telling, names.JOB_IDS[:-1])
+    found = telling if told else unwrapped(outer, names.JOB_IDS, names.JOB_WRAPPERS)
     job_id = next((text for text in (identifier(found.get(name)) for name in names.JOB_IDS) if text), None)
     job_id = job_id or next((text for text in (identifier(outer.get(name)) for name in ("job", "batch")) if text), None)
     if job_id is None:
@@ -231,6 +238,12 @@ def _answered(item: Object) -> tuple[Answer | None, str | None]:
         return made(Verified, {name: fields.get(name) for name in ANSWER_COLUMNS}, raw=None).answer, None
     except Unreadable as error:
         return None, f"the item {error}"
+
+
+def _is_other(echo: object, b_no: str) -> bool:
+    """Whether an object repeats ten digits that are not this number."""
+    said = re.sub(r"[\s-]", "", plain(first(echo, names.NUMBERS)) or "") if isinstance(echo, dict) else ""
+    return re.fullmatch(r"\d{10}", said, flags=re.A) is not None and said != b_no
 
 
 def _own_fault(item: Object) -> str | None:

@@ -6,7 +6,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, wait
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
 
 Result = TypeVar("Result")
 
@@ -19,19 +22,31 @@ class Brake:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
+        self._thread = 0
+        self._portal: BlockingPortal | None = None
         self._pulled = False
 
     def pull(self) -> None:
         """Stop what is running, or what will."""
         with self._lock:
-            self._pulled, stop = True, self._stop
-        if stop is not None:
+            self._pulled, stop, portal = True, self._stop, self._portal
+        if stop is None:
+            return
+        if portal is None or self._thread == threading.get_ident():
             stop()
+        else:  # an event loop is not to be touched, and would not wake, from another thread
+            with suppress(RuntimeError):  # it has just ended
+                portal.start_task_soon(stop)
+
+    def leads_through(self, portal: BlockingPortal | None) -> None:
+        """Say by which way to reach the thread that will say what a pull does."""
+        with self._lock:
+            self._portal = portal
 
     def leads_to(self, stop: Callable[[], None] | None) -> None:
-        """Say what a pull does; at once if it was pulled before."""
+        """Say what a pull does, always in this thread; at once if it was pulled before."""
         with self._lock:
-            self._stop, pulled = stop, self._pulled
+            self._stop, self._thread, pulled = stop, threading.get_ident(), self._pulled
         if pulled and stop is not None:
             stop()
 
@@ -46,6 +61,7 @@ def run_async(main: Callable[[], Awaitable[Result]], brake: Brake) -> Result:
 
     presses = 0
     with start_blocking_portal() as portal:
+        brake.leads_through(portal)
         future = portal.start_task_soon(main)
         while True:
             try:
@@ -54,10 +70,10 @@ def run_async(main: Callable[[], Awaitable[Result]], brake: Brake) -> Result:
                     break
             except KeyboardInterrupt:
                 presses += 1
-                with suppress(RuntimeError):  # it has just ended
-                    portal.call(brake.pull) if presses == 1 else future.cancel()
+                brake.pull() if presses == 1 else future.cancel()
             except CancelledError:
                 raise KeyboardInterrupt from None
+    brake.leads_through(None)
     if presses:
         raise KeyboardInterrupt
     return result

@@ -50,7 +50,12 @@ def is_strain(error: ServiceError) -> bool:
     """Whether an error says that too much is asked of the service: no answer in time, overload, a limit soon over."""
     if isinstance(error, DoubtError):
         return error.status is None or error.status in _STRAINED
-    return isinstance(error, QuotaError) and error.retry_after is not None and error.retry_after <= SHORT_WAIT
+    return isinstance(error, QuotaError) and error.retry_after is not None and not is_long(error.retry_after)
+
+
+def is_long(retry_after: float | None) -> bool:
+    """Whether the service asks for more patience than a run has."""
+    return retry_after is not None and retry_after > SHORT_WAIT
 
 
 def is_redirect(error: ServiceError) -> bool:
@@ -175,7 +180,7 @@ class Buying:
 
     async def again(self, attempt: int, retry_after: float | None = None) -> bool:
         """Wait before one more try of what costs nothing to be tried again; false if there shall be none."""
-        if self.stop.pulled or attempt >= _TRIES or not self.retries.spend():
+        if self.stop.pulled or attempt >= _TRIES or is_long(retry_after) or not self.retries.spend():
             return False
         self.figures.retries += 1
         with self.stop.waiting():
@@ -194,15 +199,21 @@ class Buying:
                 return await ask()
             except ServiceError as error:
                 passing = isinstance(error, TransportError) or (isinstance(error, QuotaError) and error.retry_after)
-                if (
-                    not passing
-                    or (error.retry_after or 0) > SHORT_WAIT
-                    or not await self.again(attempt, error.retry_after)
-                ):
+                if not passing or not await self.again(attempt, error.retry_after):
                     if self.stop.pulled:
                         return None
                     raise
         raise AssertionError("again() ends the tries")
+
+    def strained(self, error: ServiceError, slot: Slot) -> None:
+        """Heed an error that says that too much is asked: less at once, and nothing for as long as the service asks.
+
+        If that is long the run pauses, instead of sleeping through it.
+        """
+        if is_strain(error):
+            slot.strained(None if is_long(error.retry_after) else error.retry_after)
+            if is_long(error.retry_after):
+                self.stop.pull(Halt("unreachable", str(error)))
 
     def fruitful(self) -> None:
         """A paid request was answered: the service works."""
@@ -216,11 +227,7 @@ class Buying:
 
     async def quota_used_up(self, error: QuotaError, attempt: int) -> bool:
         """Whether to ask again after a 429, having waited as it says; else the run pauses."""
-        if (
-            error.retry_after is not None
-            and error.retry_after <= SHORT_WAIT
-            and await self.again(attempt, error.retry_after)
-        ):
+        if error.retry_after is not None and await self.again(attempt, error.retry_after):
             return True
         self.stop.pull(Halt("quota", str(error)))
         return False

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from bizverify.errors import AuthenticationError, NotFoundError, PlanError, QuotaError, ServiceError
-from bizverify.execute.buying.errand import Buying, Halt, Why
+from bizverify.errors import (
+    AuthenticationError,
+    NotFoundError,
+    PlanError,
+    QuotaError,
+    RejectedError,
+    ServiceError,
+    UsageError,
+)
+from bizverify.execute.buying.errand import Buying, Halt, Why, is_redirect
 from bizverify.execute.buying.placing import Placed, place
 from bizverify.execute.ledger import Fetched, JobLost
 from bizverify.execute.lookups import keys_of
@@ -54,15 +62,16 @@ async def collect(buying: Buying, job: Job) -> int | None:
     sent = buying.ledger.rows_of(job.upload)
     try:
         found = await _yield(buying, job, sent)
-    except NotFoundError as error:
+    except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
         await buying.journal.settle(JobLost(job.upload, str(error)))
+        buying.progress(len(sent))
         return None
     except (AuthenticationError, PlanError) as error:
         buying.refused(error)
         return None
     except ServiceError as error:
         why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
-        buying.stop.pull(Halt(why, f"the results of job {job.id} cannot be had now: {error}"))
+        buying.stop.pull(Halt(why, f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"))
         return None
     if found is None:
         return None
@@ -76,22 +85,51 @@ async def collect(buying: Buying, job: Job) -> int | None:
 
 
 async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
-    """See a job to its end and fetch what it gives, again while rows are missing; ``None`` if the run stops first."""
-    preview = max(job.total or 0, len(sent))
-    ended = await _ended(buying, job.id)
+    """See a job to its end and fetch what it gives, again while rows are missing; ``None`` if the run stops first.
+
+    What one look has shown is not lost by the next, whatever comes of that.
+    """
+    ended = await _ended(buying, job)
     found = None
+    shared, by_hand = buying.ledger.shares_job(job.upload), buying.ledger.named_by_hand(job.upload)
     for look in range(_LOOKS):
         if look:
             with buying.stop.waiting():
                 await anyio.sleep(buying.terms.poll)
-        status = ended and await buying.free(lambda: buying.client.batch(job.id, preview=preview))
+        try:
+            status = ended and await _results(buying, job, len(sent))
+        except ServiceError:
+            if found is None or not found.placed.answers:
+                raise
+            break
         if ended is None or status is None:
             return None
-        placed = _place(job.scope, status, sent)
+        placed = _place(job, status, sent, shared=shared, by_hand=by_hand)
+        if found is not None:
+            placed = _with_earlier(found.placed, placed)
         found = _Yield(len(status.results), placed, _note(job.id, ended, placed))
         if len(placed.answers) + len(placed.faults) >= len(sent):
             break
     return found
+
+
+async def _results(buying: Buying, job: Job, rows: int) -> BatchStatus | None:
+    """Fetch the results of a job that has ended: all, or as many as the service lets be asked for."""
+    preview = max(job.total or 0, rows)
+    while True:
+        try:
+            return await buying.free(lambda: buying.client.batch(job.id, preview=preview))  # noqa: B023 - awaited here
+        except RejectedError as error:
+            if is_redirect(error) or preview <= 1:
+                raise
+            preview //= 2
+
+
+def _with_earlier(earlier: Placed, later: Placed) -> Placed:
+    """Two looks at one job as one: the later has the last word on the rows that it speaks of."""
+    answers = {row: answer for row, answer in earlier.answers.items() if row not in later.faults} | later.answers
+    faults = {row: fault for row, fault in (earlier.faults | later.faults).items() if row not in answers}
+    return Placed(answers, faults, later.note)
 
 
 def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
@@ -100,7 +138,7 @@ def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
     return f"job {job_id} ended as {ended.status!r}" + (f"; {placed.note}" if placed.note else "")
 
 
-async def _ended(buying: Buying, job_id: str) -> BatchStatus | None:
+async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
     """Look at a job until it has ended; ``None`` if the run stops first, or the job takes too long."""
     begun, missed = anyio.current_time(), 0
     while not buying.stop.pulled:
@@ -108,7 +146,7 @@ async def _ended(buying: Buying, job_id: str) -> BatchStatus | None:
         with buying.stop.waiting():
             await anyio.sleep(min(max(buying.terms.poll, age / _LONG_JOB), max(_RAREST, buying.terms.poll)))
         try:
-            status = await buying.free(lambda: buying.client.batch(job_id, preview=1))
+            status = await buying.free(lambda: buying.client.batch(job.id, preview=1))
         except NotFoundError:  # some services take a moment to know a fresh job
             if (missed := missed + 1) > _UNKNOWN:
                 raise
@@ -116,12 +154,15 @@ async def _ended(buying: Buying, job_id: str) -> BatchStatus | None:
         if status is None or status.state != "working":
             return status
         if age > _DEADLINE:
-            buying.stop.pull(
-                Halt("unreachable", f"job {job_id} is still {status.status!r} after {age / 3600:.0f} hours")
-            )
+            words = f"job {job.id} (upload {job.upload}) is still {status.status!r} after {age / 3600:.0f} hours"
+            buying.stop.pull(Halt("unreachable", words))
     return None
 
 
-def _place(scope: str, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
-    known = keys_of(scope, [(result.b_no, result.name, result.address) for result in status.results])
-    return place(status.results, sent, lambda *echo: known.get(echo, b""))
+def _place(job: Job, status: BatchStatus, sent: list[tuple[bytes, str]], *, shared: bool, by_hand: bool) -> Placed:
+    known = keys_of(job.scope, [(result.b_no, result.name, result.address) for result in status.results])
+    shared = shared or str(getattr(status, "job_id", None) or job.id) != job.id  # it says itself that it is another
+    totals = (job.total, status.total)
+    return place(
+        status.results, sent, lambda *echo: known.get(echo, b""), totals=totals, shared=shared, by_hand=by_hand
+    )

@@ -60,7 +60,15 @@ class _Echo:
     said: bool
 
 
-def place(results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], key_of: KeyOf) -> Placed:
+def place(
+    results: Sequence[ResultLike],
+    sent: Sequence[tuple[bytes, str]],
+    key_of: KeyOf,
+    *,
+    totals: Collection[int | None] = (),
+    shared: bool = False,
+    by_hand: bool = False,
+) -> Placed:
     """Return what the results say of each row sent, given as (lookup key, number) in the order of the upload.
 
     An item goes, by the first of these that is proven,
@@ -71,11 +79,14 @@ def place(results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], key_
     4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
 
     Two different answers for one row are a fault, and so is an error. What fits nowhere for certain is counted in the
-    note.
+    note. ``totals`` is how many rows the service says that the job has, ``shared`` whether it is another upload's, too:
+    either may say that row keys count other rows than these, and then they need echoes beside them. Where the job is
+    shared, or was named ``by_hand``, an echo with another name or address than was sent is another job's.
     """
-    echoes = _echoes(results, sent, key_of)
+    echoes = _echoes(results, sent, key_of, strict=shared or by_hand)
     keys = _row_keys(results)
-    base = _base(keys, echoes, results, len(sent))
+    foreign = shared or _recounted(keys, totals, len(sent))
+    base = _base(keys, echoes, results, len(sent), foreign=foreign)
     places = [_sure_place(key, base, echo) for key, echo in zip(keys, echoes, strict=True)]
     if None in places and _in_order(places, echoes, sent):
         places = list(range(len(sent)))
@@ -83,12 +94,15 @@ def place(results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], key_
     return Placed(answers, faults, _note(places, mistrusted=base is None and any(r.key is not None for r in results)))
 
 
-def _echoes(results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], key_of: KeyOf) -> list[_Echo]:
+def _echoes(
+    results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], key_of: KeyOf, *, strict: bool
+) -> list[_Echo]:
     """Return what each item's echo says of its place: any where there is none, none where it repeats another row.
 
     Where a number was sent more than once, the whole row decides. An echo without name or address may only be short of
     them, and then equals a row that was sent without; so it counts only if the echoes of a number find all its rows.
-    Were echoes short, a row that they wrongly find would be found twice, and another not at all.
+    Were echoes short, a row that they wrongly find would be found twice, and another not at all. If it is ``strict``, a
+    whole row decides wherever it is echoed.
     """
     row_of = {key: row for row, (key, _) in enumerate(sent)}
     rows_of: defaultdict[str, set[int]] = defaultdict(set)
@@ -100,7 +114,7 @@ def _echoes(results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], ke
     found: defaultdict[str, set[int]] = defaultdict(set)
     for result, b_no in zip(results, numbers, strict=True):
         whole = None
-        if b_no is not None and len(rows_of.get(b_no, _NOWHERE)) > 1:
+        if b_no is not None and len(rows_of.get(b_no, _NOWHERE)) > (0 if strict else 1):
             whole = row_of.get(key_of(b_no, result.name or None, result.address or None))
         if b_no is not None and whole is not None:
             found[b_no].add(whole)
@@ -111,6 +125,8 @@ def _echoes(results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], ke
             return _Echo(range(len(sent)), said=False)
         if whole is not None and ((result.name and result.address) or found[b_no] == rows_of[b_no]):
             return _Echo((whole,), said=True)
+        if strict and whole is None and result.name and result.address:
+            return _Echo(_NOWHERE, said=True)
         return _Echo(rows_of.get(b_no, _NOWHERE), said=True)
 
     return [echo(*item) for item in zip(results, numbers, wholes, strict=True)]
@@ -136,13 +152,32 @@ def _integer(key: int | str | None) -> int | None:
     return key if isinstance(key, int) and not isinstance(key, bool) else None
 
 
-def _base(keys: Sequence[int | None], echoes: Sequence[_Echo], results: Sequence[ResultLike], rows: int) -> int | None:
+def _recounted(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
+    """Whether row keys may count other rows than were sent: the job is another's, or took fewer and numbers them anew.
+
+    Where rows were left out and the others kept their numbers, the keys have a gap. A header may be counted as a row,
+    and nothing may be counted yet.
+    """
+    odd = [total for total in totals if total and not rows <= total <= rows + 1]
+    told = {key for key in keys if key is not None}
+    return any(total > rows for total in odd) or bool(odd and told and max(told) - min(told) + 1 == len(told))
+
+
+def _base(
+    keys: Sequence[int | None],
+    echoes: Sequence[_Echo],
+    results: Sequence[ResultLike],
+    rows: int,
+    *,
+    foreign: bool,
+) -> int | None:
     """Return how the service counts rows, ``None`` unless that is proven.
 
     Every item rules out the bases under which its key is not a place that it can belong to. So the key 0 proves 0,
     the key rows + 1 proves 2, the keys 1 and rows together prove 1, and each echo rules out what disagrees with it; an
     item that repeats a row never sent says nothing. An error without an echo may be the header's, read as a row: it
-    is heard only where there is a key for every row. Proven by their range alone, no key may come with two answers.
+    is heard only where there is a key for every row. Proven by their range alone, no key may come with two answers,
+    nor may they be ``foreign``.
     """
     items = zip(keys, echoes, results, strict=True)
     told = [(key, echo, result) for key, echo, result in items if key is not None and echo.homes]
@@ -151,7 +186,7 @@ def _base(keys: Sequence[int | None], echoes: Sequence[_Echo], results: Sequence
     left = _bases(sure)
     if len(left) != 1 and len({key for key, _, _ in told}) == rows:
         left = _bases([(key, echo) for key, echo, _ in told])
-    if len(left) != 1 or (len(_bases(heard)) != 1 and _contradict(keys, results)):
+    if len(left) != 1 or (len(_bases(heard)) != 1 and (foreign or _contradict(keys, results))):
         return None
     return left[0]
 

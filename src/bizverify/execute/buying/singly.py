@@ -17,7 +17,7 @@ from bizverify.errors import (
     ShapeError,
     TooLargeError,
 )
-from bizverify.execute.buying.errand import Buying, is_redirect, is_strain
+from bizverify.execute.buying.errand import Buying, is_redirect
 from bizverify.execute.ledger import Answered, Asking, Doubted, Refused, Retracted, Unreadable
 from bizverify.execute.lookups import Lookup, as_lookups
 
@@ -51,9 +51,10 @@ async def _buy(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
         if error is None:
             slot.eased()
             return
-        if is_strain(error):
-            slot.strained(error.retry_after)
+        buying.strained(error, slot)
         if not await _again(buying, error, attempt):
+            if not buying.stop.pulled:
+                buying.progress(1)
             return
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import deque
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +14,14 @@ import polars as pl
 
 from bizverify.errors import (
     DoubtError,
+    LedgerError,
     NotSentError,
     QuotaError,
     ServiceError,
     ShapeError,
     TooLargeError,
 )
-from bizverify.execute.buying.errand import WEIGHT, Buying, is_strain
+from bizverify.execute.buying.errand import WEIGHT, Buying
 from bizverify.execute.buying.jobs import Job, collect
 from bizverify.execute.ledger import (
     Asking,
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from bizverify.execute.buying.limits import Slot, Throttle
     from bizverify.execute.ledger import Change, Upload
 
+log = logging.getLogger(__name__)
+
 _TRIAL: Final = 100
 """Rows of a run's first upload: if the service's results cannot be told apart, few are lost. Then one of full size."""
 _SAME_SIZE: Final = 3
@@ -55,7 +60,7 @@ async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame) -> None:
             chunks = Chunks(wanted.head(trial), limit)
             await _through(buying, chunks, deque(), 1)
             limit, wanted = chunks.limit, wanted[trial:]
-    await _through(buying, Chunks(wanted, limit), running, buying.terms.jobs)
+    await _through(buying, Chunks(wanted, limit), running, min(buying.terms.jobs, buying.terms.concurrency))
 
 
 async def _through(buying: Buying, chunks: Chunks, running: deque[Upload], at_once: int) -> None:
@@ -123,8 +128,7 @@ async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Th
             slot.eased()
             buying.fruitful()
             return
-        if is_strain(error):
-            slot.strained(error.retry_after)
+        buying.strained(error, slot)
         if isinstance(error, TooLargeError) and chunk.height > 1:
             chunks.too_large(chunk)
             buying.ledger.remember_limit(buying.client.origin, chunks.limit)
@@ -133,6 +137,8 @@ async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Th
             chunks.too_large(chunk)
             return
         if not await _again(buying, error, attempt):
+            if not buying.stop.pulled:
+                buying.progress(chunk.height)
             return
 
 
@@ -161,7 +167,15 @@ async def _send(buying: Buying, chunks: Chunks, upload: str, chunk: pl.DataFrame
         with anyio.CancelScope(shield=True):
             await settle(gate.stopped(f"the run was stopped while uploading ({type(stopped).__name__})"))
         raise
-    await settle(Known(upload, created.job_id, created.total))
+    try:
+        await settle(*gate.reached(), Known(upload, created.job_id, created.total))
+    except LedgerError:
+        log.error(
+            "upload %s became job %s, which could not be written down: tell `bizverify resolve` when it can be",
+            upload,
+            created.job_id,
+        )
+        raise
     buying.figures.paid += chunk.height
     await _collect(buying, chunks, Job(upload, created.job_id, created.total, buying.scope))
     return None
@@ -185,7 +199,12 @@ class _Gate:
         self._opened = True
 
     async def passed(self) -> None:
-        await self._buying.journal.settle(Sent(self._upload))
+        with suppress(LedgerError):  # `gated` says as much, and the job's name is on its way
+            await self._buying.journal.settle(Sent(self._upload))
+
+    def reached(self) -> tuple[Change, ...]:
+        """What is to be written down of an upload that was taken before its last bytes had to go."""
+        return () if self._opened else (Gated(self._upload),)
 
     def stopped(self, note: str) -> Change:
         """What an upload is that was broken off: nothing, unless its last bytes may have gone."""

@@ -74,8 +74,12 @@ class Journal:
                 await self._wake.wait()
                 self._wake = anyio.Event()
                 batch, self._waiting = self._waiting, []
-                if batch:
-                    await anyio.to_thread.run_sync(self._commit, batch, limiter=thread)
+                try:
+                    if batch:
+                        await anyio.to_thread.run_sync(self._commit, batch, limiter=thread)
+                except Exception as error:  # no thread to be had: who waits must hear of it, or wait for ever
+                    for waiting in batch:
+                        waiting.error = waiting.error or error
                 for waiting in batch:
                     waiting.settled.set()
 

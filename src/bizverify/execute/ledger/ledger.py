@@ -147,6 +147,16 @@ class Ledger:
                 (upload_id,),
             ).fetchall()
 
+    def shares_job(self, upload_id: str) -> bool:
+        """Whether an upload of other rows became the same job: then its results are those of one of them at most."""
+        with self._reading() as connection:
+            return looking.shares_job(connection, upload_id)
+
+    def named_by_hand(self, upload_id: str) -> bool:
+        """Whether somebody said which job an upload became: it may be the wrong one."""
+        with self._reading() as connection:
+            return looking.named_by_hand(connection, upload_id)
+
     def limit(self, origin: str) -> int | None:
         """The most rows that the service took in one upload after it had refused more; forgotten after 30 days."""
         with self._reading() as connection:
@@ -197,8 +207,8 @@ class Ledger:
 
     def purge(self, older_than_days: float) -> aging.Purged:
         """Delete answers older than that, and what was only kept for them; never a doubt or an open upload."""
-        if older_than_days < 0:
-            raise UsageError(f"{older_than_days:g} days: an age cannot be negative")
+        if not older_than_days >= 0:  # nor what is no number
+            raise UsageError(f"{older_than_days:g} days: an age is a number that is not negative")
         with self._writing() as to:
             purged = aging.purge(to, older_than_days)
         with self._reading() as connection:

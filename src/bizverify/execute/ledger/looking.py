@@ -95,6 +95,23 @@ def open_uploads(connection: sqlite3.Connection, origin: str) -> list[Upload]:
     return [Upload(*values[:8], *(None if flag is None else bool(flag) for flag in values[8:])) for values in found]
 
 
+def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
+    """Whether an upload with other rows has the same job at the same service."""
+    found = connection.execute(
+        "SELECT 1 FROM uploads u JOIN uploads o ON o.job_id = u.job_id AND o.origin = u.origin "
+        "WHERE u.upload = ? AND EXISTS (SELECT place, key FROM upload_rows WHERE upload = u.number "
+        "EXCEPT SELECT place, key FROM upload_rows WHERE upload = o.number)",
+        (upload_id,),
+    )
+    return found.fetchone() is not None
+
+
+def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
+    """Whether an upload's job was ever told with ``attach``."""
+    found = connection.execute("SELECT 1 FROM decisions WHERE decision = 'attach' AND id = ?", (upload_id,))
+    return found.fetchone() is not None
+
+
 def waiting(connection: sqlite3.Connection, states: Sequence[Literal["doubt", "unreadable", "missing"]]) -> list[Doubt]:
     """Lookups and uploads in these states, oldest first; rows that are missing are shown as their upload."""
     shown = shown_ids(connection)

@@ -135,7 +135,8 @@ def _resolve(to: Writing, id: str) -> _Lookup | _Upload:
         _Upload(*values)
         for values in to.connection.execute(
             "SELECT upload, number, state FROM uploads "
-            "WHERE state IN ('doubt', 'unreadable', 'lost', 'accepted', 'done') AND lower(substr(upload, 1, ?)) = ?",
+            "WHERE state IN ('doubt', 'unreadable', 'known', 'lost', 'accepted', 'done') "
+            "AND lower(substr(upload, 1, ?)) = ?",
             (len(wanted), wanted),
         )
     ]
