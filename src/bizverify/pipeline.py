@@ -199,7 +199,7 @@ def verify_frame(
     terms = _terms(engine, service)
     with _paid(engine, terms, local) as paid, local.running():
         if paid is None:
-            answers, notes = local.answer(stages.rows), ()
+            answers, notes = local.answer(stages.rows), tuple[str, ...]()
         else:
             priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
             answers, purchase = paid.bought_and_answered(paid.marked(stages.rows), priority, "a frame")
@@ -331,16 +331,9 @@ class _Run:
         with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
-            answers, purchase = self._answers(progress, rows_in)
-            answered = join.numbered_out(answers)
-            compared = self.paid.counts() if self.paid else ()
-            tally, summary = join.tally(answered, (*PLAN_COUNTS, *compared)), sections if target.summary else None
-            result = Enriched(table, answered, self.stages.layout, tally, summary)
-            tallied = write_table(result, temporary, format, target.encoding).row(0, named=True)
+            tallied, purchase = self._written(target, temporary, progress, rows_in)
             account = join.account_of(tallied)
             join.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
-            if self.paid is not None and purchase is not None:
-                purchase = replace(purchase, agreement=self.paid.agreed(tallied))
             report = self._report(
                 purchase,
                 plan=plan_of(tallied),
@@ -353,6 +346,20 @@ class _Run:
             write_manifest(report, record_file)
         log.info("run %s: published %s in %.2f s", self.run_id, target.path, report.seconds)
         return report
+
+    def _written(
+        self, target: Target, temporary: Path, progress: Progress | None, total: int
+    ) -> tuple[dict[str, Any], Purchase | None]:
+        """Answer the rows and write them; return the tally of the very rows that were written."""
+        answers, purchase = self._answers(progress, total)
+        answered = join.numbered_out(answers)
+        compared = self.paid.counts() if self.paid else ()
+        tally, summary = join.tally(answered, (*PLAN_COUNTS, *compared)), sections if target.summary else None
+        result = Enriched(self.stages.table, answered, self.stages.layout, tally, summary)
+        tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
+        if self.paid is not None and purchase is not None:
+            purchase = replace(purchase, agreement=self.paid.agreed(tallied))
+        return tallied, purchase
 
     def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
         rows = marked(self.stages.rows)

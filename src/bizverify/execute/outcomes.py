@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
+import pyarrow as pa
 
 from bizverify import number
 from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.registry import meaning_expr
-from bizverify.execute.lookups import KEY, LOOKUP
+from bizverify.execute.lookups import KEY, LOOKUP, SHORT, short_expr, telling_seed
 from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, Lang
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ BEFORE: Final = "local:"
 Unchosen = Literal["unchosen", "unaffordable"] | None
 
 _PART: Final = 50_000
+_PLACE: Final = "outcome_place"
+_FOUND: Final = "outcome"
 
 _SCHEMA: Final = dict.fromkeys(ADDED_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
 
@@ -112,15 +116,50 @@ def outcomes(
     )
 
 
-def stored(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> pl.LazyFrame:
-    """:func:`outcomes` as files in a folder, a part at a time: a million answers would fill the memory twice over."""
-    files = []
-    for part in lookups.iter_slices(_PART):
-        files.append(folder / f"{len(files)}.parquet")
-        outcomes(ledger, part, **how).write_parquet(files[-1], compression="lz4")
-    if not files:
-        return pl.LazyFrame(schema={LOOKUP: pl.String} | _SCHEMA)
-    return pl.scan_parquet(files, glob=False)
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """:func:`outcomes` in files: ``places`` says where each lookup's are among ``answers``, which are mapped, not read.
+
+    So a join to rows holds a few bytes of each lookup in memory; with the answers in it, it would take three times what
+    they are.
+    """
+
+    places: pl.LazyFrame
+    answers: pl.DataFrame
+    seed: int
+
+    def joined(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Add the nine columns to rows with :data:`LOOKUP`, null where nothing is stored; rows keep their order."""
+        numbered = rows.with_columns(short_expr(self.seed))
+        placed = numbered.join(self.places, on=SHORT, how="left", maintain_order="left")
+        return placed.with_columns(self._answer().alias(_FOUND)).drop(_PLACE).unnest(_FOUND)
+
+    def _answer(self) -> pl.Expr:
+        def picked(places: pl.Series) -> pl.Series:
+            return self.answers.select(pl.all().gather(places)).to_struct()
+
+        return pl.col(_PLACE).map_batches(picked, return_dtype=pl.Struct(self.answers.schema), is_elementwise=True)
+
+
+def stored(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> Stored:
+    """Write :func:`outcomes` to a folder, a part at a time."""
+    seed, begins = telling_seed(lookups), 0
+    places, answers = list[pl.DataFrame](), list[pl.DataFrame]()
+    for part in [*lookups.iter_slices(_PART)] or [lookups]:
+        found = outcomes(ledger, part, **how)
+        places.append(found.select(short_expr(seed)).with_row_index(_PLACE, begins))
+        answers.append(_mapped(found.drop(LOOKUP), folder / f"{begins}.arrow"))
+        begins += found.height
+    return Stored(pl.concat(places).lazy(), pl.concat(answers, rechunk=False), seed)
+
+
+def _mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Write a frame to a file and return it as the file's pages, which the system may take from memory again."""
+    frame.write_ipc(path, compression="uncompressed")
+    with pa.memory_map(str(path)) as file:
+        mapped = pl.from_arrow(pa.ipc.open_file(file).read_all(), rechunk=False)
+    assert isinstance(mapped, pl.DataFrame)  # noqa: S101 - of a table it is
+    return mapped
 
 
 def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
@@ -148,25 +187,22 @@ def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
     )
 
 
-def attached(rows: pl.LazyFrame, found: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
+def attached(rows: pl.LazyFrame, found: Stored, lang: Lang) -> pl.LazyFrame:
     """Add the nine columns to rows with :data:`LOOKUP`, from :func:`outcomes`; rows without a lookup are invalid."""
-    joined = rows.join(found, on=LOOKUP, how="left", maintain_order="left")
     invalid = pl.col(LOOKUP).is_null()
-    return joined.with_columns(
+    return found.joined(rows).with_columns(
         pl.when(invalid).then(pl.lit("invalid")).otherwise(pl.col("row_status")).alias("row_status"),
         pl.when(invalid).then(_why_invalid(rows, lang)).otherwise(pl.col("row_note")).alias("row_note"),
     )
 
 
-def overlaid(rows: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
+def overlaid(rows: pl.LazyFrame, found: Stored) -> pl.LazyFrame:
     """Put :func:`outcomes` over the nine columns that rows of the local engine have already.
 
     Where the service has answered, its answer stands, and the local one beside it under :data:`BEFORE`; where it has
     not, the local answer stays, with the outcome's ``row_status`` and note.
     """
-    joined = rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}).join(
-        found, on=LOOKUP, how="left", maintain_order="left"
-    )
+    joined = found.joined(rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}))
     answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
     fields = [
         pl.when(answered).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name) for name in ANSWER_COLUMNS

@@ -45,8 +45,8 @@ class PaidEngine:
     """Buys what a run's rows ask for, once, and answers the rows from the ledger.
 
     ``engine``: ``verify`` (a request each), ``batch`` (uploads) or ``hybrid`` (the local engine answers all; what it
-    is not sure of is bought by requests). Raises :class:`bizverify.errors.UsageError` for a base URL that is none. ``folder`` takes
-    files that are gone after the run.
+    is not sure of is bought by requests). ``folder`` takes files that are of no use after the run. Raises
+    :class:`bizverify.errors.UsageError` for a base URL that is none.
     """
 
     engine: str
@@ -107,7 +107,7 @@ class PaidEngine:
 
     def bought(
         self, rows: pl.LazyFrame, priority: str | None, run: Run, progress: Progress
-    ) -> tuple[pl.LazyFrame, Purchase]:
+    ) -> tuple[outcomes.Stored, Purchase]:
         """Buy what rows of :meth:`marked` ask for; return :func:`bizverify.execute.outcomes.stored` and the purchase.
 
         Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
@@ -155,7 +155,7 @@ class PaidEngine:
         found, purchase = self.bought(rows, priority, run, progress)
         return self.answer(rows, found), purchase
 
-    def answer(self, rows: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
+    def answer(self, rows: pl.LazyFrame, found: outcomes.Stored) -> pl.LazyFrame:
         """Add the nine columns to rows of :meth:`marked`, from what :meth:`bought` returned."""
         if self.engine == "hybrid":
             return outcomes.overlaid(self.local.answer(rows), found)
