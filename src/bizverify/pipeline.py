@@ -1,58 +1,45 @@
-"""Wires the stages: read → map → plan → verify → join → account → publish → report."""
+"""What users call: a file, a frame or one business, verified; one run over a table is in :mod:`bizverify.run`."""
 
 from __future__ import annotations
 
 import functools
-import logging
 import time
 import warnings as python_warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import polars as pl
 
-from bizverify import __version__, number
+from bizverify import number
 from bizverify.engine import LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import UsageError
 from bizverify.execute import join
-from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
-from bizverify.execute.plan import plan as count_plan
-from bizverify.execute.rows import ROW_ID, records, with_digits
+from bizverify.execute.rows import ROW_ID, with_digits
 from bizverify.execute.terms import PAYING, ServiceOptions, Terms, terms_of
-from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, Lang, Verification
-from bizverify.output import Target, changes, keep_apart, losses, target_of
-from bizverify.report import Report, Versions, default_manifest, sections, sha256_of, write_manifest
+from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
+from bizverify.output import changes, keep_apart, losses, target_of
+from bizverify.report import Report
+from bizverify.run import Progress, Run, staged
 from bizverify.state import new_run_id
 from bizverify.tables import (
     Enriched,
-    Table,
     frames,
     open_table,
-    published,
     reading,
-    write_table,
-    written_rows,
 )
-from bizverify.tables.columns import Chosen, choose_columns, kept_columns, named_column, own_columns
+from bizverify.tables.columns import named_column
 from bizverify.tables.packing import private_folder
-from bizverify.tables.publish import backed_up
 
 if TYPE_CHECKING:
     from bizverify.execute.buying.brake import Brake
     from bizverify.execute.paid import PaidEngine
-    from bizverify.execute.purchase import Purchase
-
-log = logging.getLogger(__name__)
 
 ENGINES: Final = ("local", *PAYING)
-
-Progress = Callable[[int, int], None]
-"""Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
 
 
 def enrich(
@@ -122,14 +109,14 @@ def enrich(
             {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
             in_place,
         )
-        stages = _staged(table, columns, prefix, select)
+        stages = staged(table, columns, prefix, select)
         if paid is not None:
             stages = replace(stages, rows=paid.marked(stages.rows))
         priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "--priority")]
         lost = losses(table, target, in_place, leaves_out=stages.leaves_out, header_unsure=stages.header_unsure)
         lost += changes(table, target, stages.layout)
         stages = replace(stages, warnings=(*stages.warnings, *lost))
-        run = _Run(path, new_run_id(started), started, clock, engine, local, stages, paid, priority)
+        run = Run(path, new_run_id(started), started, clock, engine, local, stages, paid, priority)
         with reading(table), local.running():
             if dry_run:
                 return run.planned()
@@ -192,7 +179,7 @@ def verify_frame(
     Raises :class:`bizverify.errors.BizverifyError`.
     """
     table = frames.read(frame)
-    stages = _staged(table, columns, prefix)
+    stages = staged(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
     local = LocalEngine(registry, model=model, lang=lang, today=today)
@@ -266,160 +253,3 @@ def _paid(engine: str, terms: Terms, local: LocalEngine, brake: Brake | None = N
 
     with private_folder() as folder:
         yield PaidEngine(engine, terms, local, folder, brake or Brake())
-
-
-@dataclass(frozen=True, slots=True)
-class _Stages:
-    """A table with its columns chosen and its output laid out."""
-
-    table: Table
-    chosen: Mapping[str, Choice]
-    rows: pl.LazyFrame
-    layout: tuple[tuple[str, str], ...]
-    leaves_out: bool
-    warnings: tuple[str, ...]
-
-    @property
-    def header_unsure(self) -> bool:
-        """Whether no header says for certain that it is one, so that what stands above may be rows."""
-        return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
-
-
-def _staged(
-    table: Table, columns: Mapping[str, str] | None, prefix: str, select: Sequence[str] | None = None
-) -> _Stages:
-    ours = own_columns(table.headers, prefix)
-    if table.headers:
-        with reading(table):
-            chosen = choose_columns(table, RECORD_COLUMNS, columns, set(ours.values()))
-    else:  # `[]`: no record, so no key to find
-        chosen = Chosen({})
-    log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
-    rows = records(table, chosen.columns, set(ours.values()))
-    every = frozenset(range(len(table.headers)))
-    kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
-    kept |= set(ours.values())
-    layout, warnings = join.layout(table.headers, prefix, ours, kept)
-    if table.headers and "address" not in chosen.columns:
-        warnings = (*warnings, "no address column was found: the status is verified, no bounce risk is given")
-    return _Stages(table, chosen.columns, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run over one file: of the local engine, or of one that buys."""
-
-    path: Path
-    run_id: str
-    started: datetime
-    clock: float
-    engine: str
-    local: LocalEngine
-    stages: _Stages
-    paid: PaidEngine | None
-    priority: str | None
-
-    def planned(self) -> Report:
-        rows = self.stages.rows
-        purchase = self.paid.quoted(rows, self.priority) if self.paid else None
-        return self._report(purchase, plan=count_plan(rows))
-
-    def carried_out(self, target: Target, manifest: str | Path | None, progress: Progress | None) -> Report:
-        record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
-        table, format = self.stages.table, target.format
-        # the backup is undone last, when it is known whether the old file was replaced
-        with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
-            rows_in = table.count()
-            log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
-            tallied, purchase = self._written(target, temporary, progress, rows_in)
-            account = join.account_of(tallied)
-            join.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
-            report = self._report(
-                purchase,
-                plan=plan_of(tallied),
-                account=account,
-                output=str(target.path),
-                manifest=str(record),
-                input_sha256=sha256_of(self.path),
-                backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
-            )
-            write_manifest(report, record_file)
-        log.info("run %s: published %s in %.2f s", self.run_id, target.path, report.seconds)
-        return report
-
-    def _written(
-        self, target: Target, temporary: Path, progress: Progress | None, total: int
-    ) -> tuple[dict[str, Any], Purchase | None]:
-        """Answer the rows and write them; return the tally of the very rows that were written."""
-        answers, purchase = self._answers(progress, total)
-        answered = join.numbered_out(answers)
-        compared = self.paid.counts() if self.paid else ()
-        tally, summary = join.tally(answered, (*PLAN_COUNTS, *compared)), sections if target.summary else None
-        result = Enriched(self.stages.table, answered, self.stages.layout, tally, summary)
-        tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
-        if self.paid is not None and purchase is not None:
-            purchase = replace(purchase, agreement=self.paid.agreed(tallied))
-        return tallied, purchase
-
-    def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
-        rows = marked(self.stages.rows)
-        if self.paid is not None:
-            return self.paid.bought_and_answered(
-                rows, self.priority, str(self.path), self.run_id, progress=progress or (lambda _done, _total: None)
-            )
-        if progress is not None:
-            rows = rows.with_columns(_watched(progress, total))
-        return self.local.answer(rows), None
-
-    def _report(self, purchase: Purchase | None, **found: Any) -> Report:
-        return Report(
-            run_id=self.run_id,
-            started=self.started,
-            seconds=time.monotonic() - self.clock,
-            engine=self.engine,
-            input=str(self.path),
-            table=self.stages.table.name,
-            columns=self.stages.chosen,
-            versions=Versions(
-                bizverify=__version__,
-                model=self.local.model.version,
-                registry=self.local.registry.version if self.local.registry else None,
-            ),
-            warnings=(
-                *self.stages.warnings,
-                *_hints(self.engine, self.local, self.paid),
-                *(purchase.notes if purchase else ()),
-            ),
-            purchase=purchase,
-            **found,
-        )
-
-
-def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None) -> tuple[str, ...]:
-    """What the registry, given or not, means for a run of this engine, where that may be a surprise."""
-    if engine in ("local", "hybrid"):
-        if local.registry is not None:
-            return ()
-        meaning = {"local": "biz_status is unknown in every row", "hybrid": "every lookup is uncertain, and bought"}
-        remedy = "build one with `bizverify data build-registry` and give it with --registry"
-        return (f"no registry was given, so {meaning[engine]}; {remedy}",)
-    by_worth = paid is not None and paid.terms.budget is not None and paid.terms.priority is None
-    if local.registry is None or by_worth:
-        return ()
-    return (f"the registry answers nothing here: with --engine {engine} every answer is the service's",)
-
-
-def _watched(progress: Progress, total: int) -> pl.Expr:
-    """Return the row numbers, reporting how many have passed; polars may call from several threads at once."""
-    import threading
-
-    lock, done = threading.Lock(), 0
-
-    def count(row_ids: pl.Series) -> pl.Series:
-        nonlocal done
-        with lock:
-            done += len(row_ids)
-            progress(done, total)
-        return row_ids
-
-    return pl.col(ROW_ID).map_batches(count, return_dtype=pl.get_index_type(), is_elementwise=True)

@@ -1,0 +1,194 @@
+"""One run over one table: its columns chosen, its rows answered, written, accounted for and published."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from bizverify.engine import LocalEngine
+from bizverify.execute import join
+from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
+from bizverify.execute.plan import plan as count_plan
+from bizverify.execute.rows import ROW_ID, records
+from bizverify.model import RECORD_COLUMNS, Choice
+from bizverify.output import Target
+from bizverify.report import Report, Versions, default_manifest, sections, sha256_of, write_manifest
+from bizverify.tables import Enriched, Table, published, reading, write_table, written_rows
+from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
+from bizverify.tables.publish import backed_up
+
+if TYPE_CHECKING:
+    from bizverify.execute.paid import PaidEngine
+    from bizverify.execute.purchase import Purchase
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A table with its columns chosen and its output laid out."""
+
+    table: Table
+    chosen: Mapping[str, Choice]
+    rows: pl.LazyFrame
+    layout: tuple[tuple[str, str], ...]
+    leaves_out: bool
+    warnings: tuple[str, ...]
+
+    @property
+    def header_unsure(self) -> bool:
+        """Whether no header says for certain that it is one, so that what stands above may be rows."""
+        return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
+
+
+def staged(table: Table, columns: Mapping[str, str] | None, prefix: str, select: Sequence[str] | None = None) -> Stages:
+    """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
+    ours = own_columns(table.headers, prefix)
+    if table.headers:
+        with reading(table):
+            chosen = choose_columns(table, RECORD_COLUMNS, columns, set(ours.values()))
+    else:  # `[]`: no record, so no key to find
+        chosen = Chosen({})
+    log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
+    rows = records(table, chosen.columns, set(ours.values()))
+    every = frozenset(range(len(table.headers)))
+    kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
+    kept |= set(ours.values())
+    layout, warnings = join.layout(table.headers, prefix, ours, kept)
+    if table.headers and "address" not in chosen.columns:
+        warnings = (*warnings, "no address column was found: the status is verified, no bounce risk is given")
+    return Stages(table, chosen.columns, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run over one file: of the local engine, or of one that buys."""
+
+    path: Path
+    run_id: str
+    started: datetime
+    clock: float
+    engine: str
+    local: LocalEngine
+    stages: Stages
+    paid: PaidEngine | None
+    priority: str | None
+
+    def planned(self) -> Report:
+        """Say what would be done; nothing is written or spent."""
+        rows = self.stages.rows
+        purchase = self.paid.quoted(rows, self.priority) if self.paid else None
+        return self._report(purchase, plan=count_plan(rows))
+
+    def carried_out(self, target: Target, manifest: str | Path | None, progress: Progress | None) -> Report:
+        """Answer the rows, write them, hold the account against them, publish, and say what was done."""
+        record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
+        table, format = self.stages.table, target.format
+        # the backup is undone last, when it is known whether the old file was replaced
+        with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
+            rows_in = table.count()
+            log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
+            tallied, purchase = self._written(target, temporary, progress, rows_in)
+            account = join.account_of(tallied)
+            join.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
+            report = self._report(
+                purchase,
+                plan=plan_of(tallied),
+                account=account,
+                output=str(target.path),
+                manifest=str(record),
+                input_sha256=sha256_of(self.path),
+                backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
+            )
+            write_manifest(report, record_file)
+        log.info("run %s: published %s in %.2f s", self.run_id, target.path, report.seconds)
+        return report
+
+    def _written(
+        self, target: Target, temporary: Path, progress: Progress | None, total: int
+    ) -> tuple[dict[str, Any], Purchase | None]:
+        """Answer the rows and write them; return the tally of the very rows that were written."""
+        answers, purchase = self._answers(progress, total)
+        answered = join.numbered_out(answers)
+        compared = self.paid.counts() if self.paid else ()
+        tally, summary = join.tally(answered, (*PLAN_COUNTS, *compared)), sections if target.summary else None
+        result = Enriched(self.stages.table, answered, self.stages.layout, tally, summary)
+        tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
+        if self.paid is not None and purchase is not None:
+            purchase = replace(purchase, agreement=self.paid.agreed(tallied))
+        return tallied, purchase
+
+    def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
+        rows = marked(self.stages.rows)
+        if self.paid is not None:
+            return self.paid.bought_and_answered(
+                rows, self.priority, str(self.path), self.run_id, progress=progress or (lambda _done, _total: None)
+            )
+        if progress is not None:
+            rows = rows.with_columns(_watched(progress, total))
+        return self.local.answer(rows), None
+
+    def _report(self, purchase: Purchase | None, **found: Any) -> Report:
+        return Report(
+            run_id=self.run_id,
+            started=self.started,
+            seconds=time.monotonic() - self.clock,
+            engine=self.engine,
+            input=str(self.path),
+            table=self.stages.table.name,
+            columns=self.stages.chosen,
+            versions=Versions(
+                bizverify=version("bizverify"),
+                model=self.local.model.version,
+                registry=self.local.registry.version if self.local.registry else None,
+            ),
+            warnings=(
+                *self.stages.warnings,
+                *_hints(self.engine, self.local, self.paid),
+                *(purchase.notes if purchase else ()),
+            ),
+            purchase=purchase,
+            **found,
+        )
+
+
+def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None) -> tuple[str, ...]:
+    """What the registry, given or not, means for a run of this engine, where that may be a surprise."""
+    if engine in ("local", "hybrid"):
+        if local.registry is not None:
+            return ()
+        meaning = {"local": "biz_status is unknown in every row", "hybrid": "every lookup is uncertain, and bought"}
+        remedy = "build one with `bizverify data build-registry` and give it with --registry"
+        return (f"no registry was given, so {meaning[engine]}; {remedy}",)
+    by_worth = paid is not None and paid.terms.budget is not None and paid.terms.priority is None
+    if local.registry is None or by_worth:
+        return ()
+    return (f"the registry answers nothing here: with --engine {engine} every answer is the service's",)
+
+
+def _watched(progress: Progress, total: int) -> pl.Expr:
+    """Return the row numbers, reporting how many have passed; polars may call from several threads at once."""
+    import threading
+
+    lock, done = threading.Lock(), 0
+
+    def count(row_ids: pl.Series) -> pl.Series:
+        nonlocal done
+        with lock:
+            done += len(row_ids)
+            progress(done, total)
+        return row_ids
+
+    return pl.col(ROW_ID).map_batches(count, return_dtype=pl.get_index_type(), is_elementwise=True)
