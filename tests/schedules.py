@@ -620,10 +620,10 @@ class _Process:
                 return
             wanted = standing.wanted
             if self.engine == "batch":
-                await buy_in_uploads(buying, wanted)
+                await buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
             else:
                 if standing.running:
-                    await buy_in_uploads(buying, wanted.clear())
+                    await buy_in_uploads(buying, wanted.clear(), buying.ledger.open_uploads(buying.client.origin))
                 if not wanted.is_empty() and not buying.stop.pulled:
                     await buy_singly(buying, wanted)
             self.halt = buying.stop.halt

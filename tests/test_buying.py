@@ -38,10 +38,10 @@ from bizverify.errors import (
 )
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying import brake as brake_module
+from bizverify.execute.buying import uploads
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Halt, Stop, Why
 from bizverify.execute.buying.singly import buy_singly
-from bizverify.execute.buying.uploads import buy_in_uploads
 from bizverify.execute.ledger import Journal, Ledger, Run, Sent
 from bizverify.execute.lookups import (
     KEY,
@@ -132,6 +132,11 @@ class Shop:
             raise said
         results = [self._results(place, row) for place, row in enumerate(rows)] if said == "done" else []
         return BatchStatus(status=said, total=len(rows), results=results[:preview])
+
+
+async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame) -> None:
+    """Buy in uploads, and fetch whatever the ledger has open."""
+    await uploads.buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
 
 
 def _result(place: int, row: list[str]) -> Result:

@@ -14,7 +14,7 @@ import pytest
 import bizverify as bv
 from bizverify.errors import QuotaError
 from bizverify.execute.ledger import Ledger
-from bizverify.testing import DIALECTS, Body, FakeService, Fault, Partial, Reset, Status, serve
+from bizverify.testing import DIALECTS, HTML, Body, FakeService, Fault, Partial, Reset, Status, serve
 from conftest import SAMPLE, write
 
 KEY = "bv_live_0123456789abcdef"
@@ -255,6 +255,23 @@ def test_a_wrong_check_digit_is_not_bought_unless_asked_for(service: FakeService
 
 def answers_of(path: Path) -> list[dict[str, Any]]:
     return pl.read_csv(path, infer_schema=False).to_dicts()
+
+
+def test_a_job_of_another_file_is_left_to_that_file(service: FakeService, url: str, tmp_path: Path) -> None:
+    """What goes on at the service for one file, or cannot be had, keeps no other file waiting."""
+    one, other = customers(tmp_path / "one.csv", 20), tmp_path / "other.csv"
+    rows = [f"{n},다른 상사,부산 {i}" for i, n in enumerate(numbers(60)[40:])]
+    write(other, "\n".join(["사업자번호,상호,주소", *rows]))
+    service.faults.add(Fault("job", HTML))
+    assert bv.enrich(one, engine="batch", base_url=url, **QUICK).counts["pending"] == 20
+    (job,) = service.jobs
+    service.faults.clear()
+    service.faults.add(Fault("job", HTML, when=lambda asked: asked.target == job))
+    report = bv.enrich(other, engine="batch", base_url=url, **QUICK)
+    assert (report.exit_code, report.counts["verified"]) == (0, 20)
+    service.faults.clear()
+    assert bv.enrich(one, engine="verify", base_url=url, **QUICK).counts["cached"] == 20
+    assert service.paid_total == 40
 
 
 def test_rows_that_a_job_does_not_return_fail_and_are_not_bought_again(

@@ -25,13 +25,15 @@ class Standing:
     """How a run's lookups stand before it begins.
 
     ``cached``: answered in the ledger already; ``running``: in an upload that the service is working on; ``held``:
-    asked once and not answered, so not asked again by itself; ``wanted``: to be bought, as a frame like the lookups.
+    asked once and not answered, so not asked again by itself; ``wanted``: to be bought, as a frame like the lookups;
+    ``uploads``: those that hold the running ones.
     """
 
     cached: int
     running: int
     held: int
     wanted: pl.DataFrame
+    uploads: frozenset[str]
 
 
 def standing(ledger: Ledger | None, lookups: pl.DataFrame, since: float) -> Standing:
@@ -55,11 +57,12 @@ def standing(ledger: Ledger | None, lookups: pl.DataFrame, since: float) -> Stan
     counts = dict(known["fate"].value_counts().iter_rows())
     wanted = known.filter(pl.col("fate") == "wanted").sort(state == "refused", maintain_order=True)
     cached, running, held = (counts.get(name, 0) for name in ("cached", "running", "held"))
-    return Standing(cached, running, held, lookups[wanted["place"]])
+    uploads = known.filter(pl.col("fate") == "running")["upload"].unique()
+    return Standing(cached, running, held, lookups[wanted["place"]], frozenset(uploads))
 
 
 def _known(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
-    columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64}
+    columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
     entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
     return pl.concat([pl.DataFrame(schema=columns), *parts])

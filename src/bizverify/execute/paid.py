@@ -18,7 +18,7 @@ from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
 from bizverify.execute.buying.singly import buy_singly
 from bizverify.execute.buying.uploads import buy_in_uploads
-from bizverify.execute.ledger import Journal, Ledger, Run
+from bizverify.execute.ledger import Journal, Ledger, Run, Upload
 from bizverify.execute.ledger.opening import ledger_path
 from bizverify.execute.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.execute.purchase import Agreement, Purchase, Quota
@@ -240,10 +240,9 @@ class _Errand:
                 try:
                     self._choose(before)
                 except QuotaError:
-                    if self._standing.running:  # paid for already, and not there for ever
-                        await buy_in_uploads(buying, self.chosen)
+                    await buy_in_uploads(buying, self.chosen, self._running())  # paid for already, not there for ever
                     raise
-                buying.progress = self._counted(buying)
+                buying.progress = self._counted()
                 buying.progress(0)
                 await self._bought(buying)
                 after = await self._quota_after(buying)
@@ -288,19 +287,19 @@ class _Errand:
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
 
     async def _bought(self, buying: Buying) -> None:
-        if self._engine.engine == "batch":
-            await buy_in_uploads(buying, self.chosen)
-            return
-        if self._standing.running:
-            await buy_in_uploads(buying, self.chosen.clear())
-        if not self.chosen.is_empty() and not buying.stop.pulled:
+        singly = self._engine.engine != "batch"
+        await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
+        if singly and not self.chosen.is_empty() and not buying.stop.pulled:
             await buy_singly(buying, self.chosen)
 
-    def _counted(self, buying: Buying) -> Callable[[int], None]:
+    def _running(self) -> list[Upload]:
+        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs."""
+        uploads = self._ledger.open_uploads(self._engine.url.origin) if self._standing.uploads else []
+        return [upload for upload in uploads if upload.id in self._standing.uploads]
+
+    def _counted(self) -> Callable[[int], None]:
         """Report how many lookups are settled: those that are bought, and all in the uploads that are fetched."""
-        fetches = self._engine.engine == "batch" or self._standing.running
-        uploads = self._ledger.open_uploads(buying.client.origin) if fetches else ()
-        total, done = self.chosen.height + sum(upload.rows for upload in uploads), 0
+        total, done = self.chosen.height + sum(upload.rows for upload in self._running()), 0
 
         def count(more: int) -> None:
             nonlocal done

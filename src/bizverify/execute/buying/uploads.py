@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -51,16 +52,15 @@ _UPLOAD_WEIGHT: Final = 4 * WEIGHT
 """What an upload that came to nothing weighs against single requests: three in a row stop the run."""
 
 
-async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame) -> None:
-    """Buy the wanted lookups in uploads, and fetch what earlier runs have uploaded."""
-    running = deque(buying.ledger.open_uploads(buying.client.origin))
+async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame, running: Iterable[Upload]) -> None:
+    """Buy the wanted lookups in uploads, and fetch those of earlier runs that are ``running``."""
     limit = min(buying.ledger.limit(buying.client.origin) or buying.terms.chunk, buying.terms.chunk)
     for trial in (_TRIAL, limit):  # alone, before several go at once
         if wanted.height > trial:
             chunks = Chunks(wanted.head(trial), limit)
             await _through(buying, chunks, deque(), 1)
             limit, wanted = chunks.limit, wanted[trial:]
-    await _through(buying, Chunks(wanted, limit), running, min(buying.terms.jobs, buying.terms.concurrency))
+    await _through(buying, Chunks(wanted, limit), deque(running), min(buying.terms.jobs, buying.terms.concurrency))
 
 
 async def _through(buying: Buying, chunks: Chunks, running: deque[Upload], at_once: int) -> None:
