@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import bizverify as bv
-from bizverify import pipeline
+from bizverify import run as one_run
 from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
 from bizverify.tables import Enriched, publish, write_table
 from bizverify.tables.table import Section
@@ -300,7 +300,7 @@ def test_the_summary_is_made_of_the_very_account_that_balances(
         made.append(result.summary(tallied) if result.summary else None)
         return tallied
 
-    monkeypatch.setattr(pipeline, "write_table", spy)
+    monkeypatch.setattr(one_run, "write_table", spy)
     report = bv.enrich(source, tmp_path / "a.xlsx", summary=True)
     bv.enrich(source, tmp_path / "b.xlsx")
     assert made[1] is None
@@ -354,7 +354,7 @@ def test_rows_that_do_not_balance_are_never_published(
             bv.enrich(source, tmp_path / "out.csv")
         assert not (tmp_path / "out.csv").exists()
     monkeypatch.setattr(bv.LocalEngine, "answer", answer)
-    monkeypatch.setattr(pipeline, "written_rows", lambda *_: 2)
+    monkeypatch.setattr(one_run, "written_rows", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         bv.enrich(source, tmp_path / "out.csv")
     assert leftovers(tmp_path) == []
@@ -392,7 +392,7 @@ def test_a_manifest_records_the_run(source: Path, tmp_path: Path, state_director
     record = json_of(path)
     assert report.manifest == str(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert record["inputs"][0]["sha256"] == pipeline.sha256_of(source)
+    assert record["inputs"][0]["sha256"] == one_run.sha256_of(source)
     assert record["versions"]["bizverify"] == bv.__version__
     assert record["versions"]["registry"].startswith("2026-11-01-")
     assert record["row_status"] == {"verified": 1, "cached": 0, "invalid": 2, "pending": 0, "in_doubt": 0, "failed": 0}
