@@ -14,6 +14,7 @@ from bizverify.errors import (
     QuotaError,
     RejectedError,
     ServiceError,
+    ShapeError,
     UsageError,
 )
 from bizverify.execute.buying.errand import Buying, Halt, Why, is_redirect
@@ -98,7 +99,7 @@ async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yi
                 await anyio.sleep(buying.terms.poll)
         try:
             status = ended and await _results(buying, job, len(sent))
-        except ServiceError:
+        except (NotFoundError, ShapeError, RejectedError):  # what passes leaves the job to be fetched again, all of it
             if found is None or not found.placed.answers:
                 raise
             break
