@@ -46,7 +46,7 @@ def test_paid_once_and_never_lost(block: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1_008_989])
 def test_a_schedule_that_broke_a_promise_once_does_not_again(seed: int, tmp_path: Path) -> None:
-    """1008989: a first look at a job shows some rows, the next ones fail for a while: the others are not missing yet."""
+    """1008989: a first look at a job shows some rows, the next ones fail for a while: the rest is not missing yet."""
     told([seed], tmp_path)
 
 
