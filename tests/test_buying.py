@@ -151,7 +151,7 @@ def numbers(count: int) -> list[str]:
 def wanted(rows: Sequence[str | tuple[str, str, str]], **flags: bool) -> pl.DataFrame:
     """Lookups with keys, in this order."""
     texts = ["\x1f".join(row if isinstance(row, tuple) else (row, "", "")) for row in rows]
-    frame = pl.DataFrame({LOOKUP: texts, ROW_ID: range(len(texts)), "rows": [1] * len(texts)})
+    frame = pl.DataFrame({LOOKUP: texts, ROW_ID: range(len(texts))})
     return with_keys(frame, scope_of(ORIGIN, flags.get("offline"), flags.get("paid")))
 
 
@@ -758,7 +758,7 @@ def test_rows_that_say_the_same_are_one_lookup(one: str, other: str | None) -> N
     """Composition, white space, what has no width and words for nothing make no difference, in name and address."""
     number = "124-81-00998"
     found = _lookups([(number, one, "서울"), ("1248100998", other, "서울"), (number, "가", one), (number, "가", other)])
-    assert found["rows"].to_list() == [2, 2]
+    assert found[ROW_ID].to_list() == [0, 2]
 
 
 def test_rows_that_say_different_things_are_different_lookups() -> None:
@@ -766,7 +766,7 @@ def test_rows_that_say_different_things_are_different_lookups() -> None:
     number = "1248100998"
     rows = [(number, "A", ""), (number, "a", ""), (number, "", "A"), (number, "A B", ""), (number, "A", "B")]
     found = _lookups([*rows, ("2208162517", "A", "")])
-    assert found["rows"].to_list() == [1] * 6
+    assert found[ROW_ID].to_list() == [*range(6)]
     assert with_keys(found, "scope")[KEY].n_unique() == 6
 
 

@@ -62,11 +62,11 @@ def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
 def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
     """Return the distinct lookups of rows that have :data:`LOOKUP`, in the order of their first row.
 
-    Columns: :data:`LOOKUP`, ``row_id`` of the first row, ``rows`` that ask it, ``zipcode`` (the first row's, where the
-    rows have one), and :data:`PRIORITY` (Float64, the largest of its rows) where ``priority`` names a column.
+    Columns: :data:`LOOKUP`, ``row_id`` of the first row, ``zipcode`` (the first row's, where the rows have one), and
+    :data:`PRIORITY` (Float64, the largest of its rows) where ``priority`` names a column.
     """
     names = rows.collect_schema().names()
-    found = [pl.col(ROW_ID).min(), pl.len().alias("rows")]
+    found = [pl.col(ROW_ID).min()]
     if "zipcode" in names:
         found.append(pl.col("zipcode").cast(pl.String).first())
     if priority is not None:
