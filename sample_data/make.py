@@ -1,7 +1,9 @@
 """Makes the sample data. Seeded: running it again gives the same rows.
 
 Well-known public companies appear with their public number and address; everybody else is invented, with numbers whose
-check digit is right and which are not looked up anywhere. Run: ``python sample_data/make.py``.
+check digit is right and which are not looked up anywhere. Roads and dongs are real; the buildings on them, their lots
+and postal codes are invented: ``rnaddrkor_sample.txt`` has no more than the form of the official address file.
+Run: ``python sample_data/make.py``.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
@@ -28,6 +30,7 @@ PUBLIC = [
     ("2208162517", "네이버(주)", "경기도 성남시 분당구 불정로 6", "13561"),
     ("1018109147", "현대자동차(주)", "서울특별시 서초구 헌릉로 12", "06797"),
 ]
+CITY_HALL = ("서울특별시 중구 세종대로 110", "04524")
 ROADS = [
     ("서울특별시 종로구 종로", "031"),
     ("서울특별시 강남구 테헤란로", "062"),
@@ -44,6 +47,50 @@ ROADS = [
     ("경상남도 창원시 성산구 중앙대로", "514"),
     ("제주특별자치도 제주시 연북로", "631"),
 ]
+DONGS = {  # road → one of the legal dongs it runs through, with its code
+    "종로": ("종로2가", "1111013800"),
+    "테헤란로": ("역삼동", "1168010100"),
+    "월드컵북로": ("성산동", "1144012500"),
+    "센텀중앙로": ("우동", "2635010500"),
+    "동대구로": ("범어동", "2726010100"),
+    "송도과학로": ("송도동", "2818510600"),
+    "대학로": ("궁동", "3020012200"),
+    "판교역로": ("삼평동", "4113510900"),
+    "동탄대로": ("오산동", "4159012900"),
+    "중앙로": ("중앙로2가", "5111010500"),
+    "불당대로": ("불당동", "4413310800"),
+    "전주천동로": ("교동", "5211111800"),
+    "중앙대로": ("용호동", "4812313500"),
+    "연북로": ("연동", "5011013700"),
+    "삼성로": ("매탄동", "4111710100"),
+    "경충대로": ("부발읍 아미리", "4150025330"),
+    "여의대로": ("여의도동", "1156011000"),
+    "첨단로": ("영평동", "5011013600"),
+    "불정로": ("정자동", "4113510300"),
+    "헌릉로": ("양재동", "1165010200"),
+    "세종대로": ("태평로1가", "1114010300"),
+}
+TYPOS = {
+    "테헤란로": "테해란로",
+    "월드컵북로": "월드컵붑로",
+    "센텀중앙로": "샌텀중앙로",
+    "송도과학로": "송도과햑로",
+    "판교역로": "판교력로",
+    "불당대로": "불당데로",
+    "전주천동로": "전주천통로",
+}
+SHORT = {
+    "서울특별시": "서울",
+    "부산광역시": "부산시",
+    "대구광역시": "대구",
+    "인천광역시": "인천시",
+    "대전광역시": "대전",
+    "경기도": "경기",
+    "충청남도": "충남",
+    "경상남도": "경남",
+    "제주특별자치도": "제주",
+}
+FORMER = {"강원특별자치도": "강원도", "전북특별자치도": "전라북도"}
 WORDS = ("가람 나래 다온 라온 미르 바다 새벽 아라 온누리 한빛 푸른 해오름 별하 늘봄 도담 솔내 참빛 한결").split()
 TRADES = ("상사 건설 식품 물산 테크 디자인 유통 산업 전자 섬유 인쇄 정밀 약국 공방 서점 물류").split()
 SOLE, COMPANY = list(range(1, 80)), [81, 86, 87, 88]
@@ -57,6 +104,31 @@ def check_digit(nine: str) -> str:
     return str((10 - total % 10) % 10)
 
 
+class Building:
+    """A line of the official address file, but for the building's name."""
+
+    def __init__(self, address: str, zipcode: str, place: int) -> None:
+        self.address, self.zipcode = address, zipcode
+        *region, self.road, self.number = address.split()
+        self.dong, self.code = DONGS[self.road]
+        if self.dong.split()[0] in region:  # an eup stands before the road, too
+            region.remove(self.dong.split()[0])
+        self.sido, self.sigungu = region[0], " ".join(region[1:])
+        self.lot = f"{100 + place * 7 % 800}-{place % 4 + 1}"
+        self.apartment = False
+
+    def line(self) -> str:
+        """The 24 columns; the number of the road is invented."""
+        emd, _, ri = self.dong.partition(" ")
+        main, _, sub = self.number.partition("-")
+        road = f"9{list(DONGS).index(self.road):06d}"
+        key = f"{self.code[:8]}{road}0{int(main):05d}{int(sub or 0):05d}"
+        place = [self.code, self.sido, self.sigungu, emd, ri, "0", *self.lot.split("-")]
+        street = [self.code[:5] + road, self.road, "0", main, sub or "0"]
+        kept = [self.code, emd, self.zipcode, "", "20240101", str(int(self.apartment)), "", "", "", ""]
+        return "|".join([key, *place, *street, *kept])
+
+
 class Business:
     """An invented business and what is really true of it."""
 
@@ -68,18 +140,22 @@ class Business:
         company = kind in COMPANY
         self.name = chance.choice(["(주){}", "주식회사 {}", "{}(주)"]).format(title) if company else title
         self.owner = chance.choice("김이박최정강조윤") + chance.choice(["민준", "서연", "도윤", "하은", "지호", "수아"])
-        road, zone = chance.choice(ROADS)
+        self.road, zone = chance.choice(ROADS)
         unit = f", {chance.randint(1, 12)}층 {chance.randint(1, 12) * 100 + chance.randint(1, 9)}호"
-        self.address = f"{road} {chance.randint(1, 480)}{unit if chance.random() < 0.5 else ''}"
+        self.building = f"{self.road} {chance.randint(1, 480)}"
+        self.unit = unit if chance.random() < 0.5 else ""
+        self.address = self.building + self.unit
+        self.at: Building
         self.zipcode = f"{zone}{chance.randint(0, 99):02d}"
         self.status = chance.choices(["계속사업자", "폐업자", "휴업자"], [84, 12, 4])[0]
         self.opened = TODAY - timedelta(days=chance.randint(100, 9000))
         self.since = None if self.status == "계속사업자" else TODAY - timedelta(days=chance.randint(20, 1200))
 
 
-def customers(chance: random.Random) -> tuple[list[Business], list[list[object]]]:
-    """The businesses, and the customer list as people keep it: spelled every way, with gaps and repeats."""
+def customers(chance: random.Random) -> tuple[list[Business], list[Building], list[list[object]]]:
+    """The businesses, their buildings, and the list as people keep it: spelled every way, with gaps and repeats."""
     businesses = [Business(chance) for _ in range(ROWS - len(PUBLIC) - 30)]
+    buildings = addressed(businesses)
     rows: list[list[object]] = []
     rows += [
         [f"{number[:3]}-{number[3:5]}-{number[5:]}", name, "", address, zipcode, ""]
@@ -91,14 +167,16 @@ def customers(chance: random.Random) -> tuple[list[Business], list[list[object]]
     ]
     twice = chance.sample(rows, 20)
     rows += [[respelled(str(row[0])), *row[1:5], "중복 입력?"] for row in twice]
+    misspell(rows, businesses, buildings)
     spoil(rows, chance)
     while len(rows) < ROWS:
-        rows.append(["", chance.choice(WORDS) + "협회", "", "서울특별시 중구 세종대로 110", "04524", "번호 확인 요망"])
+        rows.append(["", chance.choice(WORDS) + "협회", "", *CITY_HALL, "번호 확인 요망"])
     chance.shuffle(rows)
-    return businesses, [
+    listed = [
         [f"{place:06d}", *row[:5], TODAY - timedelta(days=chance.randint(1, 700)), row[5]]
         for place, row in enumerate(rows, 1)
     ]
+    return businesses, buildings, listed
 
 
 def spelled(number: str, chance: random.Random) -> str:
@@ -139,6 +217,56 @@ def spoil(rows: list[list[object]], chance: random.Random) -> None:
     for count, column, spoiled in spoilers:
         for row in some(count):
             row[column] = spoiled(str(row[column]))
+
+
+def addressed(businesses: list[Business]) -> list[Building]:
+    """The building of each business; where two are in one, they have one postal code."""
+    buildings: dict[str, Building] = {}
+    for address, zipcode in [*((address, zipcode) for _, _, address, zipcode in PUBLIC), CITY_HALL]:
+        plain = address.partition(" (")[0]
+        buildings[plain] = Building(plain, zipcode, len(buildings))
+    for business in businesses:
+        own = Building(business.building, business.zipcode, len(buildings))
+        business.at = buildings.setdefault(business.building, own)
+        business.zipcode = business.at.zipcode
+    return list(buildings.values())
+
+
+Noise = tuple[int, Collection[str], Callable[[Business], str]]
+NOISE: list[Noise] = [  # how many, of which provinces or roads (none: of all), what is written
+    (24, SHORT, lambda of: of.address.replace(of.at.sido, SHORT[of.at.sido], 1)),
+    (8, FORMER, lambda of: of.address.replace(of.at.sido, FORMER[of.at.sido], 1)),
+    (12, (), lambda of: of.address.partition(" ")[2]),
+    (4, (), lambda of: of.building.replace(" ", "") + of.unit),
+    (16, (), lambda of: f"{of.at.sido} {of.at.sigungu} {of.at.dong} {of.at.lot}{of.unit}"),
+    (10, TYPOS, lambda of: of.address.replace(of.at.road, TYPOS[of.at.road])),
+    (5, (), lambda of: f"{of.road} 9{of.at.number[-2:]:0>2}{of.unit}"),
+    (3, (), lambda of: f"{of.building}-17{of.unit}"),
+]
+
+
+def misspell(rows: list[list[object]], businesses: list[Business], buildings: list[Building]) -> None:
+    """Write addresses as people do, repeated rows alike, by a chance of its own, which nothing else depends on."""
+    chance = random.Random(20261122)
+    left = list(businesses)
+    written: dict[tuple[object, object], list[object]] = {}
+
+    def some(count: int, fits: Collection[str] = ()) -> list[Business]:
+        chosen = chance.sample([of for of in left if not fits or of.at.sido in fits or of.at.road in fits], count)
+        left[:] = [of for of in left if of not in chosen]
+        return chosen
+
+    for count, fits, noisy in NOISE:
+        for of in some(count, fits):
+            written[of.name, of.address] = [noisy(of), of.zipcode]
+    for count, same_road in ((12, False), (8, True)):
+        for of in some(count):
+            others = {at.zipcode for at in buildings if (at.road == of.at.road) == same_road} - {of.zipcode}
+            written[of.name, of.address] = [of.address, chance.choice(sorted(others))]
+    for of in some(12):
+        of.at.apartment = True
+    for row in rows:
+        row[3:5] = written.get((row[1], row[3]), row[3:5])
 
 
 def as_text(row: list[object]) -> list[str]:
@@ -222,7 +350,7 @@ def outcomes(rows: list[list[object]], businesses: list[Business], chance: rando
 
 def main() -> None:
     chance = random.Random(20261121)
-    businesses, rows = customers(chance)
+    businesses, buildings, rows = customers(chance)
     texts = [as_text(row) for row in rows]
     write_csv(HERE / "customers.csv", HEADERS, texts, "utf-8")
     write_csv(HERE / "customers_cp949.csv", HEADERS, texts, "cp949")
@@ -230,6 +358,8 @@ def main() -> None:
     write_workbook(HERE / "customers.xlsx", rows)
     status_header = ["사업자등록번호", "사업자상태", "폐업일자", "개업일자", "기준일자"]
     write_csv(HERE / "registry_source.csv", status_header, registry_rows(businesses, chance), "utf-8")
+    official = "".join(f"{building.line()}\r\n" for building in buildings)
+    (HERE / "rnaddrkor_sample.txt").write_bytes(official.encode("cp949"))
     outcome_header = ["고객코드", "사업자등록번호", "반송여부", "반송사유", "발송일"]
     write_csv(HERE / "outcomes.csv", outcome_header, outcomes(rows, businesses, chance), "utf-8")
 

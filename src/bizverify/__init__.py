@@ -19,9 +19,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bizverify import errors as errors
     from bizverify import number as number
+    from bizverify.data import build_gazetteer as build_gazetteer
     from bizverify.data import build_registry as build_registry
     from bizverify.engine import LocalEngine as LocalEngine
+    from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
     from bizverify.errors import BizverifyError as BizverifyError
+    from bizverify.errors import GazetteerError as GazetteerError
     from bizverify.model import Verification as Verification
     from bizverify.pipeline import aenrich as aenrich
     from bizverify.pipeline import enrich as enrich
@@ -38,10 +41,13 @@ _HOMES = {
     "BizverifyError": "errors",
     "BlockingClient": "service",
     "Client": "service",
+    "Gazetteer": "engine.address.gazetteer",
+    "GazetteerError": "errors",
     "LocalEngine": "engine",
     "Report": "report",
     "Verification": "model",
     "aenrich": "pipeline",
+    "build_gazetteer": "data",
     "build_registry": "data",
     "enrich": "pipeline",
     "plan": "pipeline",

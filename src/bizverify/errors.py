@@ -7,6 +7,7 @@
     │   └── ColumnError                 2   no number column, or more than one that fits equally well
     ├── OutputError                     2   a result that cannot be written where it was asked for
     ├── RegistryError                   2   a registry file that is not one, or a source that cannot become one
+    ├── GazetteerError                  2   a gazetteer file that is not one, or a source that cannot become one
     ├── ModelError                      2   a scorecard file that does not hold together
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
@@ -51,6 +52,10 @@ class OutputError(BizverifyError):
 
 class RegistryError(BizverifyError):
     """The registry is not one, or cannot be built from the given sources."""
+
+
+class GazetteerError(BizverifyError):
+    """The gazetteer is not one, or cannot be built from the given address files."""
 
 
 class ModelError(BizverifyError):

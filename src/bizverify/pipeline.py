@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import polars as pl
 
 from bizverify import number
-from bizverify.engine import LocalEngine, Registry, Scorecard
+from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import UsageError
 from bizverify.execute import join
@@ -49,6 +49,7 @@ def enrich(
     engine: str = "local",
     columns: Mapping[str, str] | None = None,
     registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
     today: date | None = None,
@@ -76,7 +77,7 @@ def enrich(
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``) to headers where the choice from the headers
     is not the right one. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
-    and how the table is read. ``registry``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
+    and how the table is read. ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
     ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
@@ -91,7 +92,7 @@ def enrich(
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
-    local = LocalEngine(registry, model=model, lang=lang, today=today)
+    local = LocalEngine(registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
     terms = _terms(engine, service)
     with ExitStack() as resources:
         paid = resources.enter_context(_paid(engine, terms, local, brake))
@@ -102,6 +103,7 @@ def enrich(
             {
                 "input": path,
                 "registry": local.registry.path if local.registry else None,
+                "gazetteer": local.gazetteer.path if local.gazetteer else None,
                 "model": Path(model) if isinstance(model, str | Path) else None,
                 "ledger": paid.path if paid else None,
                 "key file": Path(terms.key_file) if terms.key_file is not None else None,
@@ -165,6 +167,7 @@ def verify_frame(
     *,
     columns: Mapping[str, str] | None = None,
     registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
     today: date | None = None,
@@ -182,7 +185,7 @@ def verify_frame(
     stages = staged(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    local = LocalEngine(registry, model=model, lang=lang, today=today)
+    local = LocalEngine(registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
     terms = _terms(engine, service)
     with _paid(engine, terms, local) as paid, local.running():
         if paid is None:
@@ -206,6 +209,7 @@ def verify(
     zipcode: str | None = None,
     *,
     registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
     today: date | None = None,
@@ -215,14 +219,15 @@ def verify(
     """Verify one business; a value that is no business number gives ``row_status`` invalid.
 
     ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
-    ``registry`` and ``model`` are for the local engine, and refused where it has no say.
+    ``registry``, ``gazetteer`` and ``model`` are for the local engine, and refused where it has no say.
     """
-    for option, value in (("zipcode", zipcode), ("registry", registry), ("model", model)):
+    for_local = {"zipcode": zipcode, "registry": registry, "gazetteer": gazetteer, "model": model}
+    for option, value in for_local.items():
         if engine in ("verify", "batch") and value is not None:
             raise UsageError(f"--{option} is for the local engine, not for {engine}: the service is not told of it")
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-    local = LocalEngine(registry, model=model, lang=lang, today=today)
+    local = LocalEngine(registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
     with _paid(engine, _terms(engine, service), local) as paid, local.running():
         if paid is None:
             answers = local.answer(frame)

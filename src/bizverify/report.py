@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -41,7 +41,7 @@ class Report:
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
-    that buy.
+    that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     """
 
     run_id: str
@@ -53,6 +53,7 @@ class Report:
     plan: Plan
     versions: Versions
     account: Account | None = None
+    addresses: Mapping[str, int] = field(default_factory=dict)
     output: str | None = None
     warnings: tuple[str, ...] = ()
     manifest: str | None = None
@@ -97,6 +98,7 @@ class Report:
             "biz_status": account.by_biz_status if account else {},
             "grade": account.by_grade if account else {},
             "action": account.by_action if account else {},
+            "match_level": dict(self.addresses),
             "lookups": {
                 "planned": self.plan.lookups,
                 "paid": purchase.paid if purchase else 0,
@@ -131,6 +133,7 @@ class Report:
                 ("business", _counts(account.by_biz_status)),
                 ("grade", _counts(account.by_grade)),
                 ("action", _counts(account.by_action)),
+                *self._address_lines(),
                 ("lookups", f"{plan.lookups:,} distinct, {plan.duplicates:,} rows repeat one{free}"),
             ]
             if plan.invalid:
@@ -151,6 +154,14 @@ class Report:
             found.append(("backup", self.backup))
         return found
 
+    def _address_lines(self) -> list[tuple[str, str]]:
+        """What became of the addresses; one calm word where the local engine had nothing to hold them against."""
+        if "address" not in self.columns or self.engine not in ("local", "hybrid"):
+            return []
+        if self.versions.gazetteer is None:
+            return [("addresses", "not corrected: no gazetteer was given (--gazetteer)")]
+        return [("addresses", _counts(self.addresses))]
+
     def __repr__(self) -> str:
         done = _counts(self.counts) if self.account else "planned"
         return f"<bizverify.Report {self.run_id}: {self.input}, {self.rows:,} rows, {done}>"
@@ -165,6 +176,11 @@ class Report:
         )
         warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
         return f"<table>{rows}</table>{warnings}"
+
+
+def matched(tallied: Mapping[str, int]) -> dict[str, int]:
+    """Rows by match level, from a tally with :meth:`bizverify.engine.LocalEngine.counts`; empty without."""
+    return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
@@ -185,6 +201,7 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
         "businesses": account.by_biz_status,
         "grades": account.by_grade,
         "actions": account.by_action,
+        "addresses": {level: count for level, count in matched(counts).items() if count},
     }
     return tuple(Section(title, tuple(counted.items())) for title, counted in blocks.items() if counted)
 

@@ -21,7 +21,7 @@ from bizverify.execute.plan import plan as count_plan
 from bizverify.execute.rows import ROW_ID, records
 from bizverify.model import RECORD_COLUMNS, Choice
 from bizverify.output import Target
-from bizverify.report import Report, Versions, default_manifest, sections, sha256_of, write_manifest
+from bizverify.report import Report, Versions, default_manifest, matched, sections, sha256_of, write_manifest
 from bizverify.tables import Enriched, Table, published, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
 from bizverify.tables.publish import backed_up
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from bizverify.execute.purchase import Purchase
 
 log = logging.getLogger(__name__)
+
+_LOCAL = ("local", "hybrid")
+"""The engines for which the local one answers every row."""
 
 Progress = Callable[[int, int], None]
 """Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
@@ -107,6 +110,7 @@ class Run:
                 purchase,
                 plan=plan_of(tallied),
                 account=account,
+                addresses=matched(tallied),
                 output=str(target.path),
                 manifest=str(record),
                 input_sha256=sha256_of(self.path),
@@ -122,13 +126,17 @@ class Run:
         """Answer the rows and write them; return the tally of the very rows that were written."""
         answers, purchase = self._answers(progress, total)
         answered = join.numbered_out(answers)
-        compared = self.paid.counts() if self.paid else ()
-        tally, summary = join.tally(answered, (*PLAN_COUNTS, *compared)), sections if target.summary else None
+        more = (*PLAN_COUNTS, *(self.paid.counts() if self.paid else ()), *self._match_counts())
+        tally, summary = join.tally(answered, more), sections if target.summary else None
         result = Enriched(self.stages.table, answered, self.stages.layout, tally, summary)
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
         if self.paid is not None and purchase is not None:
             purchase = replace(purchase, agreement=self.paid.agreed(tallied))
         return tallied, purchase
+
+    def _match_counts(self) -> tuple[pl.Expr, ...]:
+        """What the local engine can count of its own answers, if the rows have them."""
+        return self.local.counts() if self.engine in _LOCAL else ()
 
     def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
         rows = marked(self.stages.rows)
@@ -153,6 +161,7 @@ class Run:
                 bizverify=version("bizverify"),
                 model=self.local.model.version,
                 registry=self.local.registry.version if self.local.registry else None,
+                gazetteer=self.local.gazetteer.version if self.local.gazetteer else None,
             ),
             warnings=(
                 *self.stages.warnings,
@@ -165,17 +174,19 @@ class Run:
 
 
 def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None) -> tuple[str, ...]:
-    """What the registry, given or not, means for a run of this engine, where that may be a surprise."""
-    if engine in ("local", "hybrid"):
+    """What registry and gazetteer, given or not, mean for a run of this engine, where that may be a surprise."""
+    if engine in _LOCAL:
         if local.registry is not None:
             return ()
         meaning = {"local": "biz_status is unknown in every row", "hybrid": "every lookup is uncertain, and bought"}
         remedy = "build one with `bizverify data build-registry` and give it with --registry"
         return (f"no registry was given, so {meaning[engine]}; {remedy}",)
     by_worth = paid is not None and paid.terms.budget is not None and paid.terms.priority is None
-    if local.registry is None or by_worth:
-        return ()
-    return (f"the registry answers nothing here: with --engine {engine} every answer is the service's",)
+    given = {"registry": local.registry, "gazetteer": local.gazetteer}
+    idle = [name for name, index in given.items() if index is not None and not by_worth]
+    return tuple(
+        f"the {name} answers nothing here: with --engine {engine} every answer is the service's" for name in idle
+    )
 
 
 def _watched(progress: Progress, total: int) -> pl.Expr:

@@ -92,14 +92,16 @@ def print_out(text: str) -> None:
 
 
 @contextmanager
-def progress_shown(mode: str, unit: str = "rows") -> Iterator[Callable[[int, int], None] | None]:
+def progress_shown(
+    mode: str, unit: str = "rows", doing: str = "verifying"
+) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a progress callback: a live bar on a terminal, one line every few seconds elsewhere, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():
         yield _plain_progress(unit)
     else:
-        with _bar(unit) as advance:
+        with _bar(unit, doing) as advance:
             yield advance
 
 
@@ -120,7 +122,7 @@ def _plain_progress(unit: str) -> Callable[[int, int], None]:
 
 
 @contextmanager
-def _bar(unit: str) -> Iterator[Callable[[int, int], None]]:
+def _bar(unit: str, doing: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -132,7 +134,7 @@ def _bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     )
 
     columns = (
-        TextColumn("verifying"),
+        TextColumn(doing),
         BarColumn(24),
         MofNCompleteColumn(),
         TextColumn(unit),

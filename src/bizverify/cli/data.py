@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bizverify.cli.console import print_json, say_columns, say_table
+from bizverify.cli.console import print_json, progress_shown, say_columns, say_table
 from bizverify.cli.options import PATH, columns_option, encoding_option, json_option
 
 
@@ -50,4 +50,32 @@ def build_registry(
         if len(report.sources) <= 10:
             say_table([("source", source)])
             say_columns(chosen)
+    say_table(report.lines())
+
+
+@data.command(short_help="Build a gazetteer of the official addresses.")
+@click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
+@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The gazetteer file.")
+@click.option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "none"]),
+    default="auto",
+    show_default=True,
+    help="How progress is shown.",
+)
+@json_option
+def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_json: bool) -> None:
+    """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
+
+    From business.juso.go.kr: 도로명주소 한글, the full set of one month (rnaddrkor_*.txt and jibun_rnaddrkor_*.txt of
+    each province), and if wanted the daily changes since. Also read: the post office's zipcode_DB, and
+    KIKmix.YYYYMMDD.xlsx, which says what legal dongs an administrative dong has. One province or all of them.
+    """
+    from bizverify.data import build_gazetteer
+
+    with progress_shown(progress, "MB", "reading") as advance:
+        report = build_gazetteer(sources, output, progress=advance)
+    if as_json:
+        print_json(report.as_dict())
+        return
     say_table(report.lines())

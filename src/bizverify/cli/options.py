@@ -168,6 +168,11 @@ _YES_OR_NO: Final = ("offline", "paid")
 registry_option: Final[Decorator] = click.option(
     "--registry", type=PATH, help="A registry built by `bizverify data build-registry`."
 )
+gazetteer_option: Final[Decorator] = click.option(
+    "--gazetteer",
+    type=PATH,
+    help="The official addresses, built by `bizverify data build-gazetteer`: addresses and postal codes are corrected.",
+)
 model_option: Final[Decorator] = click.option(
     "--model", type=PATH, help="A scorecard file, in place of the built-in one."
 )

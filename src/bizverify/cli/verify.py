@@ -10,6 +10,7 @@ import click
 from bizverify.cli.console import print_json, print_out
 from bizverify.cli.options import (
     engine_option,
+    gazetteer_option,
     given,
     json_option,
     lang_option,
@@ -28,6 +29,7 @@ _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 @click.option("--zipcode", help="Its postal code.")
 @engine_option("local", "verify")
 @registry_option
+@gazetteer_option
 @model_option
 @lang_option
 @single_options

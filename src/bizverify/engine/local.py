@@ -11,6 +11,8 @@ from typing import Final
 import polars as pl
 
 from bizverify import number
+from bizverify.engine.address import LEVELS, attach
+from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import levels
 from bizverify.engine.risk.scorecard import Scorecard
@@ -20,6 +22,11 @@ from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARAT
 _HOME: Final = "bv:row"
 """Where the caller's columns wait while the engine works, so that no name of theirs can clash with one of its own."""
 
+MATCH_LEVEL: Final = "bv:match_level"
+"""What became of a row's address in the gazetteer, beside the answer: counted, and not written."""
+
+MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{level}") for level in LEVELS)
+"""Aggregations over rows of :meth:`LocalEngine.answer` with a gazetteer: rows by match level."""
 
 ROW_PROBLEM: Final = "row_problem"
 """An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
@@ -38,20 +45,23 @@ ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
 
 
 class LocalEngine:
-    """Verifies frames against a local registry and the scorecard.
+    """Verifies frames against a local registry, the official addresses and the scorecard.
 
     ``registry``: a file built by ``bizverify data build-registry`` (without one ``biz_status`` is ``unknown``).
+    ``gazetteer``: one built by ``bizverify data build-gazetteer`` (without one no address is corrected, and a postal
+    code is only held against the district that the address names).
     ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes.
     ``today``: the day on which ages are reckoned, default the current one.
 
-    Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.ModelError`,
-    :class:`~bizverify.errors.UsageError`.
+    Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError`,
+    :class:`~bizverify.errors.ModelError`, :class:`~bizverify.errors.UsageError`.
     """
 
     def __init__(
         self,
         registry: str | Path | Registry | None = None,
         *,
+        gazetteer: str | Path | Gazetteer | None = None,
         model: str | Path | Scorecard | None = None,
         lang: Lang = "en",
         today: date | None = None,
@@ -59,6 +69,7 @@ class LocalEngine:
         if lang not in LANGS:
             raise UsageError(f"unknown language {lang!r}; use {' or '.join(LANGS)}")
         self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
+        self.gazetteer = Gazetteer.open(gazetteer) if isinstance(gazetteer, str | Path) else gazetteer
         self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
         self.lang: Lang = lang
         self.today = today
@@ -75,11 +86,21 @@ class LocalEngine:
         Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
         read holds lists, structs or bytes.
         """
-        answered = self.answer(frame)
+        answered = self._answered(frame)
         return answered.with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
 
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list)."""
+        """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
+
+        With a gazetteer :data:`MATCH_LEVEL` (String) is there, too; null where there is no address to be read.
+        """
+        return self._answered(frame, *([pl.col("match_level").alias(MATCH_LEVEL)] if self.gazetteer else []))
+
+    def counts(self) -> tuple[pl.Expr, ...]:
+        """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.matched`."""
+        return MATCH_COUNTS if self.gazetteer else ()
+
+    def _answered(self, frame: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
         schema = frame.collect_schema()
         names = schema.names()
         if "b_no" not in names:
@@ -98,18 +119,23 @@ class LocalEngine:
             number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
         work = self.registry.attach(work, "key") if self.registry else without_registry(work)
-        today = self.today or date.today()
-        work = self.model.assess(work, levels(today, registry=self.registry is not None), self.lang)
-        return work.select(_HOME, *self._added()).unnest(_HOME)
+        work = attach(work.with_columns(_asked_about()), self.gazetteer, self.lang)
+        possible = levels(self.today or date.today(), registry=bool(self.registry), gazetteer=bool(self.gazetteer))
+        work = self.model.assess(work, possible, self.lang)
+        return work.select(_HOME, *self._added(), *more).unnest(_HOME)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While a query of :meth:`answer` runs: raise :class:`RegistryError` if it fails for a damaged registry."""
+        """While a query of :meth:`answer` runs: if it fails for a damaged registry or gazetteer, say that.
+
+        Raises :class:`RegistryError`, :class:`GazetteerError`.
+        """
         try:
             yield
         except pl.exceptions.PolarsError:
-            if self.registry is not None:
-                self.registry.check()
+            for index in (self.registry, self.gazetteer):
+                if index is not None:
+                    index.check()
             raise
 
     def _added(self) -> list[pl.Expr]:
@@ -117,8 +143,6 @@ class LocalEngine:
         valid = pl.col("compact").is_not_null()
         answers = {
             "biz_status": pl.col("biz_status").cast(pl.String).fill_null("unknown"),
-            "fixed_zipcode": pl.lit(None, pl.String),
-            "fixed_address": pl.lit(None, pl.String),
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
@@ -126,6 +150,12 @@ class LocalEngine:
         note = number.note_expr(problem, self.lang)
         of_row = number.note_expr(pl.col(ROW_PROBLEM), self.lang, ROW_PROBLEMS)
         return [*seven, status, pl.coalesce(of_row, note).alias("row_note")]
+
+
+def _asked_about() -> list[pl.Expr]:
+    """The address of rows that get an answer; to the others no work goes."""
+    valid = pl.col("compact").is_not_null()
+    return [pl.when(valid).then(pl.col(name)).alias(name) for name in ("address", "zipcode")]
 
 
 def _row_problem(schema: pl.Schema) -> pl.Expr:

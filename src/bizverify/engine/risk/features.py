@@ -25,13 +25,37 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "kind": ("corporation", "public_or_non_profit"),
     "age": ("under_1_year", "from_1_to_3_years", "over_10_years"),
     "name": ("missing", "masked"),
-    "address": ("blank", "masked", "no_number"),
-    "postal": ("old_six_digits", "malformed"),
+    "address": (
+        "blank",
+        "masked",
+        "ambiguous",
+        "corrected",
+        "exact_with_unit",
+        "found",
+        "building_only",
+        "no_number",
+        "number_absent",
+        "road_absent",
+        "lot_unknown",
+        "not_covered",
+        "not_found",
+    ),
+    "form": ("lot_number",),
+    "unit": ("missing",),
+    "change": ("changed", "read_as"),
+    "postal": ("other_district", "outside_region", "neighbouring", "differs", "old_six_digits", "malformed"),
+    "postal_filled": ("filled",),
 }
 """The features and their levels; a scorecard gives points to exactly these."""
 
+LABELS: Final = {"form": "address", "unit": "address", "change": "address", "postal_filled": "postal"}
+"""What a feature is called in the reasons, where that is not its own name: one subject, one label."""
+
 WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
 """The features that are told even where no risk can be given."""
+
+_FOUND: Final = ("exact", "lot_to_road")
+_REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only")
 
 _BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"
@@ -58,11 +82,12 @@ def is_assessable() -> pl.Expr:
     return ~is_blank(pl.col("address")) & ~is_masked(pl.col("address"))
 
 
-def levels(today: date, *, registry: bool) -> dict[str, Levels]:
-    """Return for each feature its levels as Boolean expressions; of several that hold, the first counts.
+def levels(today: date, *, registry: bool, gazetteer: bool) -> dict[str, Levels]:
+    """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
 
-    The frame must have ``name``, ``address``, ``zipcode`` (String), ``kind`` (String), ``check_digit_ok`` (Boolean)
-    and the registry's ``biz_status``, ``since``, ``opened``. A level whose columns are null does not hold.
+    ``registry``, ``gazetteer``: whether one was given. The frame must have ``name``, ``address``, ``zipcode`` (String),
+    ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``, ``opened``, and the
+    columns of :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
     """
     return {
         "status": _status(today, registry),
@@ -77,8 +102,12 @@ def levels(today: date, *, registry: bool) -> dict[str, Levels]:
             "over_10_years": pl.col("opened") <= _months_before(today, 120),
         },
         "name": {"missing": is_blank(pl.col("name")), "masked": is_masked(pl.col("name"))},
-        "address": _address(),
-        "postal": _postal(),
+        "address": _address() | (_matched() if gazetteer else {}),
+        "form": {"lot_number": pl.col("form") == "lot"},
+        "unit": {"missing": pl.col("unit") == "missing"} if gazetteer else {},
+        "change": _change(),
+        "postal": _postal(gazetteer),
+        "postal_filled": _filled() if gazetteer else {},
     }
 
 
@@ -93,8 +122,7 @@ def _status(today: date, registry: bool) -> Levels:
         "suspended": pl.col("biz_status") == "suspended",
         "unregistered": pl.col("biz_status") == "unregistered",
         "active": pl.col("biz_status") == "active",
-        "not_found": pl.lit(registry),
-        "not_checked": pl.lit(not registry),
+        ("not_found" if registry else "not_checked"): pl.lit(True),
     }
 
 
@@ -110,16 +138,62 @@ def _address() -> Levels:
     }
 
 
-def _postal() -> Levels:
+def _matched() -> Levels:
+    """What became of the address in the gazetteer: absence says something only of a region that is in it."""
+    level, covered = pl.col("match_level"), pl.col("covered")
+    found = level.is_in(_FOUND)
+    without_building = (level == "region_only") & covered
+    return {
+        "ambiguous": level == "ambiguous",
+        "corrected": _is_corrected(),
+        "exact_with_unit": found & (pl.col("unit") == "given"),
+        "found": found,
+        "building_only": level == "building_only",
+        "number_absent": (level == "road_only") & covered,
+        "road_absent": without_building & (pl.col("form") == "road"),
+        "lot_unknown": without_building & (pl.col("form") == "lot"),
+        "not_covered": (level == "region_only") & ~covered,
+        "not_found": ~is_blank(pl.col("address")),
+    }
+
+
+def _is_corrected() -> pl.Expr:
+    """Whether another building's address is given than the one that was written; ``building_only``: by its name."""
+    return pl.col("match_level").is_in(_REPAIRED) & pl.col("fixed_address").is_not_null()
+
+
+def _change() -> Levels:
+    """What was changed, where ``address`` does not tell it: in the answer, or (``read_as``) only for reading."""
+    changed = pl.col("changes").is_not_null()
+    written = pl.col("fixed_address").is_not_null()
+    return {
+        "changed": changed & written & ~pl.col("match_level").is_in(_REPAIRED),
+        "read_as": changed & ~written & (pl.col("match_level") != "building_only"),
+    }
+
+
+def _postal(gazetteer: bool) -> Levels:
     written = pl.col("zipcode")
     odd = pl.when(~written.str.contains(_POSTAL)).then(written)  # null for most, and on nulls patterns cost nothing
     code = odd.str.strip_chars().str.strip_suffix(".0")
     blank = written.is_null() | code.str.contains(_BLANK).fill_null(False)
-    return {
+    other = pl.col("postal_match") == "other_district"
+    judged = {
+        "other_district": other & pl.col("fixed_zipcode").is_not_null(),
+        "neighbouring": pl.col("postal_match") == "neighbouring",
+        "differs": pl.col("postal_match").is_null() & (pl.col("fixed_zipcode") != pl.col("zipcode_given")),
+    }
+    return (judged if gazetteer else {}) | {
+        "outside_region": other,
         "old_six_digits": (blank & pl.col("address").str.contains(_OLD_POSTAL_AT_HEAD))
         | code.str.contains(_OLD_POSTAL),
         "malformed": ~blank & ~code.str.contains(_POSTAL),
     }
+
+
+def _filled() -> Levels:
+    """A postal code is given to a row that had none of five digits."""
+    return {"filled": pl.col("fixed_zipcode").is_not_null() & pl.col("zipcode_given").is_null()}
 
 
 def _months_before(today: date, months: int) -> pl.Expr:

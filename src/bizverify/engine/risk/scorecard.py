@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -13,7 +14,14 @@ from typing import Annotated, Final, Literal
 import msgspec
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, is_blank
+from bizverify.engine.risk.features import (
+    FEATURES,
+    LABELS,
+    WITHOUT_ASSESSMENT,
+    Levels,
+    is_assessable,
+    is_blank,
+)
 from bizverify.errors import ModelError
 from bizverify.model import GRADES, REASON_SEPARATOR, Lang
 
@@ -22,8 +30,19 @@ Source = Literal["nts", "registry", "juso", "postal", "number", "file", "label",
 Action = Literal["send", "fix_address", "confirm", "hold", "do_not_send"]
 Grade = Literal["A", "B", "C", "D", "E"]
 
-_SINCE: Final = "{since}"
-_NO_DATE: Final[dict[Lang, str]] = {"en": "date not known", "ko": "날짜 미상"}
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
+_PLACEHOLDERS: Final[dict[str, tuple[pl.Expr, dict[Lang, str]]]] = {
+    "since": (pl.col("since").dt.to_string("%Y-%m-%d"), {"en": "date not known", "ko": "날짜 미상"}),
+    "zipcode": (pl.col("zipcode_given"), _NO_CODE),
+    "fixed_zipcode": (pl.col("fixed_zipcode"), _NO_CODE),
+    # words of the user's file: what separates reasons must not come in with them
+    "changes": (
+        pl.col("changes").str.replace_all(r"[|\p{Cc}\x{2028}\x{2029}]+", " "),
+        {"en": "spelling", "ko": "표기"},
+    ),
+}
+"""What a text may hold in braces → the column's text, and what stands there where that is null."""
 
 
 class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +96,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         frame = frame.with_columns(is_assessable().alias("assessable"))
         frame = frame.with_columns(_level_codes(levels))
-        frame = frame.with_columns(score=self._score(), reasons=self._reasons(lang))
+        frame = frame.with_columns(score=self._score(), reasons=self._reasons(levels, lang))
         frame = frame.with_columns(
             bounce_prob=pl.when("assessable").then(self._probability()),
             grade=pl.when("assessable").then(self._grade()),
@@ -126,17 +145,18 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             action = pl.when(pl.col("grade") == grade).then(usual).otherwise(action)
         return action
 
-    def _reasons(self, lang: Lang) -> pl.Expr:
+    def _reasons(self, possible: dict[str, Levels], lang: Lang) -> pl.Expr:
         """All reasons of a row joined, the largest effect first.
 
         One term for each level in the order of its points, null where it does not hold: no list is built or sorted.
+        Levels that are not ``possible`` have none.
         """
         terms = [(self.base, "base", pl.col("assessable"))]
         terms += [
-            (level, feature, _holds(feature, name))
+            (level, LABELS.get(feature, feature), _holds(feature, name))
             for feature, levels in self.features.items()
             for name, level in levels.items()
-            if level.points or level.always
+            if (level.points or level.always) and name in possible[feature]
         ]
         terms.sort(key=lambda term: -abs(term[0].points))
         texts = [pl.when(holds).then(_reason(level, label, lang)) for level, label, holds in terms]
@@ -144,13 +164,12 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _reason(level: Level, label: str, lang: Lang) -> pl.Expr:
-    text = f"[{label} {level.points:+d}] {getattr(level, lang)} ({level.source})"
-    if _SINCE not in text:
-        return pl.lit(text)
-    before, _, after = text.partition(_SINCE)
-    # a null would take the whole reason with it, but not its points
-    since = pl.col("since").dt.to_string("%Y-%m-%d").fill_null(_NO_DATE[lang])
-    return pl.concat_str(pl.lit(before), since, pl.lit(after))
+    parts = _PLACEHOLDER.split(f"[{label} {level.points:+d}] {getattr(level, lang)} ({level.source})")
+    # placeholders stand at the odd places; a null would take the whole reason with it, but not its points
+    return pl.concat_str(
+        _PLACEHOLDERS[part][0].fill_null(_PLACEHOLDERS[part][1][lang]) if place % 2 else pl.lit(part)
+        for place, part in enumerate(parts)
+    )
 
 
 def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
@@ -159,6 +178,8 @@ def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
     for feature, names in FEATURES.items():
         code = pl.lit(0, pl.UInt8)
         for place, name in reversed(list(enumerate(names, 1))):
+            if name not in levels[feature]:
+                continue
             code = pl.when(levels[feature][name]).then(pl.lit(place, pl.UInt8)).otherwise(code)
         if feature not in WITHOUT_ASSESSMENT:
             code = pl.when("assessable").then(code).otherwise(pl.lit(0, pl.UInt8))
@@ -203,8 +224,15 @@ def _faults(card: Scorecard) -> list[str]:
     if strange := set(card.actions.repair_features) - set(card.features):
         faults.append(f"[actions] repair_features names {sorted(strange)[0]!r}, which is not a feature")
     levels_ = [card.base, *(level for levels in card.features.values() for level in levels.values())]
-    for level_ in levels_:
-        for text in (level_.en, level_.ko):
-            if REASON_SEPARATOR.strip() in text or "\n" in text:
-                faults.append(f"the text {text!r} holds a line break or '|', which separates reasons")
+    faults += [fault for level in levels_ for text in (level.en, level.ko) if (fault := _fault_of_text(text))]
     return faults
+
+
+def _fault_of_text(text: str) -> str | None:
+    if REASON_SEPARATOR.strip() in text or "\n" in text:
+        return f"the text {text!r} holds a line break or '|', which separates reasons"
+    strange = [name for name in _PLACEHOLDER.findall(text) if name not in _PLACEHOLDERS]
+    if strange:
+        known = ", ".join(f"{{{name}}}" for name in _PLACEHOLDERS)
+        return f"the text {text!r} holds {{{strange[0]}}}, which nothing is put in for; known are {known}"
+    return None

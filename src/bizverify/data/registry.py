@@ -1,4 +1,4 @@
-"""What is made before a run: registry snapshots from files that say which business has which status."""
+"""Registry snapshots, from files that say which business has which status."""
 
 from __future__ import annotations
 

@@ -1,0 +1,62 @@
+"""Addresses: from what people type to the official address and postal code.
+
+``text`` (characters) → ``regions`` (province and district) → ``grammar`` (road, lot, detail) → ``matcher`` (which
+building is meant, looked up in the ``gazetteer``) → the answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.address import grammar, regions
+from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.engine.address.matcher import LEVELS, Matcher, lookups_of, told
+from bizverify.model import Lang
+
+__all__ = ["ADDED", "LEVELS", "Gazetteer", "attach"]
+
+ADDED: Final[dict[str, type[pl.DataType]]] = {
+    "match_level": pl.String,
+    "covered": pl.Boolean,
+    "form": pl.String,
+    "unit": pl.String,
+    "postal_match": pl.String,
+    "zipcode_given": pl.String,
+    "zipcode_right": pl.String,
+    "changes": pl.String,
+    "fixed_zipcode": pl.String,
+    "fixed_address": pl.String,
+}
+"""The columns that :func:`attach` adds."""
+
+
+def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.LazyFrame:
+    """Add to each row what its address means: the columns of :data:`ADDED`.
+
+    ``frame`` has ``address`` and ``zipcode`` (String). Number and order of the rows stay. ``match_level`` is one of
+    :data:`LEVELS`, null where there is no readable address; ``covered``: the gazetteer holds the region that is named,
+    so that what it does not find does not exist; ``form``: road or lot; ``unit``: given, or missing though the building
+    is an apartment complex; ``postal_match``: right, neighbouring (a code of the same dong or road), other_district;
+    ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
+    ``fixed_zipcode``, ``fixed_address``: null where they are not sure.
+
+    Without a gazetteer only the region is recognised and the postal code held against it. With one, a batch of rows at
+    a time is matched: the query streams, and engines that call it from several threads may.
+    """
+    if gazetteer is None:
+        names = frame.collect_schema().names()
+        return regions.without_gazetteer(frame, lang).select(*names, *ADDED)
+    matched = pl.struct("address", "zipcode").map_batches(
+        partial(_matched, gazetteer, lang), return_dtype=pl.Struct(ADDED), is_elementwise=True
+    )
+    return frame.with_columns(matched.alias("bv:address")).unnest("bv:address")
+
+
+def _matched(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
+    lookups = lookups_of(gazetteer)
+    parsed = grammar.parse(addresses.struct.unnest().lazy()).collect()
+    matched = Matcher(lookups).match(parsed)
+    return told(lookups, matched, lang).select(pl.struct(*ADDED)).to_series()

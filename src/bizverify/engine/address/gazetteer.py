@@ -1,0 +1,250 @@
+"""The gazetteer: the official road-name addresses as one Parquet file, opened lazily and looked up by packed numbers.
+
+The file has sections (``region``, ``dong``, ``admin``, ``road``, ``building``, ``lot``), each in row groups of its own,
+so that reading one touches nothing else. All names are those of the present day. pyarrow decodes: polars' own decoder
+ends the process over some damaged pages.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bizverify.errors import GazetteerError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+FORMAT: Final = 1
+METADATA_KEY: Final = "bizverify.gazetteer"
+SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "region": ("region", "sido", "sigungu"),
+    "dong": ("dong", "region", "emd", "ri", "code"),
+    "admin": ("region", "name", "dong"),
+    "road": ("road", "region", "name", "road_key"),
+    "building": ("key", "zipcode", "dong", "apartment", "name"),
+    "lot": ("key", "building", "representative"),
+}
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "section": pl.String,
+    "region": pl.UInt32,
+    "sido": pl.String,
+    "sigungu": pl.String,
+    "dong": pl.UInt32,
+    "emd": pl.String,
+    "ri": pl.String,
+    "code": pl.UInt64,
+    "name": pl.String,
+    "road": pl.UInt32,
+    "road_key": pl.String,
+    "key": pl.UInt64,
+    "zipcode": pl.UInt32,
+    "apartment": pl.Boolean,
+    "building": pl.UInt32,
+    "representative": pl.Boolean,
+}
+NUMBER_LIMIT: Final = 1 << 17
+"""Building and lot numbers are below this; so are main and additional numbers alike."""
+
+_REMEDY: Final = "build one with: bizverify data build-gazetteer SRC… -o OUT.parquet"
+_KEPT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gazetteer:
+    """An opened gazetteer: cheap, picklable; what it holds is read when it is asked for.
+
+    ``version`` names it in reports and manifests, ``buildings`` is how many it has; ``about`` is what it says of
+    itself: ``sources`` (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``.
+    """
+
+    path: Path
+    version: str
+    buildings: int
+    about: Mapping[str, Any] = field(compare=False, repr=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Gazetteer:
+        """Open a gazetteer built by ``bizverify data build-gazetteer``; raise :class:`GazetteerError`.
+
+        Only the footer is read.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise GazetteerError(f"{path}: there is no such gazetteer file; {_REMEDY}")
+        with _parquet(path) as file:
+            about = _about(path, file)
+        return cls(path, about["version"], about["buildings"], about)
+
+    def check(self) -> None:
+        """Read the whole file; raise :class:`GazetteerError` where it is damaged."""
+        import pyarrow as pa
+
+        with _parquet(self.path) as file:
+            found = _about(self.path, file)
+            try:
+                rows = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
+            except (pa.ArrowException, OSError) as error:
+                raise _damaged(self.path, error) from error
+        if rows != sum(section["rows"] for section in found["sections"].values()):
+            raise GazetteerError(f"{self.path}: the gazetteer is damaged (rows are missing); build it again")
+
+    @property
+    def tables(self) -> Tables:
+        """What is looked up; loaded once a process for this file and version. Raises :class:`GazetteerError`."""
+        wanted = (str(self.path), self.version)
+        with _lock:
+            if wanted not in _loaded:
+                found = Tables(self)
+                while len(_loaded) >= _KEPT:
+                    _loaded.pop(next(iter(_loaded)))
+                _loaded[wanted] = found
+            return _loaded[wanted]
+
+
+class Tables:
+    """A gazetteer in memory, never changed, for all threads; names and lots are read at their first use.
+
+    ``regions``
+        region UInt32, sido String, sigungu String ("" where the province has none)
+    ``dongs``
+        dong UInt32, region UInt32, emd String, ri String ("" where there is none), code UInt64 (법정동코드)
+    ``admins``
+        region UInt32, name String (행정동), dong UInt32: each of its legal dongs
+    ``roads``
+        road UInt32, region UInt32, name String, key String (``compact_name`` of the name)
+    ``building_key`` UInt64, sorted, ``building_zip`` UInt32, ``building_dong`` UInt32, ``building_apartment`` Boolean
+        one place a building; keys may repeat (two roads of one name in one district)
+    """
+
+    def __init__(self, gazetteer: Gazetteer) -> None:
+        self._gazetteer = gazetteer
+        self._lock = threading.Lock()
+        self.regions = self._section("region")
+        self.dongs = self._section("dong")
+        self.admins = self._section("admin")
+        self.roads = self._section("road").rename({"road_key": "key"})
+        buildings = self._section("building", ("key", "zipcode", "dong", "apartment"))
+        self.building_key = buildings["key"].alias("building_key").set_sorted()
+        self.building_zip = buildings["zipcode"].alias("building_zip")
+        self.building_dong = buildings["dong"].alias("building_dong")
+        self.building_apartment = buildings["apartment"].alias("building_apartment")
+
+    @property
+    def building_name(self) -> pl.Series:
+        """String, null where a building has no name; by place."""
+        with self._lock:
+            return self._names
+
+    @property
+    def lot_key(self) -> pl.Series:
+        """UInt64, sorted; a lot with several buildings is there several times."""
+        return self._all_lots()["key"].alias("lot_key")
+
+    @property
+    def lot_building(self) -> pl.Series:
+        """UInt32, the place of the building on the lot."""
+        return self._all_lots()["building"].alias("lot_building")
+
+    @property
+    def lot_representative(self) -> pl.Series:
+        """Boolean, whether it is the building's representative lot and not an additional one."""
+        return self._all_lots()["representative"].alias("lot_representative")
+
+    @cached_property
+    def _names(self) -> pl.Series:
+        return self._section("building", ("name",))["name"].alias("building_name")
+
+    @cached_property
+    def _lots(self) -> pl.DataFrame:
+        return self._section("lot").with_columns(pl.col("key").set_sorted())
+
+    def _all_lots(self) -> pl.DataFrame:
+        with self._lock:
+            return self._lots
+
+    def _section(self, name: str, columns: tuple[str, ...] | None = None) -> pl.DataFrame:
+        import pyarrow as pa
+
+        path = self._gazetteer.path
+        with _parquet(path) as file:
+            about = _about(path, file)
+            if about["version"] != self._gazetteer.version:
+                raise GazetteerError(
+                    f"{path}: was replaced by version {about['version']} while version {self._gazetteer.version} "
+                    "was in use; open it again"
+                )
+            first, last = about["sections"][name]["groups"]
+            columns = columns or SECTIONS[name]
+            try:
+                found = file.read_row_groups(list(range(first, last)), columns=list(columns))
+            except (pa.ArrowException, OSError) as error:
+                raise _damaged(path, error) from error
+            frame = pl.DataFrame(found).rechunk()  # one piece: it is searched
+        return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
+
+
+def compact_name(text: pl.Expr) -> pl.Expr:
+    """A road's name as it is compared: NFKC, no white space, no dots and middle dots."""
+    return text.str.normalize("NFKC").str.replace_all(r"[\s.·ㆍ‧・・•]", "")
+
+
+def building_key(road: pl.Expr, under: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
+    """Road, 지하여부 and number in one UInt64; null where one is, or where a number is too large to exist."""
+    return _packed(road, under, main, sub)
+
+
+def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
+    """Legal dong, 산여부 and lot number in one UInt64; null where one is, or where a number is too large to exist."""
+    return _packed(dong, san, main, sub)
+
+
+def _packed(upper: pl.Expr, sign: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
+    parts = ((upper, 1 << 36), (sign, 1 << 34), (main, 1 << 17))
+    packed = sub.cast(pl.UInt64)
+    for part, weight in parts:
+        packed = packed + part.cast(pl.UInt64) * pl.lit(weight, pl.UInt64)
+    return pl.when((main < NUMBER_LIMIT) & (sub < NUMBER_LIMIT) & (sign < 4)).then(packed)
+
+
+def _parquet(path: Path) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise GazetteerError(f"{path}: is not a gazetteer, or is cut off (no Parquet file); {_REMEDY}") from error
+
+
+def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
+    text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
+    if text is None:
+        raise GazetteerError(f"{path}: is a Parquet file but not a gazetteer; {_REMEDY}")
+    try:
+        about = json.loads(text)
+    except ValueError:
+        about = None
+    if not isinstance(about, dict) or about.get("format") != FORMAT or set(file.schema_arrow.names) != set(SCHEMA):
+        found = about.get("format") if isinstance(about, dict) else None
+        raise GazetteerError(f"{path}: is a gazetteer of another format ({found}, not {FORMAT}); {_REMEDY}")
+    if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
+        raise GazetteerError(f"{path}: is a gazetteer without its version or number of buildings; {_REMEDY}")
+    if set(about.get("sections") or ()) != set(SECTIONS):
+        raise GazetteerError(f"{path}: is a gazetteer without its sections; {_REMEDY}")
+    return about
+
+
+def _damaged(path: Path, error: Exception) -> GazetteerError:
+    return GazetteerError(f"{path}: the gazetteer is damaged, build it again: {str(error).splitlines()[0]}")
+
+
+_lock: Final = threading.Lock()
+_loaded: Final[dict[tuple[str, str], Tables]] = {}

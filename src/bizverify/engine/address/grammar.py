@@ -1,0 +1,92 @@
+"""Reads an address as people write it: region, road or lot, number, building, detail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.address import detail, lot, regions, road
+from bizverify.engine.address.text import MOST_BYTES, normalised
+
+PARSED: Final[dict[str, pl.DataType]] = {
+    "text": pl.String(),
+    "kind": pl.String(),
+    "zipcode_given": pl.String(),
+    "zipcode_inside": pl.String(),
+    "sido": pl.String(),
+    "sigungu": pl.String(),
+    "sido_given": pl.Boolean(),
+    "sido_typed": pl.String(),
+    "region_conflict": pl.Boolean(),
+    "region_change": pl.String(),
+    "region_typed": pl.String(),
+    "emd": pl.String(),
+    "ri": pl.String(),
+    "road": pl.String(),
+    "road_pre": pl.String(),
+    "under": pl.UInt8(),
+    "main": pl.UInt32(),
+    "sub": pl.UInt32(),
+    "lot_dong": pl.String(),
+    "san": pl.UInt8(),
+    "lot_main": pl.UInt32(),
+    "lot_sub": pl.UInt32(),
+    "lot_ho": pl.Boolean(),
+    "loose_road": pl.String(),
+    "loose_main": pl.UInt32(),
+    "loose_sub": pl.UInt32(),
+    "hint_dong": pl.String(),
+    "building": pl.String(),
+    "detail": pl.String(),
+    "brackets": pl.String(),
+    "has_unit": pl.Boolean(),
+}
+"""The columns that `parse` adds, and their types."""
+
+_ENGLISH: Final = r"(?i)[a-z]-?(?:ro|gil|daero|gu|si|dong|myeon|eup)(?:[ ,.0-9]|$)"
+_PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
+
+
+def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Read the String columns ``address`` and ``zipcode``; add the columns of `PARSED`, null where nothing is found.
+
+    ``kind`` is ``korean``, ``english`` (``123, Teheran-ro, Gangnam-gu``), ``po_box`` (사서함) or ``none``; the last
+    two and English addresses are recognised, not read. All other columns of the frame are kept. Rows and their order
+    stay; every step is an expression of linear time.
+    """
+    kept = [name for name in frame.collect_schema().names() if name not in PARSED]
+    return (
+        frame.select(kept)
+        .pipe(normalised)
+        .pipe(regions.split_region, "_body")
+        .pipe(road.read)
+        .pipe(_with_words_before_road)
+        .pipe(lot.read)
+        .pipe(road.read_bare)
+        .pipe(lot.read_named)
+        .pipe(lot.read_loose)
+        .pipe(detail.read)
+        .with_columns(kind=_kind())
+        .select(*kept, *(pl.col(name).cast(dtype) for name, dtype in PARSED.items()))
+    )
+
+
+def _with_words_before_road(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``_before_road``: ``내자동`` of ``내자동 사직로12길 2``."""
+    words = pl.when(pl.col("_pre").str.contains("[동리가] ")).then("_pre")
+    return frame.with_columns(_before_road=words.str.extract("^(.*) [^ ]+$")).drop("_pre")
+
+
+def _kind() -> pl.Expr:
+    numbered = pl.col("main").is_not_null() | pl.col("lot_main").is_not_null()
+    left = pl.when(~numbered & (pl.col("address").str.len_bytes() <= MOST_BYTES)).then("address")
+    return (
+        pl.when(left.str.contains(_PO_BOX))
+        .then(pl.lit("po_box"))
+        .when(left.str.contains(_ENGLISH))
+        .then(pl.lit("english"))
+        .when(pl.col("text").is_not_null())
+        .then(pl.lit("korean"))
+        .otherwise(pl.lit("none"))
+    )

@@ -1,0 +1,145 @@
+"""Which of the candidates is meant: the one, or none. Nothing here ever picks the first of several.
+
+An address holds witnesses besides its road and number: the 읍·면·동 before it, the 동 in brackets, the postal code, the
+name of the building. Each one speaks for a candidate, against it, or (not given, or not understood) not at all.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.address.matcher.index import ROW, text_key
+from bizverify.engine.address.matcher.lookups import Lookups, compact_building
+from bizverify.engine.address.regions import postal_fits
+
+_WITNESSES: Final = ("zipcode_given", "emd", "hint_dong", "building", "sido", "region_conflict", "needs_witness")
+
+
+class Trust(Enum):
+    """How much a reading needs the witnesses."""
+
+    GIVEN = "region, name and number are all there as written"
+    OPEN = "the region is not given: a witness from elsewhere refutes"
+    WEAK = (
+        "a name was changed: the postal code, if there is one, must agree, and no other witness speak against it alone"
+    )
+    CROSS = "the region that is written is overruled: witnesses must bear that out"
+
+
+def judged(
+    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return (``row``, ``place``) of the rows that are decided, and ``row`` of those that are ambiguous.
+
+    Rows whose only candidate is refuted are in neither: they may be read in another way.
+    """
+    candidates = candidates.select(ROW, "place").unique()
+    if trust is Trust.GIVEN:
+        plain, candidates = _beyond_doubt(lookups, rows, candidates)
+        decided, ambiguous = _decided(lookups, rows, candidates, trust)
+        return pl.concat([plain, decided]), ambiguous
+    return _decided(lookups, rows, candidates, trust)
+
+
+def _beyond_doubt(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Set apart the only candidates of rows whose postal code does not speak against them, and the others."""
+    given = rows.select(ROW, given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
+    pairs = candidates.join(given, on=ROW, how="left", maintain_order="left")
+    pairs = pairs.with_columns(lookups.tables.building_zip.gather(pairs["place"]).alias("zip"))
+    plain = (pl.len().over(ROW) == 1) & (pl.col("given").is_null() | (pl.col("given") == pl.col("zip")))
+    pairs = pairs.with_columns(plain=plain)
+    return pairs.filter("plain").select(ROW, "place"), pairs.filter(~pl.col("plain")).select(ROW, "place")
+
+
+def _decided(
+    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    heard = _heard(lookups, rows, candidates)
+    heard = heard.with_columns(
+        pro=pl.sum_horizontal(pl.col("postal_pro", "emd_pro", "dong_pro", "building_pro").fill_null(False)),
+    )
+    best = heard.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(rivals=pl.len().over(ROW))
+    single = best.filter(pl.col("rivals") == 1)
+    several = best.filter(pl.col("rivals") > 1)
+    if trust is Trust.CROSS:
+        return single.filter(_bears_out()).select(ROW, "place"), several.select(ROW).clear()
+    accepted = single.filter(~_refuted(trust))
+    ambiguous = pl.concat([several.select(ROW), single.filter(_torn(trust)).select(ROW)]).unique()
+    return accepted.select(ROW, "place"), ambiguous
+
+
+def _heard(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+    """Add what each witness says: ``*_pro`` (null if it says nothing) and ``*_contra``."""
+    heard = lookups.described(candidates.join(rows.select(ROW, *_WITNESSES), on=ROW, how="left"))
+    given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
+    return heard.with_columns(zip_given=given).with_columns(
+        postal_pro=pl.col("zip_given") == pl.col("zip"),
+        postal_elsewhere=_postal_elsewhere(lookups, heard.with_columns(zip_given=given)),
+        building_pro=_same_building(lookups, heard),
+        same_province=(pl.col("sido") == _province(lookups, heard)).fill_null(False),
+        **_dong_says(lookups, heard, "emd", "emd"),
+        **_dong_says(lookups, heard, "hint_dong", "dong"),
+    )
+
+
+def _dong_says(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -> dict[str, pl.Series]:
+    """A name speaks against a dong only where another dong of that region is called so."""
+    pro = lookups.named_so(heard, "dong", word)
+    known = lookups.dongs_here.holds(heard.select(text_key("home", word).fill_null(0)).to_series())
+    return {f"{witness}_pro": pro, f"{witness}_contra": (~pro & known).fill_null(False)}
+
+
+def _province(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
+    return lookups.tables.regions["sido"].gather(heard["home"])
+
+
+def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
+    """Whether the postal code is that of another region, by its buildings or else by its first digits."""
+    regions = lookups.zip_regions.find(heard.with_row_index("_line"), pl.col("zip_given"), "of_zip", ("_line", "home"))
+    lines = regions.group_by("_line").agg(elsewhere=(pl.col("of_zip") != pl.col("home")).all())
+    home = heard["home"]
+    known = heard.select(
+        "zipcode_given",
+        lookups.tables.regions["sido"].gather(home),
+        lookups.tables.regions["sigungu"].gather(home),
+        _line=pl.int_range(pl.len(), dtype=pl.UInt32),
+    ).join(lines, on="_line", how="left", maintain_order="left")
+    by_prefix = ~postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu"))
+    return known.select(pl.coalesce("elsewhere", by_prefix).fill_null(False)).to_series()
+
+
+def _same_building(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
+    """Whether the building's name is the one that is written; null where none is written."""
+    if heard["building"].null_count() == heard.height:
+        return pl.Series("building_pro", [], pl.Boolean).extend_constant(None, heard.height)
+    official = lookups.tables.building_name.gather(heard["place"]).alias("official")
+    pair = heard.select(compact_building(pl.col("building")).alias("written")).with_columns(official)
+    same = compact_building(pl.col("official")) == pl.col("written")
+    return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
+
+
+def _refuted(trust: Trust) -> pl.Expr:
+    contra = pl.col("emd_contra") | pl.col("dong_contra")
+    if trust is Trust.GIVEN:
+        return _torn(trust)
+    if trust is Trust.OPEN:
+        return (pl.col("pro") == 0) & (contra | pl.col("postal_elsewhere"))
+    other_postal = (~pl.col("postal_pro")).fill_null(False)
+    return other_postal | ((pl.col("pro") == 0) & (contra | pl.col("needs_witness")))
+
+
+def _torn(trust: Trust) -> pl.Expr:
+    """Two witnesses, of different kinds, speak against what is written in full."""
+    if trust is not Trust.GIVEN:
+        return pl.lit(False)
+    other_postal = (~pl.col("postal_pro")).fill_null(False)
+    return (pl.col("pro") == 0) & other_postal & (pl.col("emd_contra") | pl.col("dong_contra"))
+
+
+def _bears_out() -> pl.Expr:
+    """A region that is written and exists is not crossed but within its province, and where two witnesses agree."""
+    dong = pl.col("emd_pro").fill_null(False) | pl.col("dong_pro").fill_null(False)
+    return pl.col("postal_pro").fill_null(False) & (pl.col("region_conflict") | (dong & pl.col("same_province")))

@@ -1,0 +1,242 @@
+"""What is told of a matched address: its official form of today, the postal code, what was changed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.address.gazetteer import lot_key
+from bizverify.engine.address.matcher.index import ROW
+from bizverify.engine.address.matcher.lookups import Lookups
+from bizverify.engine.risk.features import is_blank, is_masked
+from bizverify.model import Lang
+
+_SURE: Final = ("exact", "lot_to_road", "region_repaired", "typo_repaired", "building_only")
+_UNDER: Final = ("", "지하 ", "공중 ")
+_ROAD_BITS: Final = 36
+_NUMBER_BITS: Final = 17
+_TOWN: Final = "[읍면]$"
+
+_TEXTS: Final[dict[str, dict[Lang, str]]] = {
+    "region_missing": {"en": "region added: ", "ko": "지역 보완: "},
+    "region": {"en": "region ", "ko": "지역 "},
+    "town": {"en": "district ", "ko": "읍면동 "},
+    "dong": {"en": "dong ", "ko": "동 "},
+    "road": {"en": "road ", "ko": "도로명 "},
+    "number": {"en": "number ", "ko": "건물번호 "},
+    "lot": {"en": "lot ", "ko": "지번 "},
+    "building": {"en": "building ", "ko": "건물 "},
+    "no_such_number": {"en": "there is no number ", "ko": "없는 건물번호: "},
+}
+
+
+def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
+    """Return the columns that the engine adds to each row (see :func:`bizverify.engine.address.attach`), in order.
+
+    ``matched``: what :meth:`Matcher.match` returned.
+    """
+    rows = _with_units_back(lookups, _with_building(lookups, matched))
+    rows = rows.with_columns(level=_level(), changes=_changes(lang), official=_official())
+    right = pl.col("zip").cast(pl.String).str.zfill(5)
+    sure = pl.col("place").is_not_null()
+    reference = _reference()
+    return rows.select(
+        match_level=pl.when(~is_blank(pl.col("address")) & ~is_masked(pl.col("address"))).then("level"),
+        covered=pl.col("covered"),
+        form=pl.when(pl.coalesce("main", "loose_main").is_not_null() | pl.col("road").is_not_null())
+        .then(pl.lit("road"))
+        .when(pl.col("lot_main").is_not_null())
+        .then(pl.lit("lot")),
+        unit=pl.when(sure & pl.col("has_unit"))
+        .then(pl.lit("given"))
+        .when(sure & pl.col("apartment"))
+        .then(pl.lit("missing")),
+        postal_match=_postal_match(lookups, rows),
+        zipcode_given=pl.col("zipcode_given"),
+        zipcode_right=pl.when(sure).then(right),
+        changes=pl.when(pl.col("changes") != "").then(pl.col("changes").str.replace_all("|", "/", literal=True)),
+        fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
+        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _joined(", ", pl.col("detail")), reference)),
+    )
+
+
+def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
+    """Add what is known of the building: ``zip``, ``dong``, names, number; null where there is none."""
+    tables = lookups.tables
+    key = tables.building_key.gather(matched["place"])
+    matched = matched.with_columns(key.alias("key")).with_columns(
+        zip=tables.building_zip.gather(matched["place"]),
+        dong=tables.building_dong.gather(matched["place"]),
+        apartment=tables.building_apartment.gather(matched["place"]).fill_null(False),
+        road_id=(pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32),
+        of_under=(pl.col("key") // 2 ** (2 * _NUMBER_BITS)) % 4,
+        of_main=(pl.col("key") // 2**_NUMBER_BITS) % 2**_NUMBER_BITS,
+        of_sub=pl.col("key") % 2**_NUMBER_BITS,
+    )
+    dongs, roads, regions = tables.dongs, tables.roads, tables.regions
+    home = roads["region"].gather(matched["road_id"])
+    named = matched["place"].filter(matched["apartment"])
+    names = pl.DataFrame({"place": named, "of_building": tables.building_name.gather(named)}).unique()
+    return matched.with_columns(
+        dongs["emd"].gather(matched["dong"]).alias("of_emd"),
+        dongs["ri"].gather(matched["dong"]).alias("of_ri"),
+        roads["name"].gather(matched["road_id"]).alias("of_road"),
+        roads["key"].gather(matched["road_id"]).alias("of_road_key"),
+        regions["sido"].gather(home).alias("of_sido"),
+        regions["sigungu"].gather(home).alias("of_sigungu"),
+    ).join(names, on="place", how="left", maintain_order="left")
+
+
+def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Put ``301호`` of ``713번지 301호`` before the detail where it was no part of the lot's number after all."""
+    read_as_lot = rows.filter(pl.col("lot_ho") & pl.col("place").is_not_null())
+    key = lot_key(pl.col("dong"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
+    lots = lookups.lots.find(read_as_lot, key, "lot_place", ("place",)).filter(pl.col("place") == pl.col("lot_place"))
+    units = read_as_lot.join(lots, on=ROW, how="anti").select(
+        ROW,
+        detail=pl.concat_str(
+            pl.concat_str(pl.col("lot_sub").cast(pl.String), pl.lit("호")), "detail", separator=" ", ignore_nulls=True
+        ),
+        has_unit=pl.lit(True),
+        lot_sub=pl.lit(0, pl.UInt32),
+    )
+    return rows if units.is_empty() else rows.update(units, on=ROW, how="left")
+
+
+def _official() -> pl.Expr:
+    """``시도 시군구 읍면 도로명 [지하] 본번-부번``."""
+    town = pl.col("of_emd").str.contains(_TOWN)
+    parts = [
+        pl.col("of_sido"),
+        pl.when(pl.col("of_sigungu") != "").then("of_sigungu"),
+        pl.when(town).then("of_emd"),
+        pl.col("of_road"),
+        pl.concat_str(_under("of_under"), _number("of_main", "of_sub")),
+    ]
+    return pl.concat_str(parts, separator=" ", ignore_nulls=True)
+
+
+def _under(column: str) -> pl.Expr:
+    words = pl.lit(_UNDER[0])
+    for code, word in enumerate(_UNDER[1:], 1):
+        words = pl.when(pl.col(column) == code).then(pl.lit(word)).otherwise(words)
+    return words
+
+
+def _number(main: str, sub: str) -> pl.Expr:
+    return pl.concat_str(
+        pl.col(main).cast(pl.String),
+        pl.when(pl.col(sub).fill_null(0) > 0).then(pl.lit("-") + pl.col(sub).cast(pl.String)).otherwise(pl.lit("")),
+    )
+
+
+def _reference() -> pl.Expr:
+    """What stands in brackets: the user's words; else the legal dong and the name of the apartment complex."""
+    legal = pl.when(~pl.col("of_emd").str.contains(_TOWN)).then("of_emd")
+    own = pl.concat_str(legal, pl.col("of_building"), separator=", ", ignore_nulls=True)
+    wrong = legal.is_not_null() & (pl.col("hint_dong") != legal).fill_null(False)
+    # pl.Expr.str.replace with an expression for the pattern is not vectorised: cut the word out by its length
+    corrected = pl.when(pl.col("brackets").str.starts_with(pl.col("hint_dong"))).then(
+        pl.concat_str(legal, pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars()))
+    )
+    theirs = pl.when(wrong).then(pl.coalesce(corrected, "brackets")).otherwise("brackets")
+    words = pl.coalesce(theirs, pl.when(own != "").then(own))
+    return pl.when(words.is_not_null()).then(pl.concat_str(pl.lit(" ("), words, pl.lit(")"))).otherwise(pl.lit(""))
+
+
+def _joined(separator: str, text: pl.Expr) -> pl.Expr:
+    return pl.when(text.is_not_null() & (text != "")).then(pl.lit(separator) + text).otherwise(pl.lit(""))
+
+
+def _level() -> pl.Expr:
+    """The level, worse where the region was filled in or spelled right, or a town replaced."""
+    repaired = (
+        pl.col("narrowed")
+        | (pl.col("region_change") == "typo").fill_null(False)
+        | pl.col("region_conflict").fill_null(False)
+        | _town_replaced()
+    )
+    plain = pl.col("match_level").is_in(["exact", "lot_to_road"])
+    return pl.when(plain & repaired).then(pl.lit("region_repaired")).otherwise("match_level")
+
+
+def _town_replaced() -> pl.Expr:
+    by_road = pl.col("road").is_not_null() & pl.col("place").is_not_null()
+    return (by_road & (pl.col("emd") != pl.col("of_emd"))).fill_null(False)
+
+
+def _changes(lang: Lang) -> pl.Expr:
+    """What was changed, piece by piece; empty where nothing was."""
+
+    def word(code: str) -> pl.Expr:
+        return pl.lit(_TEXTS[code][lang])
+
+    def arrow(code: str, before: pl.Expr, after: pl.Expr) -> pl.Expr:
+        return pl.concat_str(word(code), before, pl.lit(" → "), after)
+
+    sure = pl.col("place").is_not_null()
+    region = pl.concat_str(
+        pl.col("of_sido"), pl.when(pl.col("of_sigungu") != "").then("of_sigungu"), separator=" ", ignore_nulls=True
+    )
+    other_region = (
+        pl.col("region_change").is_in(["renamed", "typo"]).fill_null(False)
+        | pl.col("region_conflict").fill_null(False)
+        | (pl.col("sido") != pl.col("of_sido")).fill_null(False)
+        | ~_means(pl.col("sigungu"), pl.col("of_sigungu"))
+    )
+    missing = pl.col("sido").is_null() & pl.col("sigungu").is_null()
+    road = pl.coalesce("road", "loose_road")
+    by_road = pl.col("match_level") != "lot_to_road"
+    lot = pl.concat_str(
+        pl.col("lot_dong"),
+        pl.when(pl.col("san") == 1).then(pl.lit(" 산 ")).otherwise(pl.lit(" ")),
+        _number("lot_main", "lot_sub"),
+    )
+    official = pl.concat_str(pl.col("of_road"), pl.lit(" "), _number("of_main", "of_sub"))
+    differs = (road.str.replace_all(r"[ .·]", "") != pl.col("of_road_key")).fill_null(False)
+    of_lot = sure & (road.is_null() | ~by_road) & pl.col("lot_main").is_not_null()
+    pieces = [
+        pl.when(sure & missing).then(pl.concat_str(word("region_missing"), region)),
+        pl.when(sure & ~missing & other_region).then(arrow("region", pl.col("region_typed"), region)),
+        pl.when(sure & _town_replaced()).then(arrow("town", pl.col("emd"), pl.col("of_emd"))),
+        pl.when(sure & by_road & differs).then(arrow("road", road, pl.col("of_road"))),
+        pl.when(sure & by_road & (pl.col("under") != pl.col("of_under")).fill_null(False)).then(
+            arrow("number", _number("main", "sub"), pl.concat_str(_under("of_under"), _number("of_main", "of_sub")))
+        ),
+        pl.when(of_lot).then(arrow("lot", lot, official)),
+        pl.when(sure & (pl.col("match_level") == "building_only")).then(
+            arrow("building", pl.col("building"), official)
+        ),
+        pl.when(~sure & (pl.col("match_level") == "building_only")).then(
+            pl.concat_str(word("no_such_number"), road, pl.lit(" "), _number("main", "sub"))
+        ),
+    ]
+    return pl.concat_str(pieces, separator="; ", ignore_nulls=True)
+
+
+def _means(typed: pl.Expr, official: pl.Expr) -> pl.Expr:
+    """Whether the words for a district name the official one, in whole or in part; true if there are none."""
+    return (
+        typed.is_null()
+        | (typed == official)
+        | official.str.starts_with(typed)
+        | official.str.ends_with(typed)
+        | typed.str.starts_with(official)
+    ).fill_null(True)
+
+
+def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
+    """How the postal code given fits the building: right, neighbouring, other_district; null if there is none."""
+    pairs = rows.select("zip", "dong", "road_id", zip_given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
+    differs = pairs.with_row_index("_line").filter(pl.col("zip_given") != pl.col("zip"))
+    near = differs.select("_line", near=lookups.is_neighbouring(differs))
+    pairs = pairs.with_row_index("_line").join(near, on="_line", how="left", maintain_order="left")
+    return pairs.select(
+        pl.when(pl.col("zip_given") == pl.col("zip"))
+        .then(pl.lit("right"))
+        .when("near")
+        .then(pl.lit("neighbouring"))
+        .when(pl.col("near").not_())
+        .then(pl.lit("other_district"))
+    ).to_series()

@@ -1,0 +1,163 @@
+"""The road form of an address: ``[읍|면] 도로명 [지하|공중] 본번[-부번]``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.address.text import compact, with_groups
+
+LETTER: Final = "[가나다라마바사아자차카타파하]"
+_BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:번?{LETTER}?안?길|로))*"
+_NAME: Final = rf"(?:로|길|거리){_BRANCH}"
+_UNDER: Final = r"(?: ?(지하|공중))? ?"
+NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
+_NUMBERED: Final = rf"^(.*?{_NAME}){_UNDER}{NUMBER}(.*)$"
+_NUMBERED_IN_BRACKETS: Final = rf"(?:^|[ ,/:(])([^ ,/:(]+{_NAME}){_UNDER}{NUMBER}(?:번지?)?(?:[ ,/)]|$)"
+_AFTER_COMMA: Final = "^([0-9]{1,5})(?:-([0-9]{1,5}))?(,.*)?$"
+_BARE: Final = (
+    rf"^((?:[^ ,]+[읍면] ?)?(?:[^ ,]+[동리] )?[가-힣0-9][^ ,]*?(?:로|길|거리)"
+    rf"(?: ?제?[0-9]{{1,4}}번?{LETTER}?안?길)?)(?:[ ,.]+(.*))?$"
+)
+
+NOT_A_NUMBER: Final = (
+    r"^(?:[0-9]|가(?:동|[ 0-9,]|$)|(?:[.·,][0-9])+가|(?:[.·][0-9])+동|층|번출구|호선|공구|단지|학년"
+    rf"|번?{LETTER}?안?길|[동차통반로](?:[ 0-9,.]|$))"
+)
+"""What follows digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
+
+_LAST_WORD: Final = rf"(?:^|[ ,/:])([^ ,/:]+(?: (?:대로|로|길|거리|제?[0-9]+번?{LETTER}?안?길|[0-9]+로))*{_BRANCH})$"
+_CORNER: Final = "[읍면] ?[^ ]*거리$"  # villages (삼거리, 문거리); roads named 거리 are in towns
+_TOWN: Final = "^([가-힣]{1,6}[읍면]) "
+_ROAD: Final = "((?:[^내대로길]|내[^로길]|대[^로]).+)"  # what can follow 읍 or 면: not the end of 읍내길 or 남면로
+_JOINED_TOWN: Final = f"^([가-힣&&[^면]]{{1,4}}?읍){_ROAD}$"
+_JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
+
+
+def read(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_town`` and ``_tail`` (what follows the number).
+
+    Reads ``rest``, the address after its region words and without brackets, and where that has no road with a
+    number, ``brackets``. Columns are null where there is none; a road without a number is left to `read_bare`.
+    """
+    return (
+        with_groups(frame, _with_road(pl.col("rest")), _NUMBERED, "_pre", "_under", "_main", "_sub", "_tail")
+        .pipe(_without_false_numbers)
+        .pipe(_with_name)
+        .pipe(_with_numbers)
+    )
+
+
+def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Fill ``road`` and ``road_pre`` where a road is named without a number and no lot is given; ``_tail`` too.
+
+    ``서초대로50길, 18, 5층`` has its number after a comma.
+    """
+    left = pl.col("road").is_null() & pl.col("lot_main").is_null()
+    rest = pl.when(left & pl.col("rest").str.contains("[로길리]")).then("rest")
+    block = pl.col("_rest").str.contains("[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?:동|[^길]|$)")
+    return (
+        frame.with_columns(_rest=rest)
+        .pipe(with_groups, pl.when(~block).then("_rest"), _BARE, "_pre", "_behind")
+        .with_columns(_last=pl.col("_pre").str.extract(_LAST_WORD))
+        .with_columns(_named=pl.col("_last").str.len_chars() > 1)
+        .with_columns(_pre=pl.when("_named").then("_pre"), _last=pl.when("_named").then("_last"))
+        .pipe(_with_town)
+        .pipe(with_groups, pl.when("_named").then("_behind"), _AFTER_COMMA, "_main", "_sub", "_after")
+        .with_columns(
+            under=pl.coalesce("under", pl.when(pl.col("_main").is_not_null()).then(pl.lit(0, pl.UInt8))),
+            main=pl.coalesce("main", pl.col("_main").cast(pl.UInt32)),
+            sub=pl.coalesce(
+                "sub", pl.when(pl.col("_main").is_not_null()).then(pl.col("_sub").cast(pl.UInt32).fill_null(0))
+            ),
+            _behind=pl.when(pl.col("_main").is_not_null()).then("_after").otherwise("_behind"),
+            emd=pl.coalesce("emd", "_town"),
+            road=pl.coalesce("road", compact(pl.col("_last"))),
+            road_pre=pl.coalesce("road_pre", compact(pl.col("_pre"))),
+        )
+        .with_columns(
+            _tail=pl.when(pl.col("_pre").is_not_null()).then(pl.col("_behind").fill_null("")).otherwise("_tail"),
+        )
+        .drop("_rest", "_pre", "_behind", "_last", "_named", "_main", "_sub", "_after")
+    )
+
+
+def _with_road(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.contains("[로길리]")).then(text)
+
+
+def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Take back what is no building number, and units that are written as if they were the second part of one."""
+    tail, sub = pl.col("_tail"), pl.col("_sub")
+    door = tail.str.contains("^ ?호(?:[ ,0-9]|$)")
+    false = sub.is_null() & (
+        tail.str.contains(NOT_A_NUMBER)
+        | door
+        | ((pl.col("_main").str.len_chars() == 1) & tail.str.contains("^가[^길]"))
+    )
+    false = false | pl.col("_pre").str.contains(_CORNER)
+    unit = sub.is_not_null() & (tail.str.contains("^(?:층|동(?:[ 0-9,]|$))") | (door & (sub.str.len_chars() >= 3)))
+    return (
+        frame.with_columns(_false=false.fill_null(False), _unit=unit.fill_null(False))
+        .with_columns(
+            _tail=pl.when("_unit").then(pl.concat_str("_sub", "_tail")).otherwise("_tail"),
+            _sub=pl.when(~pl.col("_unit")).then("_sub"),
+        )
+        .with_columns(pl.when(~pl.col("_false")).then(name).alias(name) for name in _FOUND)
+        .drop("_false", "_unit")
+    )
+
+
+_FOUND: Final = ("_pre", "_under", "_main", "_sub", "_tail")
+
+
+def _with_name(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``_last``, the words of the road name, and ``_town``; brackets serve where the text has no road."""
+    bracketed = pl.when(pl.col("_pre").is_null() & pl.col("brackets").str.contains("[로길] ?(?:지하)? ?[0-9]"))
+    aside = pl.col("_pre").is_null() & pl.col("_inner_pre").is_not_null()
+    inner = ("_inner_pre", "_inner_under", "_inner_main", "_inner_sub")
+    return (
+        with_groups(frame, bracketed.then("brackets"), _NUMBERED_IN_BRACKETS, *inner)
+        .with_columns(_aside=aside)
+        .with_columns(pl.coalesce(name, f"_inner{name}").alias(name) for name in ("_pre", "_under", "_main", "_sub"))
+        .with_columns(_last=pl.col("_pre").str.extract(_LAST_WORD))
+        .drop(inner)
+        .with_columns(_town=pl.lit(None, pl.String))
+        .pipe(_with_town)
+    )
+
+
+def _with_town(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Split off a 읍 or 면 before the road, also one written without a space.
+
+    ``서면문화로`` is a road: a 면 without a space is split off only where the writer put no space before it either.
+    """
+    pre = pl.col("_pre")
+    joined = pl.when(~pre.str.contains(" ", literal=True))
+    crowded = ~pl.col("_body").str.ends_with(pl.concat_str(pl.lit(" "), pl.col("rest"))) & (
+        pl.col("_body") != pl.col("rest")
+    )
+    return (
+        frame.with_columns(_spaced=pre.str.extract(_TOWN))
+        .pipe(with_groups, joined.then("_last"), _JOINED_TOWN, "_town_a", "_road_a")
+        .pipe(with_groups, joined.then(pl.when(crowded).then("_last")), _JOINED_TOWNSHIP, "_town_b", "_road_b")
+        .with_columns(
+            _town=pl.coalesce("_town", "_spaced", "_town_a", "_town_b"),
+            _last=pl.coalesce("_road_a", "_road_b", "_last"),
+        )
+        .drop("_spaced", "_town_a", "_road_a", "_town_b", "_road_b")
+    )
+
+
+def _with_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
+    named = pl.col("_last").is_not_null()
+    under = pl.when(pl.col("_under") == "지하").then(1).when(pl.col("_under") == "공중").then(2).otherwise(0)
+    return frame.with_columns(
+        road=compact(pl.col("_last")),
+        road_pre=compact(pl.col("_pre")),
+        under=pl.when(named).then(under).cast(pl.UInt8),
+        main=pl.when(named).then(pl.col("_main").cast(pl.UInt32)),
+        sub=pl.when(named).then(pl.col("_sub").cast(pl.UInt32).fill_null(0)),
+        _tail=pl.col("_tail").str.strip_prefix("번지").str.strip_prefix("번 "),
+    ).drop("_last", "_under", "_main", "_sub")

@@ -1,0 +1,162 @@
+"""The characters of an address made uniform, its postal code and its bracketed parts taken out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.risk.features import is_blank, is_masked
+
+LONGEST: Final = 300
+"""An address of more characters than this is not read."""
+
+MOST_BYTES: Final = 4000  # decomposed Hangul takes nine bytes a syllable; beyond this nothing can come to LONGEST
+_ODD: Final = r"[^가-힣0-9A-Za-z ,.()\-]"
+_DASHES: Final = "‐‑‒–—―−﹣－─━ㅡ"
+_DOTS: Final = "ㆍ・‧•∙⋅･"
+_OPENING: Final = "[{<〈《「『【〔〖［｛＜（"
+_CLOSING: Final = "]}>〉》」』】〕〗］｝＞）"
+_QUOTES: Final = "\"'`´‘’“”＂＇"
+_UNIFORM: Final[dict[str, str]] = {
+    **dict.fromkeys(_DASHES, "-"),
+    **dict.fromkeys(_DOTS, "·"),
+    **dict.fromkeys(_OPENING, "("),
+    **dict.fromkeys(_CLOSING, ")"),
+    **dict.fromkeys(_QUOTES, ""),
+}
+_INVISIBLE: Final = r"[\p{Cf}\x00-\x08\x0e-\x1f\x7f\x{FE00}-\x{FE0F}]"
+_LABEL: Final = r"^(?:도로명|지번|신|구|새|사업장|본점|본사)? ?(?:주소지?|소재지|도로명|지번) ?: ?"
+
+_FIVE: Final = "^[0-9]{5}$"
+_MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
+_WORD: Final = r"(?:\(? ?(?:우편번호|우|〒)\)? ?[:.]? ?)"
+_CODE: Final = "(?:([0-9]{5})|[0-9]{3}-[0-9]{3}|[0-9]{6})"
+_POSTAL_HEAD: Final = rf"^{_WORD}?\(?{_CODE}\)?(?:[ ,:)]+(.*))?$"
+_POSTAL_TAIL: Final = rf"^(.*[0-9].*?)(?:[ ,]*{_WORD}\(?|[ ,]*\(){_CODE} ?\)*$"
+_POSTAL_BARE_TAIL: Final = rf"^(.*(?:[ 가-힣][0-9][0-9-]*(?:번지|호|층)?|[로길동리가] ?[0-9].*\)),? ){_CODE}$"
+
+
+def normalised(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add the uniform text of ``address`` and what can be taken out of it.
+
+    Adds ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null when the address is
+    blank, masked, longer than 300 characters or without Hangul), ``zipcode_inside`` and ``zipcode_given``
+    (String: five digits or null), ``brackets`` (String: what stood in brackets, joined by ``, ``) and ``_body``
+    (String: the text without postal code and brackets).
+    """
+    return frame.pipe(_uniform).pipe(_without_postal_code).pipe(_without_brackets)
+
+
+def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
+    """Add the capture groups of a pattern as String columns of these names, null where it does not match.
+
+    Source and match become columns first: polars would compute them once for every group.
+    """
+    found = pl.col("_found")
+    return (
+        frame.with_columns(_found=source)
+        .with_columns(_found=found.str.extract_groups(pattern))
+        .with_columns(found.struct[place].alias(name) for place, name in enumerate(names))
+        .drop("_found")
+    )
+
+
+def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
+    """Return the text, stripped, where the condition holds, else null.
+
+    Stripping writes the column anew: polars replaces in what a null has covered too, and that costs as much as text.
+    """
+    return pl.when(condition).then(text).str.strip_chars(" ")
+
+
+def compact(text: pl.Expr) -> pl.Expr:
+    """Return a text without spaces, dots, commas, slashes and colons."""
+    odd = where(text.str.contains("[ .·,/:]"), text)
+    return pl.coalesce(odd.str.replace_all("[ .·,/:]", ""), text)
+
+
+def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``text``. One step a column: polars computes an expression anew for each place that uses it."""
+    address, plain, text = pl.col("address"), pl.col("_plain"), pl.col("text")
+    short = pl.when(address.str.len_bytes() <= MOST_BYTES).then(address)
+    odd = pl.when(plain.str.contains(_ODD)).then(plain)  # null for most rows, and on nulls patterns cost nothing
+    odd = odd.str.replace_many(list(_UNIFORM), list(_UNIFORM.values())).str.normalize("NFKC")
+    odd = odd.str.replace_all(r"\s", " ").str.replace_all(_INVISIBLE, "")
+    spaced = where(text.str.contains("  ", literal=True), text).str.replace_all(" {2,}", " ")
+    readable = (text.str.len_chars() <= LONGEST) & text.str.contains("[가-힣]") & ~is_blank(text) & ~is_masked(plain)
+    return (
+        frame.with_columns(_plain=short)
+        .with_columns(_odd=odd)
+        .with_columns(text=pl.coalesce("_odd", "_plain").str.strip_chars(" "))
+        .with_columns(_spaced=spaced)
+        .with_columns(text=pl.coalesce("_spaced", "text"))
+        .with_columns(text=pl.when(readable).then("text"))
+        .drop("_plain", "_odd", "_spaced")
+    )
+
+
+def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``_peeled``, ``zipcode_inside`` and ``zipcode_given``."""
+    text, peeled, written = pl.col("text"), pl.col("_peeled"), pl.col("_written")
+    odd = pl.when(~written.str.contains(_FIVE)).then(written).str.normalize("NFKC").str.strip_chars(" \t'’‘")
+    return (
+        frame.with_columns(_written=pl.col("zipcode"), _coded=pl.when(text.str.contains(_MAYBE_POSTAL)).then(text))
+        .pipe(with_groups, pl.col("_coded"), _POSTAL_HEAD, "_zip_head", "_after_head")
+        .pipe(with_groups, pl.col("_coded"), _POSTAL_TAIL, "_before_tail", "_zip_tail")
+        .pipe(with_groups, pl.col("_coded"), _POSTAL_BARE_TAIL, "_before_bare", "_zip_bare")
+        .with_columns(
+            _written=pl.coalesce(odd.str.strip_suffix(".0"), written),
+            zipcode_inside=pl.coalesce("_zip_head", "_zip_tail", "_zip_bare"),
+            _peeled=pl.coalesce("_after_head", "_before_tail", "_before_bare", "text"),
+        )
+        .with_columns(
+            zipcode_given=pl.coalesce(pl.when(written.str.contains(_FIVE)).then(written), "zipcode_inside"),
+            _peeled=pl.coalesce(where(peeled.str.contains(":", literal=True), peeled).str.replace(_LABEL, ""), peeled),
+        )
+        .drop(
+            "_written", "_coded", "_zip_head", "_after_head", "_before_tail", "_zip_tail", "_before_bare", "_zip_bare"
+        )
+    )
+
+
+_REGION_IN_BRACKETS: Final = (
+    r"^\(([가-힣]+(?:시|도|군|구)|서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충[남북]|전[남북]|경[남북]|제주)\)"
+)
+_PROVINCE: Final = "^(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주)"
+_NUMBER: Final = "[로길동리가] ?(?:산|지하)? ?[0-9]"
+_ONE: Final = r"^([^()]*)\(([^()]*)\)?([^()]*)$"
+_ANY: Final = r"\((?:[^()]|\([^()]*\))*\)?"
+
+
+def _without_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``brackets`` and ``_body``: most addresses have one bracket or none, the others take a slower way."""
+    peeled, several, inner = pl.col("_peeled"), pl.col("_several"), pl.col("_inner")
+    one = pl.concat_str(pl.col("_before").str.strip_chars_end(" "), pl.lit(" "), pl.col("_behind").str.strip_chars(" "))
+    all_inner = several.str.extract_all(_ANY).list.join(", ").str.replace_all(r"\)?, \(", ", ")
+    outer = several.str.replace_all(_ANY, " ").str.replace_all("[()]", " ").str.replace_all(" {2,}", " ")
+    return (
+        frame.with_columns(_bracketed=where(peeled.str.contains("[()]"), peeled))
+        .with_columns(_bracketed=pl.col("_bracketed").str.replace(_REGION_IN_BRACKETS, "$1 "))
+        .pipe(with_groups, pl.col("_bracketed"), _ONE, "_before", "_inner", "_behind")
+        .with_columns(_several=where(inner.is_null(), pl.col("_bracketed")))
+        .with_columns(
+            brackets=pl.coalesce(inner, all_inner.str.replace(r"^\(", "").str.replace(r"\)$", "")).str.strip_chars(
+                " ,"
+            ),
+            _body=pl.coalesce(one, outer, "_peeled").str.strip_chars(" "),
+        )
+        .with_columns(brackets=pl.when(pl.col("brackets") != "").then("brackets"))
+        .pipe(_with_address_in_brackets)
+        .drop("_peeled", "_bracketed", "_before", "_inner", "_behind", "_several")
+    )
+
+
+def _with_address_in_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Let ``_body`` and ``brackets`` change places where a name comes first: ``회관 (서울 종로구 세종대로 175)``."""
+    province = pl.when(pl.col("brackets").str.contains(_PROVINCE)).then("brackets")
+    swapped = (province.str.contains(_NUMBER) & ~pl.col("_body").str.contains(_NUMBER)).fill_null(False)
+    return frame.with_columns(
+        brackets=pl.when(swapped).then("_body").otherwise("brackets"),
+        _body=pl.when(swapped).then("brackets").otherwise("_body"),
+    )

@@ -1,0 +1,361 @@
+"""Addresses against a gazetteer: which building is meant, how it was found, and when nothing may be said."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizverify.data import build_gazetteer
+from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach
+
+SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")
+JONGNO, GANGNAM = ("11110", "서울특별시", "종로구"), ("11680", "서울특별시", "강남구")
+SUWON, JUNG, DAEGU_JUNG = (
+    ("41117", "경기도", "수원시 영통구"),
+    ("11140", "서울특별시", "중구"),
+    ("27110", "대구광역시", "중구"),
+)
+
+# region, emd, ri, lot, road, under, number, postal code, administrative dong, apartment complex, building name
+BUILDINGS: list[tuple[Any, ...]] = [
+    (SEJONG, "조치원읍", "남리", "63-22", "새내길", 0, "38", "30027", "조치원읍", 0, ""),
+    (SEJONG, "조치원읍", "남리", "64", "새내길", 0, "38-4", "30027", "조치원읍", 0, ""),
+    (SEJONG, "조치원읍", "남리", "70", "새내6길", 0, "12", "30027", "조치원읍", 0, "한빛회관"),
+    (SEJONG, "조치원읍", "서창리", "5", "새내6길", 0, "14", "30028", "조치원읍", 0, ""),
+    (SEJONG, "보람동", "", "700", "한누리대로", 0, "2130", "30151", "보람동", 0, "시청"),
+    (SEJONG, "보람동", "", "701", "한누리대로", 0, "2140", "30152", "보람동", 1, "푸른마을"),
+    (SEJONG, "부강면", "산수리", "산12-3", "태산길", 0, "10", "30075", "부강면", 0, ""),
+    (SEJONG, "부강면", "산수리", "100", "산수길", 0, "7", "30075", "부강면", 0, ""),
+    (SEJONG, "부강면", "산수리", "100", "산수길", 0, "9", "30075", "부강면", 0, ""),
+    (SEJONG, "부강면", "갈산리", "3", "한마을길", 0, "20", "30076", "부강면", 0, ""),
+    (SEJONG, "부강면", "갈산리", "4", "큰마을길", 0, "20", "30076", "부강면", 0, ""),
+    (GONGJU, "웅진동", "", "63-22", "새내길", 0, "38", "32530", "웅진동", 0, ""),
+    (GONGJU, "웅진동", "", "65", "왕릉로", 0, "5", "32531", "웅진동", 0, ""),
+    (GONGJU, "유구읍", "남리", "63-22", "유구길", 0, "5", "32505", "유구읍", 0, ""),
+    (JONGNO, "청진동", "", "24", "종로", 0, "33", "03159", "종로1·2·3·4가동", 0, ""),
+    (JONGNO, "종로1가", "", "24", "종로", 0, "1", "03154", "종로1·2·3·4가동", 0, "교보생명빌딩"),
+    (JONGNO, "사직동", "", "1", "사직로", 1, "130", "03172", "사직동", 0, ""),
+    (JONGNO, "계동", "", "3", "계동길", 0, "37", "03059", "가회동", 0, ""),
+    (GANGNAM, "역삼동", "", "737", "테헤란로", 0, "152", "06236", "역삼1동", 0, ""),
+    (GANGNAM, "역삼동", "", "712-4", "논현로", 0, "508", "06225", "역삼2동", 0, ""),
+    (GANGNAM, "역삼동", "", "712", "논현로", 0, "510", "06226", "역삼2동", 0, ""),
+    (GANGNAM, "역삼동", "", "713", "논현로", 0, "512", "06226", "역삼2동", 0, ""),
+    (SUWON, "매탄동", "", "416", "삼성로", 0, "129", "16677", "매탄3동", 0, ""),
+    (("41113", "경기도", "수원시 권선구"), "권선동", "", "1", "권선로", 0, "7", "16571", "권선1동", 0, ""),
+    (("12220", "전남광주통합특별시", "목포시"), "호남동", "", "1", "호남로", 0, "5", "58724", "목원동", 0, ""),
+    (JUNG, "태평로1가", "", "31", "세종대로", 0, "110", "04524", "명동", 0, ""),
+    (JUNG, "명동1가", "", "1", "중앙로", 0, "3", "04535", "명동", 0, ""),
+    (DAEGU_JUNG, "남일동", "", "1", "중앙로", 0, "3", "41937", "성내1동", 0, ""),
+]
+
+
+def official_line(place: int, building: tuple[Any, ...]) -> str:
+    (code, sido, sigungu), emd, ri, lot, road, under, number, zipcode, admin, apartment, name = building
+    main, _, sub = number.partition("-")
+    lot_main, _, lot_sub = lot.removeprefix("산").partition("-")
+    legal = f"{code}{sum(map(ord, emd)) % 100 + 101:03d}{sum(map(ord, ri)) % 90 if ri else 0:02d}"
+    road_code = f"{code}{sum(map(ord, road)) % 10**7:07d}"
+    fields = [f"{legal}{road_code[5:]}{under}{int(main):05d}{int(sub or 0):05d}{place:04d}"[:26].ljust(26, "0")]
+    fields += [legal, sido, sigungu, emd, ri, str(int(lot.startswith("산"))), lot_main, lot_sub or "0", road_code, road]
+    fields += [
+        str(under),
+        main,
+        sub or "0",
+        legal[:8] + "00",
+        admin,
+        zipcode,
+        "",
+        "20200101",
+        str(apartment),
+        "",
+        name,
+        name,
+        "",
+    ]
+    return "|".join(fields)
+
+
+@pytest.fixture(scope="session")
+def gazetteer(tmp_path_factory: pytest.TempPathFactory) -> Gazetteer:
+    folder = tmp_path_factory.mktemp("juso")
+    by_province: dict[str, list[str]] = {}
+    for place, building in enumerate(BUILDINGS):
+        by_province.setdefault(building[0][1], []).append(official_line(place, building))
+    for number, lines in enumerate(by_province.values()):
+        (folder / f"rnaddrkor_{number}.txt").write_bytes(("\r\n".join(lines) + "\r\n").encode("cp949"))
+    build_gazetteer([folder], folder / "gazetteer.parquet")
+    return Gazetteer.open(folder / "gazetteer.parquet")
+
+
+Key = tuple[str | None, str | None, str]
+
+
+def matched(gazetteer: Gazetteer, rows: list[tuple[str | None, str | None]], lang: Any) -> pl.DataFrame:
+    asked = {"address": [row[0] for row in rows], "zipcode": [row[1] for row in rows]}
+    frame = pl.LazyFrame(asked, schema={"address": pl.String, "zipcode": pl.String})
+    return attach(frame, gazetteer, lang).collect()
+
+
+@pytest.fixture(scope="session")
+def answered(gazetteer: Gazetteer) -> dict[Key, dict[str, Any]]:
+    """The answers to all addresses of the tables below, of one query for each language."""
+    tables = [*ANSWERED, *UNANSWERED, *POSTAL, *((address, None) for address, *_ in CHANGED)]
+    rows = [(address, zipcode) for address, zipcode, *_ in tables]
+    found: dict[Key, dict[str, Any]] = {}
+    for lang in ("en", "ko"):
+        answers = matched(gazetteer, rows, lang).iter_rows(named=True)
+        found |= {(*row, lang): answer for row, answer in zip(rows, answers, strict=True)}
+    return found
+
+
+@pytest.fixture
+def ask(gazetteer: Gazetteer, answered: dict[Key, dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def one(address: str | None, zipcode: str | None = None, lang: str = "en") -> dict[str, Any]:
+        answer = answered.get((address, zipcode, lang))
+        return answer or matched(gazetteer, [(address, zipcode)], lang).row(0, named=True)
+
+    return one
+
+
+HALL = "세종특별자치시 한누리대로 2130 (보람동)"
+ANSWERED = [
+    # address, postal code, level, fixed address, fixed postal code
+    ("세종특별자치시 조치원읍 새내길 38", None, "exact", "세종특별자치시 조치원읍 새내길 38", "30027"),
+    ("세종특별자치시 새내길 38, 3층 301호", None, "exact", "세종특별자치시 조치원읍 새내길 38, 3층 301호", "30027"),
+    ("세종시 한누리대로2130", "30151", "exact", HALL, "30151"),
+    ("서울시 강남구 테헤란로 152 (역삼동)", "06236", "exact", "서울특별시 강남구 테헤란로 152 (역삼동)", "06236"),
+    ("서울특별시 강남구 테헤란로 152", "99999", "exact", "서울특별시 강남구 테헤란로 152 (역삼동)", "06236"),
+    ("강남구 테헤란로 152", None, "exact", "서울특별시 강남구 테헤란로 152 (역삼동)", "06236"),
+    ("경기 수원시 삼성로 129", None, "region_repaired", "경기도 수원시 영통구 삼성로 129 (매탄동)", "16677"),
+    ("경기도 수원시 영통구 매탄동 416", None, "lot_to_road", "경기도 수원시 영통구 삼성로 129 (매탄동)", "16677"),
+    ("경기도 수원시 영통구 매탄3동 416번지", None, "lot_to_road", "경기도 수원시 영통구 삼성로 129 (매탄동)", "16677"),
+    ("세종특별자치시 조치원읍 남리 63-22", None, "lot_to_road", "세종특별자치시 조치원읍 새내길 38", "30027"),
+    ("세종시 부강면 산수리 산12-3", None, "lot_to_road", "세종특별자치시 부강면 태산길 10", "30075"),
+    ("서울 종로구 종로1가 24", None, "lot_to_road", "서울특별시 종로구 종로 1 (종로1가)", "03154"),
+    ("서울 강남구 역삼동 712번지 4호", None, "lot_to_road", "서울특별시 강남구 논현로 508 (역삼동)", "06225"),
+    ("서울 강남구 역삼동 713번지 301호", None, "lot_to_road", "서울특별시 강남구 논현로 512, 301호 (역삼동)", "06226"),
+    ("한누리대로 2130", None, "region_repaired", HALL, "30151"),
+    ("새내길 38", "30027", "region_repaired", "세종특별자치시 조치원읍 새내길 38", "30027"),
+    ("새내길 38 (웅진동)", None, "region_repaired", "충청남도 공주시 새내길 38 (웅진동)", "32530"),
+    ("조치원읍 새내길 38", None, "region_repaired", "세종특별자치시 조치원읍 새내길 38", "30027"),
+    ("세종특별자치시 한누리데로 2130", None, "typo_repaired", HALL, "30151"),
+    ("세종특별자치시 한누대로 2130", None, "typo_repaired", HALL, "30151"),
+    ("세종특별자치시 한누리리대로 2130", None, "typo_repaired", HALL, "30151"),
+    ("세종특별자치시 한누리대 2130", None, "typo_repaired", HALL, "30151"),
+    ("서울 종로구 사직로 130", None, "typo_repaired", "서울특별시 종로구 사직로 지하 130 (사직동)", "03172"),
+    ("경기도 강남구 테헤란로 152", None, "region_repaired", "서울특별시 강남구 테헤란로 152 (역삼동)", "06236"),
+    ("전라남도 호남로 5", None, "exact", "전남광주통합특별시 목포시 호남로 5 (호남동)", "58724"),
+    ("세종시 조치원읍 남리 한빛회관", None, "building_only", "세종특별자치시 조치원읍 새내6길 12, 한빛회관", "30027"),
+]
+
+
+@pytest.mark.parametrize(
+    ("address", "zipcode", "level", "fixed", "code"), ANSWERED, ids=[f"{n:02d}" for n in range(len(ANSWERED))]
+)
+def test_an_address_is_found_the_way_it_is_written(
+    ask: Callable[..., dict[str, Any]], address: str, zipcode: str | None, level: str, fixed: str, code: str
+) -> None:
+    """The building, the level and the official form are those that a careful reader would give."""
+    answer = ask(address, zipcode)
+    assert (answer["match_level"], answer["fixed_address"], answer["fixed_zipcode"]) == (level, fixed, code)
+    assert answer["zipcode_right"] == code
+
+
+UNANSWERED = [
+    ("새내길 38", None, "ambiguous"),  # in two provinces
+    ("새내길 38 (웅진동)", "30027", "ambiguous"),  # the dong says one, the postal code the other
+    ("중앙로 3", None, "ambiguous"),
+    ("중구 중앙로 3", None, "ambiguous"),
+    ("남리 63-22", None, "ambiguous"),
+    ("세종시 부강면 산수리 100", None, "ambiguous"),  # two buildings on one lot
+    ("세종시 부강면 작마을길 20", None, "ambiguous"),  # one syllable from two roads
+    ("세종특별자치시 새내길 999", None, "road_only"),
+    ("세종특별자치시 새내7길 12", None, "region_only"),  # digits are never taken for typos
+    ("충청남도 공주시 한누리대로 2130", None, "region_only"),
+    ("부산광역시 해운대구 한누리대로 2130", None, "region_only"),
+    ("세종시 새내길 38 / 세종시 태산길 10", None, "ambiguous"),  # two addresses in one cell
+    ("세종특별자치시 없는아무길 5", None, "region_only"),
+    ("광주광역시 호남로 5", None, "region_only"),  # of 2026's merged province this part is not meant
+    ("경기도 강남구 한누리대로 2130", None, "region_only"),
+    ("세종특별자치시", None, "region_only"),
+    ("없는아무길 5", None, "none"),
+    ("Teheran-ro 152, Gangnam-gu, Seoul", None, "none"),
+    ("=1+1", None, "none"),
+]
+
+
+@pytest.mark.parametrize(("address", "zipcode", "level"), UNANSWERED, ids=[f"{n:02d}" for n in range(len(UNANSWERED))])
+def test_what_is_not_sure_is_not_answered(
+    ask: Callable[..., dict[str, Any]], address: str, zipcode: str | None, level: str
+) -> None:
+    """Of several buildings none is picked, and what does not exist is not bent into something that does."""
+    answer = ask(address, zipcode)
+    assert answer["match_level"] == level
+    assert (answer["fixed_address"], answer["fixed_zipcode"]) == (None, None)
+
+
+CHANGED = [
+    ("서울특별시 강남구 테헤란로 152", None, None),
+    ("세종시 한누리데로 2130", "en", "road 한누리데로 → 한누리대로"),
+    ("세종시 한누리데로 2130", "ko", "도로명 한누리데로 → 한누리대로"),
+    ("세종시 조치원읍 남리 63-22", "en", "lot 남리 63-22 → 새내길 38"),
+    ("한누리대로 2130", "en", "region added: 세종특별자치시"),
+    ("경기도 강남구 테헤란로 152", "en", "region 경기도 강남구 → 서울특별시 강남구"),
+    ("서울 종로구 사직로 130", "en", "number 130 → 지하 130"),
+    ("충남 연기군 조치원읍 새내길 38", "en", "region 충남 연기군 → 세종특별자치시"),
+    ("세종시 부강면 새내길 38", "en", "district 부강면 → 조치원읍"),
+    ("세종시 새내길 38-9", "en", "there is no number 새내길 38-9"),
+]
+
+
+@pytest.mark.parametrize(("address", "lang", "changes"), CHANGED, ids=[f"{n:02d}" for n in range(len(CHANGED))])
+def test_every_change_is_told(
+    ask: Callable[..., dict[str, Any]], address: str, lang: str | None, changes: str | None
+) -> None:
+    """What was written and what it was taken for stand side by side; where nothing was changed nothing is told."""
+    assert ask(address, lang=lang or "en")["changes"] == changes
+
+
+POSTAL = [
+    ("세종시 새내길 38", "30027", "right"),
+    ("세종시 새내길 38", "30151", "other_district"),
+    ("세종시 새내6길 12", "30028", "neighbouring"),  # of the same road
+    ("세종시 한누리대로 2130", "30152", "neighbouring"),
+    ("세종시 새내길 38", None, None),
+    ("세종시 새내길 38", "339-800", None),
+    ("세종시 새내길 999", "30027", None),
+]
+
+
+@pytest.mark.parametrize(("address", "zipcode", "match"), POSTAL, ids=[f"{n:02d}" for n in range(len(POSTAL))])
+def test_the_postal_code_is_held_against_the_building(
+    ask: Callable[..., dict[str, Any]], address: str, zipcode: str | None, match: str | None
+) -> None:
+    """A wrong code is told apart from one of the neighbourhood, and nothing is said where no building is sure."""
+    assert ask(address, zipcode)["postal_match"] == match
+
+
+def test_a_number_that_is_not_there_gives_its_neighbours_postal_code(ask: Callable[..., dict[str, Any]]) -> None:
+    """Where all buildings with the main number share a postal code it is told; the address is not."""
+    answer = ask("세종시 새내길 38-9")
+    assert (answer["match_level"], answer["fixed_zipcode"], answer["fixed_address"]) == ("building_only", "30027", None)
+    assert answer["zipcode_right"] is None
+
+
+def test_an_apartment_complex_needs_a_unit(ask: Callable[..., dict[str, Any]]) -> None:
+    """The unit is missed in an apartment complex only, and seen where it is given."""
+    assert ask("세종시 한누리대로 2140")["unit"] == "missing"
+    assert ask("세종시 한누리대로 2140, 101동 302호")["unit"] == "given"
+    assert ask("세종시 한누리대로 2130")["unit"] is None
+
+
+def test_a_place_outside_the_gazetteer_is_not_accused(ask: Callable[..., dict[str, Any]]) -> None:
+    """Where the gazetteer does not hold the region, that it does not find the road proves nothing."""
+    assert ask("부산광역시 해운대구 센텀중앙로 90")["covered"] is False
+    assert ask("세종시 없는아무길 5")["covered"] is True
+
+
+@pytest.mark.parametrize("address", [None, "", "   ", "-", "없음", "서울특별시 강남구 테헤란로 ***"])
+def test_without_a_readable_address_there_is_no_level(ask: Callable[..., dict[str, Any]], address: str | None) -> None:
+    """Blank and masked addresses have no match level and no answer."""
+    answer = ask(address)
+    assert (answer["match_level"], answer["fixed_address"], answer["fixed_zipcode"]) == (None, None, None)
+
+
+HOSTILE = {
+    "100 kB of a road": "세종로1" * 25_000,
+    "100 kB of brackets": "(" * 100_000,
+    "100 kB of digits": "1" * 100_000,
+    "emoji": "🏠🏢🏣" * 30,
+    "a formula": '=HYPERLINK("http://x","세종")',
+    "NUL": "\0\0\0",
+    "separators": " | | \n | ",
+    "huge number": "세종시 새내길 99999999999999999999",
+    "number beyond the keys": "세종시 새내길 131073",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_addresses_are_answered_none(ask: Callable[..., dict[str, Any]], name: str) -> None:
+    """No text makes the engine fail, or answer."""
+    answer = ask(HOSTILE[name], "30027")
+    assert answer["fixed_address"] is None
+    assert answer["match_level"] in (None, *LEVELS)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.text(max_size=60), max_size=8), st.text(max_size=8))
+def test_any_text_gives_one_line_each(gazetteer: Gazetteer, addresses: list[str], zipcode: str) -> None:
+    """Whatever is written, rows and order stay, the level is a known one, and the answer is whole or absent."""
+    frame = pl.LazyFrame(
+        {"address": addresses, "zipcode": [zipcode] * len(addresses)},
+        schema={"address": pl.String, "zipcode": pl.String},
+    )
+    found = attach(frame, gazetteer, "ko").collect()
+    assert found["address"].to_list() == addresses
+    assert set(found["match_level"].drop_nulls()) <= set(LEVELS)
+    assert found.filter(pl.col("fixed_address").is_not_null() & pl.col("fixed_zipcode").is_null()).is_empty()
+
+
+WRITTEN_AND_OFFICIAL = {"세종시": "세종특별자치시", "충남": "충청남도 공주시", "서울": "서울특별시 종로구"}
+WORDS = ["세종시", "충남 공주시", "서울 종로구", "조치원읍", "남리", "종로1가", "새내길", "새내6길", "종로"]
+WORDS += ["38", "63-22", "24", ",", "(보람동)"]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=20, max_size=60))
+def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addresses: list[str]) -> None:
+    """However the words of addresses are thrown together, a region that is written first is never crossed."""
+    asked = {"address": addresses, "zipcode": [None] * len(addresses)}
+    frame = pl.LazyFrame(asked, schema={"address": pl.String, "zipcode": pl.String})
+    answers = attach(frame, gazetteer, "en").collect()["fixed_address"]
+    for address, fixed in zip(addresses, answers, strict=True):
+        for written, official in (
+            ("세종시", "세종특별자치시"),
+            ("충남", "충청남도 공주시"),
+            ("서울", "서울특별시 종로구"),
+        ):
+            if fixed is not None and address.startswith(written):
+                assert fixed.startswith(official)
+
+
+def test_batches_keep_rows_and_order(gazetteer: Gazetteer) -> None:
+    """A streaming query over many batches and threads gives each row its own answer."""
+    dice = random.Random(5)
+    asked = [dice.choice(ANSWERED) for _ in range(120_000)]
+    frame = pl.LazyFrame(
+        {"place": range(len(asked)), "address": [row[0] for row in asked], "zipcode": [row[1] for row in asked]},
+        schema={"place": pl.UInt32, "address": pl.String, "zipcode": pl.String},
+    )
+    found = attach(frame, gazetteer, "en").collect(engine="streaming")
+    assert found["place"].to_list() == list(range(len(asked)))
+    assert found["fixed_address"].to_list() == [row[3] for row in asked]
+
+
+def test_the_query_streams(gazetteer: Gazetteer) -> None:
+    """Matching is no reason to hold a whole file in memory."""
+    frame = pl.LazyFrame({"address": ["a"], "zipcode": ["b"]})
+    query = attach(frame, gazetteer, "en")
+    plan = query.show_graph(plan_stage="physical", engine="streaming", raw_output=True) or ""
+    assert "in-memory-map" not in plan
+
+
+def test_the_engine_travels_to_other_processes(gazetteer: Gazetteer) -> None:
+    """An opened gazetteer can be pickled, and the copy answers the same."""
+    frame = pl.LazyFrame({"address": ["세종시 새내길 38"], "zipcode": ["30027"]})
+    copy = pickle.loads(pickle.dumps(gazetteer))
+    assert attach(frame, copy, "en").collect().equals(attach(frame, gazetteer, "en").collect())
+
+
+def test_without_a_gazetteer_the_same_columns_are_there() -> None:
+    """Both ways add the same columns, of the same types, in the same order."""
+    frame = pl.LazyFrame({"address": ["세종시 새내길 38"], "zipcode": ["06236"]})
+    schema = attach(frame, None, "en").collect_schema()
+    assert list(schema.items())[2:] == [(name, dtype()) for name, dtype in ADDED.items()]
