@@ -1,7 +1,7 @@
-"""Which brackets are a reference beside the address, and which are part of the words they stand in.
+"""What stands in brackets: a reference beside the address, or part of the words after the number.
 
-``(서창리, 세종빌딩)`` is a reference: it is taken out. ``(주)대한상사``, ``쌍용(아)단지내상가`` and ``(3층)`` are part of
-what is written after the number: their brackets become private characters until `restored` turns them back.
+``(서창리, 세종빌딩)`` is a reference and taken out. The brackets of ``(주)대한상사``, ``쌍용(아)상가`` and ``(3층)``
+are hidden: private characters stand for them until `shown` turns them back, so that the words keep their place.
 """
 
 from __future__ import annotations
@@ -10,14 +10,113 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.text import DONG, compact, where, with_groups
+from bizverify.engine.address.text import HIDDEN, where, with_groups
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
-_HIDDEN: Final = f"[{_OPEN}-{_UNIT_CLOSE}]"
-_COMPANY: Final = "(?:주|유|사|재|합)"
-_MARK: Final = rf"\(({_COMPANY})\)"
-_LETTER: Final = rf"([0-9].*?)\(([가-힣])\)"
-_UNIT: Final = (
-    r"\(((?:(?:지하|지상|반지하|옥상|제|[BbFf]) ?)?[0-9A-Za-z]{1,5}(?: ?[-~,.·/] ?[0-9]+)* ?(?:층|호|동(?:[ ,)0-9])|통 ?[0-9])"
+LETTER: Final = f"{_OPEN}[가-힣]{_CLOSE}"
+_COMPANY: Final = r"\(([주유사재합])\)"
+_LETTER: Final = r"\(([가-힣])\)"
+_REFERENCE: Final = r"\(((?:[가-힣]{2,6}[0-9]?[동리읍면]|[가-힣]{1,5}[0-9]가)(?:[,/ ][^()]*)?)\)"
+_IN_UNITS: Final = (
+    r"\(((?:(?:(?:지하|지상|옥상|제|[BbFf]) ?)?[0-9A-Za-z]{1,5}(?: ?[-~,.·/] ?[0-9]+)* ?[층호동]"
+    r"|[가나다라마바사아자차카타파하]동 ?[0-9]|[A-Z]동|상가동|지하|지층|옥상)"
+    r"(?:[^()동리]|[0-9A-Za-z]동|[동리][^ ,()/])*)\)"
 )
-"""placeholder"""
+_UNIT: Final = rf"([0-9]동|[^ (로길동리가읍면산]) ?{_IN_UNITS}"
+_WITHIN: Final = r"((?:[^0-9-][0-9]+호|[^번]지|[0-9]동|[^0-9 ()지호로길동리가읍면산]) ?)\(([^()]*)\)( ?[^ ,)])"
+_TO_HIDE: Final = rf"{_COMPANY}|{_LETTER}|\( ?(?:[0-9A-Za-z]|지|옥상|제|.동|상가동)|[^ 0-9] ?\([^()]+\) ?[^ ,]"
+_HEAD: Final = "^([^0-9]*)(.*)$"
+_FRONT: Final = f"^((?:{LETTER}|주식회사) ?[^ ]+|[^ 0-9]+(?:{LETTER}| ?주식회사))[ ,]+(.*[0-9].*)$"
+
+
+def read(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``brackets`` (String: the references, joined by ``, ``), ``_body`` and ``_front`` from ``_peeled``.
+
+    ``_body`` is the text without references, other brackets hidden; ``_front`` a company's name before the address.
+    """
+    peeled = pl.col("_peeled")
+    return (
+        frame.with_columns(
+            _bracketed=where(peeled.str.contains("(", literal=True) | peeled.str.contains(")", literal=True), peeled)
+        )
+        .pipe(_hidden)
+        .pipe(_without_references)
+        .pipe(with_groups, _named_first(pl.col("_body")), _FRONT, "_front", "_behind")
+        .with_columns(_body=pl.coalesce("_behind", "_body"))
+        .drop("_behind")
+    )
+
+
+def shown(text: pl.Expr) -> pl.Expr:
+    """Return a text with its hidden brackets as they were written."""
+    odd = where(text.str.contains(f"[{HIDDEN}]"), text)
+    odd = odd.str.replace(f"^{_UNIT_OPEN}([^{_UNIT_CLOSE}]*){_UNIT_CLOSE} ?", "$1 ").str.strip_chars(" ,")
+    back = {_OPEN: "(", _CLOSE: ")", _UNIT_OPEN: "(", _UNIT_CLOSE: ")"}
+    return pl.coalesce(odd.str.replace_many(list(back), list(back.values())), text)
+
+
+def _named_first(body: pl.Expr) -> pl.Expr:
+    return pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
+
+
+def _hidden(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Hide the brackets in ``_bracketed`` that are no references; only few rows have such."""
+    tail = pl.col("_tail")
+    units = tail.str.replace_all(_LETTER, f"{_OPEN}$1{_CLOSE}").str.replace_all(
+        _UNIT, f"$1 {_UNIT_OPEN}$2{_UNIT_CLOSE}"
+    )
+    within = units.str.replace_all(_REFERENCE, f"{_DONG_OPEN}$1{_DONG_CLOSE}").str.replace_all(
+        _WITHIN, f"$1{_OPEN}$2{_CLOSE}$3"
+    )
+    bracketed = pl.col("_bracketed")
+    odd = pl.when(bracketed.str.contains(_TO_HIDE)).then(bracketed).str.replace_all(_COMPANY, f"{_OPEN}$1{_CLOSE}")
+    return (
+        with_groups(frame, odd, _HEAD, "_head", "_tail")
+        .with_columns(_tail=within.str.replace_many([_DONG_OPEN, _DONG_CLOSE], ["(", ")"]))
+        .with_columns(_bracketed=pl.coalesce(pl.col("_head") + pl.col("_tail"), "_bracketed"))
+        .with_columns(_unbracketed=where(~bracketed.str.contains("[()]"), bracketed))
+        .with_columns(_bracketed=pl.when(pl.col("_unbracketed").is_null()).then("_bracketed"))
+        .with_columns(_peeled=pl.coalesce("_unbracketed", "_peeled"))
+        .drop("_head", "_tail", "_unbracketed")
+    )
+
+
+_REGION_IN_BRACKETS: Final = (
+    r"^\(([가-힣]+(?:시|도|군|구)|서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충[남북]|전[남북]|경[남북]|제주)\)"
+)
+_PROVINCE: Final = "^(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주)"
+_NUMBER: Final = "[로길동리가] ?(?:산|지하)? ?[0-9]"
+_ONE: Final = r"^([^()]*)\(([^()]*)\)?([^()]*)$"
+_ANY: Final = r"\((?:[^()]|\([^()]*\))*\)?"
+
+
+def _without_references(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``brackets`` and ``_body``: most addresses have one bracket or none, the others take a slower way."""
+    several, inner = pl.col("_several"), pl.col("_inner")
+    one = pl.concat_str(pl.col("_before").str.strip_chars_end(" "), pl.lit(" "), pl.col("_behind").str.strip_chars(" "))
+    all_inner = several.str.extract_all(_ANY).list.join(", ").str.replace_all(r"\)?, \(", ", ")
+    outer = several.str.replace_all(_ANY, " ").str.replace_all("[()]", " ").str.replace_all(" {2,}", " ")
+    return (
+        frame.with_columns(_bracketed=pl.col("_bracketed").str.replace(_REGION_IN_BRACKETS, "$1 "))
+        .pipe(with_groups, pl.col("_bracketed"), _ONE, "_before", "_inner", "_behind")
+        .with_columns(_several=where(inner.is_null(), pl.col("_bracketed")))
+        .with_columns(
+            brackets=pl.coalesce(inner, all_inner.str.replace(r"^\(", "").str.replace(r"\)$", "")).str.strip_chars(
+                " ,"
+            ),
+            _body=pl.coalesce(one, outer, "_peeled").str.strip_chars(" "),
+        )
+        .with_columns(brackets=pl.when(pl.col("brackets") != "").then("brackets"))
+        .pipe(_with_address_in_brackets)
+        .drop("_peeled", "_bracketed", "_before", "_inner", "_behind", "_several")
+    )
+
+
+def _with_address_in_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Let ``_body`` and ``brackets`` change places where a name comes first: ``회관 (서울 종로구 세종대로 175)``."""
+    province = pl.when(pl.col("brackets").str.contains(_PROVINCE)).then("brackets")
+    swapped = (province.str.contains(_NUMBER) & ~pl.col("_body").str.contains(_NUMBER)).fill_null(False)
+    return frame.with_columns(
+        brackets=pl.when(swapped).then("_body").otherwise("brackets"),
+        _body=pl.when(swapped).then("brackets").otherwise("_body"),
+    )

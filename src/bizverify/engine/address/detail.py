@@ -6,21 +6,27 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.text import compact, where, with_groups
+from bizverify.engine.address.brackets import LETTER, shown
+from bizverify.engine.address.text import HIDDEN, compact, where, with_groups
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가"
-_HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9]+))?$"
+_HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"
 _HINT: Final = rf"(?:^|[,/( ])({_DONG})(?:[,/) ]|$)"
 _HINT_AT_HEAD: Final = rf"^(?:{_DONG})(?:[,/ ]+|$)"
 _HINT_JOINED: Final = "^([가-힣]{2,4}동)[가-힣A-Za-z0-9]+(?:빌딩|아파트|타워|상가|빌라|플라자|프라자|센터)$"
 _NO_HINT: Final = (
-    "(?:아파트|빌라|상가|빌딩|관리|주민|사무|공장|창고|연구|기숙사|경비|생산|복지|본관|별관|신관|구관|차|단지)[0-9]*동$"
+    "(?:아파트|빌라|상가|빌딩|관리|주민|사무|공장|창고|연구|기숙사|경비|생산|복지|본관|별관|구관|[0-9]차|단지)[0-9]*동$"
     "|^[가나다라마바사본별에비]동$"
 )
-_UNIT: Final = (
-    r"([가-힣A-Za-z] ?[0-9]+ ?(?:차|단지))"
-    r"|(?:지하|지상|제|[BbFf]|비)* ?[0-9A-Za-z]*(?: ?[-~,.·/] ?[0-9]+)* ?(?:층|호실|호|동|통|반)(?:[ ,0-9]|$)"
-    r"|외 ?[0-9]* ?필지?|[0-9][0-9~,.· -]*|지하|지층|일부|전부"
+_RANGE: Final = r"[0-9]+[A-Za-z]?(?: ?[-~,.·/] ?[0-9]+)*"
+_ONE_UNIT: Final = rf"(?:제 ?)?(?:(?:지하|지상|옥상|비) ?|[A-Za-z]-?)?{_RANGE} ?(?:층|호실|호|동|통|반)[ ,]*"
+_UNITS: Final = (
+    rf"(?:{_ONE_UNIT})+(?:[0-9][-0-9]*)?(?:일부|전부)?(?:[ ,]|$)|(?:지하|[Bb])? ?{_RANGE} ?층|(?:{_ONE_UNIT}){{2,}}"
+    r"|외 ?[0-9]* ?필지?|지[하상]층|지하|지층|일부|전부|[층호]$"
+    r"|^[0-9][0-9~,.· -]*(?:[ ,]|$)|[ ,][0-9][0-9~,.·-]*(?:[ ,]|$)|[0-9]+-[0-9]+$|[A-Za-z]?[0-9]{3,}$"
+)
+_NO_NAME: Final = (
+    "^(?:[A-Za-z0-9가-힣]|상가|관리|주민|사무|공장|창고|연구|기숙사|경비|생산|복지|본관|별관|신관|구관|에이)동$"
 )
 _DETAIL_UNIT: Final = (
     r"[0-9](?: ?,)? ?(?:층|호|동(?:[ ,0-9]|$))|지층|지하|(?:^|[ ,])[BbF][0-9]|(?:^|[ ,(])[A-Za-z가나다라마바사]동"
@@ -29,23 +35,53 @@ _BRACKET_UNIT: Final = (
     r"[0-9] ?(?:층|호)|[0-9]{2} ?동|지층|지하|(?:^|[ ,])[BbF][0-9]|(?:^|[ ,(])[A-Za-z가나다라마바사]동"
 )
 
+_MISSPELT: Final = "^ *[가-힣]{2} +([가-힣]+[시군구] )"  # 서을 종로구
+_PLACE: Final = (
+    r"(?:[가-힣]*(?:시|도|군|구|읍|면|동|리)|[가-힣]+[0-9]+[동리가]|서울|부산|대구|인천|광주|대전|울산|세종|경기|강원"
+    r"|충청?[남북]|전라?[남북]|경상?[남북]|제주|대한민국|(?:지번|도로명|신|구|새)? ?(?:주소|지번|도로명|소재지))"
+)
+_EXPLAINED: Final = rf"(?:^| ){_PLACE}(?: +산? *[0-9]+(?:-[0-9]+)?(?:번지)?)?(?: |$)"
+_PERHAPS_ROAD: Final = "(?:^| )[가-힣]{1,3} *$"  # 서초 of 서초 중앙로
+_OWN_DONG: Final = "^ *[가-힣]{2,4}동[ ,]+([가-힣])"
+
 
 def read(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``."""
-    detail = pl.col("_tail").str.strip_chars(" ,./:;-")
+    """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
+
+    Words before the road or dong that name no region come to the end of ``detail``.
+    """
+    written = pl.col("_tail").str.strip_chars(" ,./:;-")
+    detail = pl.col("detail")
     return (
-        frame.with_columns(detail=pl.when(detail != "").then(detail))
+        frame.with_columns(_written=written)
+        .with_columns(_written=pl.when(pl.col("_written") != "").then("_written"))
+        .with_columns(detail=shown(pl.col("_written")))
         .pipe(_with_hint)
         .with_columns(_name=pl.coalesce("_name", _building(pl.col("_name").is_null(), pl.col("_left"))))
         .with_columns(
-            building=pl.coalesce("_name", _building(pl.col("_name").is_null(), pl.col("detail"))),
+            _first=pl.concat_str(_unexplained(), "_front", separator=" ", ignore_nulls=True).str.strip_chars(" ")
+        )
+        .with_columns(
+            building=pl.coalesce("_name", _building(pl.col("_name").is_null(), pl.col("_written"))),
             has_unit=pl.when(pl.col("text").is_not_null()).then(
-                pl.col("detail").str.contains(_DETAIL_UNIT).fill_null(False)
+                detail.str.contains(_DETAIL_UNIT).fill_null(False)
                 | pl.col("brackets").str.contains(_BRACKET_UNIT).fill_null(False)
             ),
+            brackets=shown(pl.col("brackets")),
+            detail=pl.when(pl.col("_first") != "")
+            .then(pl.concat_str(detail, shown(pl.col("_first")), separator=", ", ignore_nulls=True))
+            .otherwise(detail),
         )
-        .drop("_name", "_left")
+        .drop("_name", "_left", "_written", "_first")
     )
+
+
+def _unexplained() -> pl.Expr:
+    """Return the words before the road or dong that are no region, town, dong, lot or label."""
+    ahead = pl.when(pl.col("_ahead") != pl.col("emd").fill_null("")).then("_ahead")
+    left = ahead.str.replace_all("[ ,/:.]+", "  ").str.replace(_MISSPELT, "$1").str.replace_all(_EXPLAINED, " ")
+    by_road = pl.when(pl.col("road").is_not_null()).then(left).str.replace(_PERHAPS_ROAD, "")
+    return pl.coalesce(by_road, left).str.replace_all(" {2,}", " ").str.strip_chars(" -")
 
 
 def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -71,5 +107,6 @@ def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 def _building(wanted: pl.Expr, words: pl.Expr) -> pl.Expr:
     """Return what is left of the words without units and numbers, where it is wanted."""
-    name = where(wanted, words).str.replace_all(_UNIT, "$1 ").str.replace_all("[ ,()]", "")
-    return pl.when(name.str.len_chars() > 1).then(name)
+    name = where(wanted, words).str.replace_all(LETTER, "").str.replace_all(f"[()/{HIDDEN}]", " ")
+    name = name.str.replace_all(_UNITS, " ").str.replace(_OWN_DONG, "$1").str.replace_all("[ ,]", "")
+    return pl.when((name.str.len_chars() > 1) & ~name.str.contains(_NO_NAME)).then(name)

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address import detail, lot, regions, road
+from bizverify.engine.address import brackets, detail, lot, regions, road
 from bizverify.engine.address.text import MOST_BYTES, normalised
 
 PARSED: Final[dict[str, pl.DataType]] = {
@@ -59,6 +59,7 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         frame.select(kept)
         .pipe(normalised)
+        .pipe(brackets.read)
         .pipe(regions.split_region, "_body")
         .pipe(road.read)
         .pipe(_with_words_before_road)
@@ -73,9 +74,11 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_words_before_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_before_road``: ``내자동`` of ``내자동 사직로12길 2``."""
-    words = pl.when(pl.col("_pre").str.contains("[동리가] ")).then("_pre")
-    return frame.with_columns(_before_road=words.str.extract("^(.*) [^ ]+$")).drop("_pre")
+    """Add ``_before_road``, ``내자동`` of ``내자동 사직로12길 2``, and ``_ahead``: it, or other words there."""
+    pre, apart = pl.col("_pre"), pl.concat_str(pl.col("_town").fill_null(""), "road").str.len_bytes()
+    words = pl.when(pre.str.contains("[동리가] ")).then(pre)
+    ahead = pl.when(pl.col("road_pre").str.len_bytes() > apart).then(pre).str.replace(road.LAST_WORD, "")
+    return frame.with_columns(_before_road=words.str.extract("^(.*) [^ ]+$"), _ahead=ahead).drop("_pre")
 
 
 def _kind() -> pl.Expr:

@@ -11,15 +11,16 @@ from bizverify.engine.address.text import compact, with_groups
 
 _BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가동?"
 _ROAD_LIKE: Final = ["세종로", "남성로", "시장북로"]  # legal dongs of 서울 종로구 and 대구 중구
-_DONG: Final = rf"(?:{_BLOCK}|동|리|읍|면)"
+_DONG: Final = rf"(?:{_BLOCK}|동(?: ?[0-9]{{1,2}}리)?|리|읍|면)"
 _NUMBERED: Final = rf"^(.*?{_DONG})(?: ?(산)(?:번지)?)?[ ,]*{NUMBER}(.*)$"
 _STRICT: Final = (
     r"(?:^|[ ,/:(])([가-힣]{1,6}[0-9]{0,2}(?:동|리)|[가-힣]{1,6}[0-9]가)(?: ?(산) ?| )?([0-9]{1,4})"
     r"(?:-([0-9]{1,4}))?(번지)?(?:[ ,/)]|$)"
 )
 _LAST_WORD: Final = (
-    r"(?:^|[ ,/:])([^ ,/:]+ 제?[0-9]{1,2}동|[^ ,/:]+ [0-9](?:[.·,]?[0-9])*가동?|종로1,2,3,4가?동?|[^ ,/:]+)$"
+    r"(?:^|[ ,/:])([^ ,/:]+ 제?[0-9]{1,2}[동리]|[^ ,/:]+ [0-9](?:[.·,]?[0-9])*가동?|종로1,2,3,4가?동?|[^ ,/:]+)$"
 )
+_WITH_BLOCK: Final = {"종로1234동": "종로1234가동", "종로56동": "종로56가동"}
 _TOWN: Final = "^(?:.*[ ,/:])?([가-힣]{1,6}[읍면])[ ,]"
 _JOINED_TOWN: Final = "^([가-힣]{1,5}?[읍면])([가-힣]+[0-9]?리)$"
 _NO_DONG: Final = (
@@ -27,7 +28,7 @@ _NO_DONG: Final = (
     r"|(?:[0-9]차|단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩)제?[0-9]*[가나다라마바사]?동$"
     r"|^(?:[^가-힣].*|.*(?:상가|관리|주민|본관|별관|사무|공장|창고|연구|기숙사))동$"
 )
-_HO: Final = r"^ ?번지,? ?(?:의 ?([0-9]{1,4})호?|([0-9]{1,4}) ?호)((?:[^실기].*)?)$"
+_HO: Final = r"^ ?번지 ?(?:의 ?([0-9]{1,4})호?|([0-9]{1,4}) ?호)((?:[^실기].*)?)$"
 _NAMED: Final = (
     r"^(?:([가-힣]{1,6}[읍면]) ?)?"
     r"([가-힣][^ ,]*? ?(?:[0-9](?:[.·,]?[0-9])*가동?)|[가-힣][^ ,]*?(?:동|리))(?:[ ,]+(.*))?$"
@@ -134,7 +135,8 @@ def _with_names(frame: pl.LazyFrame) -> pl.LazyFrame:
         with_groups(frame, pl.col("_word"), _JOINED_TOWN, "_joined_town", "_joined_ri")
         .with_columns(
             _town=pl.coalesce("_town", pl.col("_pre").str.extract(_TOWN), "_joined_town"),
-            _word=pl.coalesce("_joined_ri", "_word"),
+            _ahead=pl.coalesce("_ahead", _ahead()),
+            _word=pl.coalesce("_joined_ri", "_word").replace(_WITH_BLOCK),
         )
         .with_columns(ri=pl.when(pl.col("_word").str.ends_with("리")).then("_word"))
         .with_columns(
@@ -146,6 +148,15 @@ def _with_names(frame: pl.LazyFrame) -> pl.LazyFrame:
             lot_ho=pl.when(found).then("lot_ho"),
         )
         .drop("_pre", "_word", "_san", "_main", "_sub", "_joined_town", "_joined_ri")
+    )
+
+
+def _ahead() -> pl.Expr:
+    """Return what stands before the dong: its town, or a name that was put first."""
+    return (
+        pl.when(pl.col("_pre").str.len_bytes() > pl.col("_word").str.len_bytes() + 1)
+        .then("_pre")
+        .str.replace(_LAST_WORD, "")
     )
 
 

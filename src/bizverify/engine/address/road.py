@@ -27,7 +27,11 @@ NOT_A_NUMBER: Final = (
 )
 """What follows digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
 
-_LAST_WORD: Final = rf"(?:^|[ ,/:])([^ ,/:]+(?: (?:대로|로|길|거리|제?[0-9]+번?{LETTER}?안?길|[0-9]+로))*{_BRANCH})$"
+_JOINED: Final = f"(?:대로|로|길|거리|제?[0-9]+번?{LETTER}?안?길|[0-9]+로)"
+LAST_WORD: Final = (
+    rf"(?:^|[ ,/:])((?:[^ ,/:]*[^ ,/:읍면리가시도군구동] [0-9]+[가-힣][^ ,/:]*|[^ ,/:]+)(?: {_JOINED})*{_BRANCH})$"
+)
+"""The name of the road at the end of the words before a number: 만남 1북로, 정부 2청사로."""
 _CORNER: Final = "[읍면] ?[^ ]*거리$"  # villages (삼거리, 문거리); roads named 거리 are in towns
 _TOWN: Final = "^([가-힣]{1,6}[읍면]) "
 _ROAD: Final = "((?:[^내대로길]|내[^로길]|대[^로]).+)"  # what can follow 읍 or 면: not the end of 읍내길 or 남면로
@@ -60,7 +64,7 @@ def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         frame.with_columns(_rest=rest)
         .pipe(with_groups, pl.when(~block).then("_rest"), _BARE, "_pre", "_behind")
-        .with_columns(_last=pl.col("_pre").str.extract(_LAST_WORD))
+        .with_columns(_last=pl.col("_pre").str.extract(LAST_WORD))
         .with_columns(_named=pl.col("_last").str.len_chars() > 1)
         .with_columns(_pre=pl.when("_named").then("_pre"), _last=pl.when("_named").then("_last"))
         .pipe(_with_town)
@@ -121,7 +125,7 @@ def _with_name(frame: pl.LazyFrame) -> pl.LazyFrame:
         with_groups(frame, bracketed.then("brackets"), _NUMBERED_IN_BRACKETS, *inner)
         .with_columns(_aside=aside)
         .with_columns(pl.coalesce(name, f"_inner{name}").alias(name) for name in ("_pre", "_under", "_main", "_sub"))
-        .with_columns(_last=pl.col("_pre").str.extract(_LAST_WORD))
+        .with_columns(_last=pl.col("_pre").str.extract(LAST_WORD))
         .drop(inner)
         .with_columns(_town=pl.lit(None, pl.String))
         .pipe(_with_town)

@@ -1,4 +1,4 @@
-"""The characters of an address made uniform, its postal code and its bracketed parts taken out."""
+"""The characters of an address made uniform, and its postal code taken out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _UNIFORM: Final[dict[str, str]] = {
     **dict.fromkeys(_CLOSING, ")"),
     **dict.fromkeys(_QUOTES, ""),
 }
-_INVISIBLE: Final = r"[\p{Cf}\x00-\x08\x0e-\x1f\x7f\x{FE00}-\x{FE0F}]"
+_INVISIBLE: Final = r"[\p{Cf}\p{Co}\x00-\x08\x0e-\x1f\x7f\x{FE00}-\x{FE0F}]"
+HIDDEN: Final = r"\x{E000}-\x{E003}"
+"""Private characters, for brackets that are part of a name or hold a unit (see `brackets`)."""
+_BETWEEN: Final = f"[ .·,/:{HIDDEN}]"
 _LABEL: Final = r"^(?:도로명|지번|신|구|새|사업장|본점|본사)? ?(?:주소지?|소재지|도로명|지번) ?: ?"
 
 _FIVE: Final = "^[0-9]{5}$"
@@ -42,10 +45,9 @@ def normalised(frame: pl.LazyFrame) -> pl.LazyFrame:
 
     Adds ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null when the address is
     blank, masked, longer than 300 characters or without Hangul), ``zipcode_inside`` and ``zipcode_given``
-    (String: five digits or null), ``brackets`` (String: what stood in brackets, joined by ``, ``) and ``_body``
-    (String: the text without postal code and brackets).
+    (String: five digits or null) and ``_peeled`` (String: the text without postal code).
     """
-    return frame.pipe(_uniform).pipe(_without_postal_code).pipe(_without_brackets)
+    return frame.pipe(_uniform).pipe(_without_postal_code)
 
 
 def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
@@ -71,9 +73,9 @@ def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
 
 
 def compact(text: pl.Expr) -> pl.Expr:
-    """Return a text without spaces, dots, commas, slashes and colons."""
-    odd = where(text.str.contains("[ .·,/:]"), text)
-    return pl.coalesce(odd.str.replace_all("[ .·,/:]", ""), text)
+    """Return a text without spaces, dots, commas, slashes, colons and hidden brackets."""
+    odd = where(text.str.contains(_BETWEEN), text)
+    return pl.coalesce(odd.str.replace_all(_BETWEEN, ""), text)
 
 
 def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -117,46 +119,4 @@ def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
         .drop(
             "_written", "_coded", "_zip_head", "_after_head", "_before_tail", "_zip_tail", "_before_bare", "_zip_bare"
         )
-    )
-
-
-_REGION_IN_BRACKETS: Final = (
-    r"^\(([가-힣]+(?:시|도|군|구)|서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충[남북]|전[남북]|경[남북]|제주)\)"
-)
-_PROVINCE: Final = "^(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주)"
-_NUMBER: Final = "[로길동리가] ?(?:산|지하)? ?[0-9]"
-_ONE: Final = r"^([^()]*)\(([^()]*)\)?([^()]*)$"
-_ANY: Final = r"\((?:[^()]|\([^()]*\))*\)?"
-
-
-def _without_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``brackets`` and ``_body``: most addresses have one bracket or none, the others take a slower way."""
-    peeled, several, inner = pl.col("_peeled"), pl.col("_several"), pl.col("_inner")
-    one = pl.concat_str(pl.col("_before").str.strip_chars_end(" "), pl.lit(" "), pl.col("_behind").str.strip_chars(" "))
-    all_inner = several.str.extract_all(_ANY).list.join(", ").str.replace_all(r"\)?, \(", ", ")
-    outer = several.str.replace_all(_ANY, " ").str.replace_all("[()]", " ").str.replace_all(" {2,}", " ")
-    return (
-        frame.with_columns(_bracketed=where(peeled.str.contains("[()]"), peeled))
-        .with_columns(_bracketed=pl.col("_bracketed").str.replace(_REGION_IN_BRACKETS, "$1 "))
-        .pipe(with_groups, pl.col("_bracketed"), _ONE, "_before", "_inner", "_behind")
-        .with_columns(_several=where(inner.is_null(), pl.col("_bracketed")))
-        .with_columns(
-            brackets=pl.coalesce(inner, all_inner.str.replace(r"^\(", "").str.replace(r"\)$", "")).str.strip_chars(
-                " ,"
-            ),
-            _body=pl.coalesce(one, outer, "_peeled").str.strip_chars(" "),
-        )
-        .with_columns(brackets=pl.when(pl.col("brackets") != "").then("brackets"))
-        .pipe(_with_address_in_brackets)
-        .drop("_peeled", "_bracketed", "_before", "_inner", "_behind", "_several")
-    )
-
-
-def _with_address_in_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Let ``_body`` and ``brackets`` change places where a name comes first: ``회관 (서울 종로구 세종대로 175)``."""
-    province = pl.when(pl.col("brackets").str.contains(_PROVINCE)).then("brackets")
-    swapped = (province.str.contains(_NUMBER) & ~pl.col("_body").str.contains(_NUMBER)).fill_null(False)
-    return frame.with_columns(
-        brackets=pl.when(swapped).then("_body").otherwise("brackets"),
-        _body=pl.when(swapped).then("brackets").otherwise("_body"),
     )

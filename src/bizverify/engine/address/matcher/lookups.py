@@ -80,6 +80,12 @@ class Lookups:
         return Index.of(self.tables.roads, text_key("key"), "road")
 
     @built_once
+    def roads_without_digits(self) -> Index:
+        """(region, name with its digits unreadable) → roads that have digits."""
+        numbered = self.tables.roads.filter(pl.col("key").str.contains("[0-9]"))
+        return Index.of(numbered, text_key("region", without_digits(pl.col("key"))), "road")
+
+    @built_once
     def roads_with_hole(self) -> Index:
         """(region, name with one syllable unreadable) → roads."""
         return Index.of(holes(self.tables.roads, "key", "road", "region"), text_key("region", "pattern"), "road")
@@ -177,6 +183,11 @@ class Lookups:
         """Tell whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
         keys = frame.select(dong=text_key("zip_given", "dong"), road=text_key("zip_given", "road_id"))
         return self._zip_in_dong.holds(keys["dong"]) | self._zip_on_road.holds(keys["road"])
+
+
+def without_digits(name: pl.Expr) -> pl.Expr:
+    """Return a road's name with each number in it unreadable (새내6길 → 새내#길)."""
+    return name.str.replace_all("[0-9]+", "#")
 
 
 def compact_building(name: pl.Expr) -> pl.Expr:

@@ -106,14 +106,17 @@ class Matcher:
         found.add(decided, pl.concat([ambiguous, torn]), reading.level)
 
     def _torn(self, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-        """Rows that name another building besides, with another postal code: two addresses, one letter."""
+        """Rows that name another building besides, in another dong and postal district: two addresses, one letter."""
         seconds = [
-            lots.as_written(self._lookups, rows.filter(pl.col("lot_main").is_not_null())),
+            lots.as_written(self._lookups, rows),
+            lots.by_other_name(self._lookups, rows),
             roads.another(self._lookups, rows),
         ]
         pairs = pl.concat(seconds).rename({"place": "other"}).join(decided, on=ROW)
-        zips = self._lookups.tables.building_zip
-        same = (pairs["place"] == pairs["other"]) | (zips.gather(pairs["place"]) == zips.gather(pairs["other"]))
+        tables, place, other = self._lookups.tables, pairs["place"], pairs["other"]
+        same_zip = tables.building_zip.gather(place) == tables.building_zip.gather(other)
+        same_dong = tables.building_dong.gather(place) == tables.building_dong.gather(other)
+        same = (place == other) | same_zip | same_dong
         agreed = pairs.with_columns(same.alias("same")).group_by(ROW).agg(pl.col("same").any())
         return agreed.filter(~pl.col("same")).select(ROW)
 

@@ -12,14 +12,13 @@ from bizverify.engine.address.matcher.lookups import Lookups
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.model import Lang
 
-_SURE: Final = ("exact", "lot_to_road", "region_repaired", "typo_repaired", "building_only")
 _UNDER: Final = ("", "지하 ", "공중 ")
 _ROAD_BITS: Final = 36
 _NUMBER_BITS: Final = 17
 _TOWN: Final = "[읍면]$"
 
 _TEXTS: Final[dict[str, dict[Lang, str]]] = {
-    "region_missing": {"en": "region added: ", "ko": "지역 보완: "},
+    "added": {"en": "region added: ", "ko": "지역 보완: "},
     "region": {"en": "region ", "ko": "지역 "},
     "town": {"en": "district ", "ko": "읍면동 "},
     "dong": {"en": "dong ", "ko": "동 "},
@@ -27,7 +26,7 @@ _TEXTS: Final[dict[str, dict[Lang, str]]] = {
     "number": {"en": "number ", "ko": "건물번호 "},
     "lot": {"en": "lot ", "ko": "지번 "},
     "building": {"en": "building ", "ko": "건물 "},
-    "no_such_number": {"en": "there is no number ", "ko": "없는 건물번호: "},
+    "absent": {"en": "there is no number ", "ko": "없는 건물번호: "},
 }
 
 
@@ -37,7 +36,7 @@ def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
     ``matched``: what :meth:`Matcher.match` returned.
     """
     rows = _with_units_back(lookups, _with_building(lookups, matched))
-    rows = rows.with_columns(level=_level(), changes=_changes(lang), official=_official())
+    rows = rows.with_columns(level=_level(), official=_official())
     right = pl.col("zip").cast(pl.String).str.zfill(5)
     sure = pl.col("place").is_not_null()
     reference = _reference()
@@ -55,7 +54,7 @@ def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
         postal_match=_postal_match(lookups, rows),
         zipcode_given=pl.col("zipcode_given"),
         zipcode_right=pl.when(sure).then(right),
-        changes=pl.when(pl.col("changes") != "").then(pl.col("changes").str.replace_all("|", "/", literal=True)),
+        changes=_changes(rows, lang),
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
         fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _joined(", ", pl.col("detail")), reference)),
     )
@@ -135,14 +134,18 @@ def _reference() -> pl.Expr:
     """What stands in brackets: the user's words; else the legal dong and the name of the apartment complex."""
     legal = pl.when(~pl.col("of_emd").str.contains(_TOWN)).then("of_emd")
     own = pl.concat_str(legal, pl.col("of_building"), separator=", ", ignore_nulls=True)
-    wrong = legal.is_not_null() & (pl.col("hint_dong") != legal).fill_null(False)
-    # pl.Expr.str.replace with an expression for the pattern is not vectorised: cut the word out by its length
-    corrected = pl.when(pl.col("brackets").str.starts_with(pl.col("hint_dong"))).then(
-        pl.concat_str(legal, pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars()))
-    )
-    theirs = pl.when(wrong).then(pl.coalesce(corrected, "brackets")).otherwise("brackets")
+    corrected = pl.concat_str(legal, pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars()))
+    theirs = pl.when(_reference_replaced()).then(corrected).otherwise("brackets")
+    without_dong = legal.is_not_null() & ~theirs.str.contains(legal, literal=True)
+    theirs = pl.when(without_dong).then(pl.concat_str(legal, pl.lit(", "), theirs)).otherwise(theirs)
     words = pl.coalesce(theirs, pl.when(own != "").then(own))
     return pl.when(words.is_not_null()).then(pl.concat_str(pl.lit(" ("), words, pl.lit(")"))).otherwise(pl.lit(""))
+
+
+def _reference_replaced() -> pl.Expr:
+    """Whether the brackets begin with a dong that is not the legal one: an administrative one, or a wrong one."""
+    other = ~pl.col("of_emd").str.contains(_TOWN) & (pl.col("hint_dong") != pl.col("of_emd"))
+    return (other & pl.col("brackets").str.starts_with(pl.col("hint_dong"))).fill_null(False)
 
 
 def _joined(separator: str, text: pl.Expr) -> pl.Expr:
@@ -166,53 +169,85 @@ def _town_replaced() -> pl.Expr:
     return (by_road & (pl.col("emd") != pl.col("of_emd"))).fill_null(False)
 
 
-def _changes(lang: Lang) -> pl.Expr:
-    """What was changed, piece by piece; empty where nothing was."""
+def _changes(rows: pl.DataFrame, lang: Lang) -> pl.Series:
+    """What was changed, piece by piece; null where nothing was. Composed only where something differs."""
+    differing = rows.filter(_sure() | (pl.col("match_level") == "building_only")).filter(~_as_written())
+    pieces = [*_region_changes(lang), *_name_changes(lang)]
+    told = differing.select(ROW, changes=pl.concat_str(pieces, separator="; ", ignore_nulls=True))
+    told = told.with_columns(pl.col("changes").str.replace_all("|", "/", literal=True))
+    joined = rows.select(ROW).join(told, on=ROW, how="left", maintain_order="left")
+    return joined.select(pl.when(pl.col("changes") != "").then("changes")).to_series()
 
-    def word(code: str) -> pl.Expr:
-        return pl.lit(_TEXTS[code][lang])
 
-    def arrow(code: str, before: pl.Expr, after: pl.Expr) -> pl.Expr:
-        return pl.concat_str(word(code), before, pl.lit(" → "), after)
+def _sure() -> pl.Expr:
+    return pl.col("place").is_not_null()
 
-    sure = pl.col("place").is_not_null()
+
+def _as_written() -> pl.Expr:
+    """Whether region, town, road and number stand in the address as they do in the gazetteer."""
+    same = [
+        pl.col("match_level") == "exact",
+        pl.col("sido_given") & (pl.col("sido") == pl.col("of_sido")) & (pl.col("sigungu") == pl.col("of_sigungu")),
+        ~pl.col("region_change").is_in(["renamed", "typo"]).fill_null(False),
+        (pl.col("emd") == pl.col("of_emd")).fill_null(True),
+        (pl.col("hint_dong") == pl.col("of_emd")).fill_null(True),
+        pl.col("road") == pl.col("of_road_key"),
+        pl.col("under") == pl.col("of_under"),
+    ]
+    return pl.all_horizontal(same).fill_null(False)
+
+
+def _region_changes(lang: Lang) -> list[pl.Expr]:
     region = pl.concat_str(
         pl.col("of_sido"), pl.when(pl.col("of_sigungu") != "").then("of_sigungu"), separator=" ", ignore_nulls=True
     )
-    other_region = (
+    other = (
         pl.col("region_change").is_in(["renamed", "typo"]).fill_null(False)
         | pl.col("region_conflict").fill_null(False)
         | (pl.col("sido") != pl.col("of_sido")).fill_null(False)
         | ~_means(pl.col("sigungu"), pl.col("of_sigungu"))
     )
     missing = pl.col("sido").is_null() & pl.col("sigungu").is_null()
-    road = pl.coalesce("road", "loose_road")
-    by_road = pl.col("match_level") != "lot_to_road"
+    no_province = ~pl.col("sido_given").fill_null(False)
+    added = _word("added", lang)
+    return [
+        pl.when(_sure() & missing).then(pl.concat_str(added, region)),
+        pl.when(_sure() & ~missing & other).then(_arrow("region", lang, pl.col("region_typed"), region)),
+        pl.when(_sure() & ~missing & ~other & no_province).then(pl.concat_str(added, pl.col("of_sido"))),
+        pl.when(_sure() & _town_replaced()).then(_arrow("town", lang, pl.col("emd"), pl.col("of_emd"))),
+        pl.when(_sure() & _reference_replaced()).then(_arrow("dong", lang, pl.col("hint_dong"), pl.col("of_emd"))),
+    ]
+
+
+def _name_changes(lang: Lang) -> list[pl.Expr]:
+    road, level = pl.coalesce("road", "loose_road"), pl.col("match_level")
     lot = pl.concat_str(
         pl.col("lot_dong"),
         pl.when(pl.col("san") == 1).then(pl.lit(" 산 ")).otherwise(pl.lit(" ")),
         _number("lot_main", "lot_sub"),
     )
     official = pl.concat_str(pl.col("of_road"), pl.lit(" "), _number("of_main", "of_sub"))
-    differs = (road.str.replace_all(r"[ .·]", "") != pl.col("of_road_key")).fill_null(False)
-    of_lot = sure & (road.is_null() | ~by_road) & pl.col("lot_main").is_not_null()
-    pieces = [
-        pl.when(sure & missing).then(pl.concat_str(word("region_missing"), region)),
-        pl.when(sure & ~missing & other_region).then(arrow("region", pl.col("region_typed"), region)),
-        pl.when(sure & _town_replaced()).then(arrow("town", pl.col("emd"), pl.col("of_emd"))),
-        pl.when(sure & by_road & differs).then(arrow("road", road, pl.col("of_road"))),
-        pl.when(sure & by_road & (pl.col("under") != pl.col("of_under")).fill_null(False)).then(
-            arrow("number", _number("main", "sub"), pl.concat_str(_under("of_under"), _number("of_main", "of_sub")))
-        ),
-        pl.when(of_lot).then(arrow("lot", lot, official)),
-        pl.when(sure & (pl.col("match_level") == "building_only")).then(
-            arrow("building", pl.col("building"), official)
-        ),
-        pl.when(~sure & (pl.col("match_level") == "building_only")).then(
-            pl.concat_str(word("no_such_number"), road, pl.lit(" "), _number("main", "sub"))
-        ),
+    below = pl.concat_str(_under("of_under"), _number("of_main", "of_sub"))
+    by_road = _sure() & (level != "lot_to_road")
+    by_lot = _sure() & (road.is_null() | (level == "lot_to_road")) & pl.col("lot_main").is_not_null()
+    other_name = (road.str.replace_all(r"[ .·]", "") != pl.col("of_road_key")).fill_null(False)
+    other_side = (pl.col("under") != pl.col("of_under")).fill_null(False)
+    absent = pl.concat_str(_word("absent", lang), road, pl.lit(" "), _number("main", "sub"))
+    return [
+        pl.when(by_road & other_name).then(_arrow("road", lang, road, pl.col("of_road"))),
+        pl.when(by_road & other_side).then(_arrow("number", lang, _number("main", "sub"), below)),
+        pl.when(by_lot).then(_arrow("lot", lang, lot, official)),
+        pl.when(_sure() & (level == "building_only")).then(_arrow("building", lang, pl.col("building"), official)),
+        pl.when(~_sure()).then(absent),
     ]
-    return pl.concat_str(pieces, separator="; ", ignore_nulls=True)
+
+
+def _word(code: str, lang: Lang) -> pl.Expr:
+    return pl.lit(_TEXTS[code][lang])
+
+
+def _arrow(code: str, lang: Lang, before: pl.Expr, after: pl.Expr) -> pl.Expr:
+    return pl.concat_str(_word(code, lang), before, pl.lit(" → "), after)
 
 
 def _means(typed: pl.Expr, official: pl.Expr) -> pl.Expr:

@@ -12,14 +12,19 @@ import polars as pl
 
 from bizverify.engine.address.gazetteer import building_key
 from bizverify.engine.address.matcher.index import ROW, text_key
-from bizverify.engine.address.matcher.lookups import Lookups, number_range
+from bizverify.engine.address.matcher.lookups import Lookups, number_range, without_digits
 from bizverify.engine.address.matcher.scope import Scopes
 from bizverify.engine.address.matcher.typos import gaps, holes
 
 _NUMBER: Final = ("under", "main", "sub")
 _NAMED: Final = (*_NUMBER, "region", "scope")
 _LONGEST_PREFIX: Final = 10
-_SECOND_NUMBER: Final = r"^((?:[가-힣]{0,2}(?:길|로))?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?((?:[ ,(].*)?)$"
+_SECOND_NUMBER: Final = (
+    r"^((?:[가-힣]{0,2}(?:길|로))?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
+    r"((?:[^0-9층호동차번단세개F-].*)?)$"
+)
+    r"^((?:[가-힣]{0,2}(?:길|로))?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?((?:[^0-9층호동차번단세개F-].*)?)$"
+)
 _ENDS: Final = ("길", "번길", "로")
 _ANOTHER: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([0-9]{1,5}))?(?:[ ,(]|$)"
 
@@ -102,11 +107,15 @@ def underground(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def misspelt(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """A road of the same region whose name differs in one syllable, where that number exists.
 
-    A road that exists as it is written is not taken for another: it may as well be the number that is wrong.
+    A road that exists as it is written is not taken for another: it may as well be the number that is wrong. Nor is one
+    of a family (새내1길, 새내2길 …) whose members differ in a digit: it may be the digit.
     """
-    known = lookups.roads_here.holds(rows.select(text_key("region", "road").fill_null(0)).to_series())
-    rows = rows.filter(~known & pl.col("region").is_not_null()).with_columns(
-        name=pl.coalesce("road", "loose_road"),
+    name = pl.coalesce("road", "loose_road")
+    known = lookups.roads_here.holds(rows.select(text_key("region", name).fill_null(0)).to_series())
+    numbered = rows.select(pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name))))
+    of_family = lookups.roads_without_digits.holds(numbered.to_series().fill_null(0))
+    rows = rows.filter(~known & ~of_family & pl.col("region").is_not_null()).with_columns(
+        name=name,
         main=pl.coalesce("main", "loose_main"),
         sub=pl.coalesce("sub", "loose_sub", pl.lit(0)),
         under=pl.col("under").fill_null(0),
