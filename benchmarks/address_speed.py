@@ -132,15 +132,15 @@ def scanned(sources: list[str]) -> pl.LazyFrame:
 
 
 def asked(how: str, frame: pl.LazyFrame, gazetteer: str) -> pl.LazyFrame:
-    from bizverify import LocalEngine
-    from bizverify.engine.address import attach
-    from bizverify.engine.address.gazetteer import Gazetteer
-
     if how == "read and write":
         return frame.with_columns(pl.lit(value).alias(name) for name, value in CONSTANT.items())
     if how == "join of whole strings":
         official = pl.scan_parquet(Path(gazetteer)).rename({"zipcode": "fixed_zipcode"})
         return frame.join(official, on="address", how="left", maintain_order="left")
+    from bizverify import LocalEngine
+    from bizverify.engine.address import attach
+    from bizverify.engine.address.gazetteer import Gazetteer
+
     if how.startswith("attach"):
         return attach(frame, Gazetteer.open(gazetteer) if how.endswith("gazetteer") else None, "en")
     return LocalEngine(gazetteer=gazetteer if how.endswith("gazetteer") else None).answer(frame)

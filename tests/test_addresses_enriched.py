@@ -60,6 +60,30 @@ def test_a_row_without_a_number_gets_no_address_either(engine: bv.LocalEngine, n
     assert found.select(NINE[:7]).null_count().row(0) == (1,) * 7
 
 
+@pytest.mark.parametrize("address", ["부산광역시 해운대구 없는로 77", "세종특별자치시 한누리대로 1811"])
+def test_a_postal_code_of_another_district_counts_the_same_where_no_building_is_found(
+    engine: bv.LocalEngine, address: str
+) -> None:
+    """A gazetteer that does not hold the building, or the whole district, must not take away what is known without."""
+    asked = rows(("1248100998", "가", address, "06236"))
+    said = "[postal +13] postal code 06236 belongs to another district than the address (postal)"
+    for one in (engine, bv.LocalEngine(today=TODAY)):
+        assert said in one.verify(asked).collect()["reasons"][0]
+
+
+def test_a_defect_of_the_address_engine_is_not_laid_to_the_users_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> pl.DataFrame:
+        return pl.DataFrame({"a": [1]}).select(pl.col("a").gather(7))
+
+    monkeypatch.setattr("bizverify.engine.address.told", fails)
+    source = write(tmp_path / "in.csv", f"사업자번호,주소\n1248100998,{ADDRESS}\n")
+    with pytest.raises(RuntimeError, match="the address engine failed: "):
+        bv.enrich(source, tmp_path / "out.csv", gazetteer=GAZETTEER)
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_a_row_that_is_no_row_of_the_list_gets_no_address(engine: bv.LocalEngine) -> None:
     totals = rows(("1248100998", "합계", ADDRESS, "totals_row"), columns=f"b_no name address {ROW_PROBLEM}")
     assert engine.answer(totals).select(*FIXED, MATCH_LEVEL).collect().row(0) == (None, None, None)

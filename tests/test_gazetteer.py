@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import openpyxl
 import polars as pl
@@ -478,6 +478,48 @@ def test_a_damaged_zip_is_named(tmp_path: Path) -> None:
         build(tmp_path, path)
 
 
+def test_a_zip_within_a_zip_is_pointed_out(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "outer.zip", "w") as archive:
+        archive.writestr("202306.zip", b"PK")
+    with pytest.raises(GazetteerError, match=r"202306\.zip\); a zip within a zip is not opened: unpack"):
+        build(tmp_path, tmp_path / "outer.zip")
+
+
+def test_two_wrong_lines_do_not_make_up_for_each_other(tmp_path: Path) -> None:
+    """One column too many here and one too few there: the sum is right, both rows are wrong."""
+    path = put(tmp_path / "rnaddrkor_sejong.txt", row(1), f"{row(2)}|", row(3).rsplit("|", 1)[0], row(4))
+    with pytest.raises(GazetteerError, match=r"line 2: 25 columns instead of 24"):
+        build(tmp_path, path)
+
+
+def test_a_file_that_ends_within_a_character_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "rnaddrkor_sejong.txt"
+    path.write_bytes(f"{row(1)}\n{row(2)}\n".encode("cp949") + row(3).encode("cp949").split(b"|3611010100|")[0])
+    path.write_bytes(path.read_bytes() + "|3611010100|세".encode("cp949")[:-1])
+    with pytest.raises(GazetteerError, match=r"line 3: its last line is cut off within a character.*download it again"):
+        build(tmp_path, path)
+
+
+def test_a_file_without_line_ends_is_refused_before_it_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zip of a megabyte may unfold to gigabytes of one line."""
+    monkeypatch.setattr("bizverify.data.sources.BLOCK", 1 << 17)
+    with ZipFile(tmp_path / "full.zip", "w", ZIP_DEFLATED) as archive:
+        archive.writestr("rnaddrkor_sejong.txt", f"{row(1)}\n".encode("cp949") + b"0" * (8 << 20))
+    read = []
+    with pytest.raises(GazetteerError, match=r"line 2: is longer than 65,536 bytes"):
+        bv.build_gazetteer([tmp_path], tmp_path / "out.parquet", progress=lambda done, _: read.append(done))
+    assert sum(read) == 0
+
+
+def test_days_without_a_date_have_no_order(full: Path) -> None:
+    for name in ("one", "two"):
+        put(full / name / "TH_SGCO_RNADR_MST.TXT", row(9, reason="31" if name == "one" else "63"))
+    with pytest.raises(GazetteerError, match=r"the order of the daily changes is not known; put it as YYYYMMDD"):
+        build(full)
+
+
 def test_a_source_that_is_none_is_named(tmp_path: Path) -> None:
     for path, said in (
         (tmp_path / "none.txt", "there is no such file or folder"),
@@ -556,6 +598,30 @@ def test_a_changed_bit_is_noticed_when_the_section_is_read(full: Path) -> None:
         with suppress(GazetteerError):
             tables = Tables(Gazetteer.open(output))
             assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
+
+
+def test_a_damaged_footer_is_an_error_and_no_defect(full: Path) -> None:
+    """The footer has no checksum of its own: whatever a byte in it becomes, what is read is right or refused."""
+    _, tables = build(full)
+    right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list())
+    output = full / "out.parquet"
+    whole = output.read_bytes()
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    about = whole.index(b'"sections"')
+    for place in [*range(begin, len(whole), 37), *range(about, about + 60, 3)]:
+        for bit in (1, 128):
+            output.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+            with suppress(GazetteerError):
+                tables = Tables(Gazetteer.open(output))
+                assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
+
+
+def test_a_gazetteer_that_is_gone_is_said_to_be_gone(full: Path) -> None:
+    build(full)
+    opened = Gazetteer.open(full / "out.parquet")
+    (full / "out.parquet").unlink()
+    with pytest.raises(GazetteerError, match="cannot be read: No such file"):
+        opened.check()
 
 
 def test_what_is_no_gazetteer_says_how_to_make_one(tmp_path: Path) -> None:

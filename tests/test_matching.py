@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import polars as pl
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from bizverify.data import build_gazetteer
 from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach
+from bizverify.engine.address.matcher.index import built_once
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")
 JONGNO, GANGNAM = ("11110", "서울특별시", "종로구"), ("11680", "서울특별시", "강남구")
@@ -36,6 +39,9 @@ BUILDINGS: list[tuple[Any, ...]] = [
     (SEJONG, "부강면", "산수리", "100", "산수길", 0, "9", "30075", "부강면", 0, ""),
     (SEJONG, "부강면", "갈산리", "3", "한마을길", 0, "20", "30076", "부강면", 0, ""),
     (SEJONG, "부강면", "갈산리", "4", "큰마을길", 0, "20", "30076", "부강면", 0, ""),
+    (SEJONG, "조치원읍", "서창리", "9", "산소길", 0, "7", "30028", "조치원읍", 0, ""),
+    (SEJONG, "보람동", "", "703", "왕능로", 0, "5", "30155", "보람동", 0, ""),
+    (SEJONG, "조치원읍", "서창리", "11", "덕읍길", 0, "2", "30028", "조치원읍", 0, ""),
     (GONGJU, "웅진동", "", "63-22", "새내길", 0, "38", "32530", "웅진동", 0, ""),
     (GONGJU, "웅진동", "", "65", "왕릉로", 0, "5", "32531", "웅진동", 0, ""),
     (GONGJU, "유구읍", "남리", "63-22", "유구길", 0, "5", "32505", "유구읍", 0, ""),
@@ -157,8 +163,16 @@ ANSWERED = [
     ("세종특별자치시 한누대로 2130", None, "typo_repaired", HALL, "30151"),
     ("세종특별자치시 한누리리대로 2130", None, "typo_repaired", HALL, "30151"),
     ("세종특별자치시 한누리대 2130", None, "typo_repaired", HALL, "30151"),
+    ("세종시 덕읍길 2", None, "exact", "세종특별자치시 조치원읍 덕읍길 2", "30028"),
     ("서울 종로구 사직로 130", None, "typo_repaired", "서울특별시 종로구 사직로 지하 130 (사직동)", "03172"),
     ("경기도 강남구 테헤란로 152", None, "region_repaired", "서울특별시 강남구 테헤란로 152 (역삼동)", "06236"),
+    (
+        "서울 종로구 테헤란로 152 (역삼동)",
+        "06236",
+        "region_repaired",
+        "서울특별시 강남구 테헤란로 152 (역삼동)",
+        "06236",
+    ),
     ("전라남도 호남로 5", None, "exact", "전남광주통합특별시 목포시 호남로 5 (호남동)", "58724"),
     ("세종시 조치원읍 남리 한빛회관", None, "building_only", "세종특별자치시 조치원읍 새내6길 12, 한빛회관", "30027"),
 ]
@@ -197,6 +211,19 @@ UNANSWERED = [
     ("경기도 강남구 한누리대로 2130", None, "region_only"),
     ("세종특별자치시", None, "region_only"),
     ("없는아무길 5", None, "none"),
+    ("충청남도 공주시 조치원읍 새내길 38", None, "ambiguous"),  # the 읍 is in the other region that has such a building
+    ("세종시 새내길 38", "32530", "ambiguous"),  # so is the postal code
+    ("세종특별자치시 공주시 새내길 38", None, "ambiguous"),  # two regions, and both have it
+    ("세종시 조치원읍 산수길 7", None, "ambiguous"),  # not in that 읍, where one syllable less fits
+    ("웅진동 새내6길 12", None, "region_only"),  # the dong is in a region without such a road
+    ("세종시 없는면 한누리데로 2130", None, "region_only"),  # neither the name nor the 면 exists
+    ("세종시 한누리데로 2130 (웅진동)", None, "region_only"),
+    ("세종시 한누리데로 2130", "30152", "region_only"),  # the postal code is another's
+    ("세종시 왕릉로 5", None, "region_only"),  # a road elsewhere is really called so
+    ("세종시 부강면 새내길 38", "30151", "ambiguous"),  # two witnesses of different kinds against it
+    ("대구광역시 중구 테헤란로 152 (역삼동)", "06236", "region_only"),  # a province that is written is not crossed
+    ("왕릉로 5", "30155", "region_only"),  # it exists as it is written, elsewhere
+    ("공주시 웅진동 보람로 99 (보람동)", "30151", "region_only"),
     ("Teheran-ro 152, Gangnam-gu, Seoul", None, "none"),
     ("=1+1", None, "none"),
 ]
@@ -350,6 +377,22 @@ def test_batches_keep_rows_and_order(gazetteer: Gazetteer) -> None:
     found = attach(frame, gazetteer, "en").collect(engine="streaming")
     assert found["place"].to_list() == list(range(len(asked)))
     assert found["fixed_address"].to_list() == [row[3] for row in asked]
+
+
+def test_no_thread_waits_for_another_that_builds_an_index() -> None:
+    """At first use each thread may build what it needs: waiting for another, it would be missing to polars' pool."""
+    both = Barrier(2)
+
+    class Built:
+        @built_once
+        def index(self) -> object:
+            both.wait(timeout=20)
+            return object()
+
+    shared = Built()
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: shared.index, range(2))
+    assert first is second is shared.index
 
 
 def test_the_query_streams(gazetteer: Gazetteer) -> None:

@@ -8,6 +8,7 @@ import tomllib
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
+from random import Random
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bizverify.engine.address.region_names import regions, spellings
+from bizverify.engine.address.region_split import split as slowly
 from bizverify.engine.address.regions import (
     city_of,
     districts,
@@ -83,6 +85,21 @@ def test_the_region_is_taken_off_the_head_under_its_name_of_today(
         ("세종특별자치시한누리대로 2130", "세종특별자치시", "", "한누리대로 2130"),
         ("세종시조치원읍 새내로 1", "세종특별자치시", "", "조치원읍 새내로 1"),
         ("서울 강남구(역삼동) 테헤란로 1", "서울특별시", "강남구", "(역삼동) 테헤란로 1"),
+        ("세종특별자치시장군면평기길154-1", "세종특별자치시", "", "장군면평기길154-1"),
+        ("세종특별자치시장군면봉안리450-1", "세종특별자치시", "", "장군면봉안리450-1"),
+        ("세종특별자치시시청대로78", "세종특별자치시", "", "시청대로78"),
+        ("경상북도청도군청도읍고수리1", "경상북도", "청도군", "청도읍고수리1"),
+        ("충청남도청양군청양읍읍내리 산1", "충청남도", "청양군", "청양읍읍내리 산1"),
+        ("인천광역시서구청라한내로 7", "인천광역시", "서구", "청라한내로 7"),
+        ("경기도여주시시장길 1", "경기도", "여주시", "시장길 1"),
+        ("서울종로구청진동 1", "서울특별시", "종로구", "청진동 1"),
+        ("부평구청천2동 34", "인천광역시", "부평구", "청천2동 34"),
+        ("강남구역삼동 1", "서울특별시", "강남구", "역삼동 1"),
+        ("경기도수원시청역로 1", "경기도", None, "수원시청역로 1"),
+        ("서울 강남구청역 3번 출구", "서울특별시", None, "강남구청역 3번 출구"),
+        ("서울종로구청 1층", None, None, "서울종로구청 1층"),
+        ("경상북도청 3", None, None, "경상북도청 3"),
+        ("세종특별자치시청", None, None, "세종특별자치시청"),
     ],
 )
 def test_missing_spaces_hide_a_region_only_where_another_word_could_be_meant(
@@ -161,6 +178,7 @@ def test_gwangju_alone_may_be_either_of_two_and_is_neither() -> None:
         ("오산시 오산로 254", None),
         ("서울 강남구 테헤란로 1", "abbreviated"),
         ("세종특별시 한누리대로 1", "abbreviated"),
+        ("세종자치시 전동면 운주산로 520", "abbreviated"),
         ("경기도 수원 영통구 삼성로 1", None),
         ("강원도 춘천시 중앙로 1", "renamed"),
         ("인천 남구 주안로 1", "renamed"),
@@ -453,6 +471,58 @@ def test_every_district_of_the_official_list_is_known(shared: Path) -> None:
     } - {"제물포구"}
 
 
+# ── the quick way ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ODD = [
+    "영통구 1",
+    "영통 중앙로 3",
+    "강남구 3",
+    "영퉁구 삼성로 1",
+    "세종특별자치시 1",
+    "(역삼동)",
+    "",
+    "삼성로 1",
+    "5길 7",
+]
+
+
+def mistyped(text: str, random: Random) -> str:
+    place = random.randrange(min(len(text), 16))
+    return text[:place] + random.choice(["", " ", "  ", "시", "구", "경", text[place] * 2]) + text[place + 1 :]
+
+
+def same_both_ways(texts: list[str | None]) -> None:
+    frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
+    assert split_region(frame.lazy()).collect().equals(slowly(frame.lazy(), "text").collect())
+
+
+def test_the_quick_way_says_what_the_slow_one_says_of_every_region() -> None:
+    random = Random(7)
+    heads = [" ".join([sido, *filter(None, sigungu.split(" ")[:count])]) for sido, sigungu in TODAY for count in (1, 2)]
+    texts = [f"{head}{space}{rest}" for head in heads for rest in ODD for space in (" ", "  ", "")]
+    same_both_ways([*texts, *(mistyped(text, random) for text in texts), None, "대한민국", " 서울특별시 강남구 1"])
+
+
+def test_the_quick_way_says_what_the_slow_one_says_of_real_addresses(shared: Path) -> None:
+    with (shared / "address" / "localdata_vet_half.csv").open(encoding="utf-8") as file:
+        texts = [row["도로명전체주소"] for row in csv.DictReader(file) if row["도로명전체주소"]]
+    random = Random(8)
+    same_both_ways([*texts, *(text.replace(" ", "") for text in texts), *(mistyped(text, random) for text in texts)])
+
+
+def test_every_legal_dong_is_read_without_any_space(shared: Path) -> None:
+    """Three of 20,275 are not: 시장북로 (중구), 역동 (광주시), 청동 (나주시) look like 시장, 역, 시청."""
+    lines = (shared / "address" / "legal_dong_codes_2025.txt").read_text(encoding="cp949").splitlines()[1:]
+    names = [name for code, name, state in (line.split("\t") for line in lines) if state == "존재" and int(code[5:])]
+    spaced, glued = (split(*(f"{name}123-4" for name in way)) for way in (names, [n.replace(" ", "") for n in names]))
+    different = [
+        text["rest"]
+        for text, words in zip(glued, spaced, strict=True)
+        if (text["sido"], text["sigungu"]) != (words["sido"], words["sigungu"])
+    ]
+    assert len(different) <= 3
+
+
 # ── without a gazetteer ──────────────────────────────────────────────────────────────────────────────────────────────
 
 ADDED = (
@@ -495,6 +565,24 @@ def test_without_a_gazetteer_the_region_and_the_postal_code_are_judged(
     assert [found[name] for name in ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address")] == [
         None
     ] * 6
+
+
+def test_without_a_gazetteer_a_batch_of_many_kinds_is_judged_as_each_row_alone() -> None:
+    rows = [
+        ("서울특별시 강남구 테헤란로 1", "30100"),
+        ("서울특별시 강남구 테헤란로 1", None),
+        ("경기도 화성시 동탄대로 1 [18480]", None),
+        ("세종특별자치시 조치원읍 새내로 1", "06236"),
+        ("우)06236 서울강남구 역삼로 1", None),
+        ("경기도 강남구 1", "30100"),
+        ("서울특별시 강남구 역삼로 ***", "30100"),
+        ("테헤란로 1", "06236"),
+        (None, "06236"),
+    ]
+    schema = dict.fromkeys(("address", "zipcode"), pl.String)
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    alone = pl.concat(without_gazetteer(row.lazy(), "en").collect() for row in frame.iter_slices(1))
+    assert without_gazetteer(frame.lazy(), "en").collect().equals(alone)
 
 
 def test_without_a_gazetteer_the_query_streams_and_keeps_every_row() -> None:

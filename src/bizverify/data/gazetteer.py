@@ -100,6 +100,7 @@ def build_gazetteer(
     if EXTENSIONS.get(output.suffix.lower()) != "parquet":
         raise UsageError(f"{output}: a gazetteer is a Parquet file; call it .parquet")
     found, others = find_sources(sources, output)
+    _refuse_undated(found)
     found.sort(key=lambda source: (_ORDER.index(source.kind), source.named or date.min, source.short))
     with published(output) as temporary:
         content = _read(found, progress)
@@ -128,6 +129,18 @@ def build_gazetteer(
         districts=made["region"].height,
         provinces=about["provinces"],
     )
+
+
+def _refuse_undated(found: list[Source]) -> None:
+    """Several days of changes have an order, and only their names say which."""
+    for kind in ("changes", "lot changes"):
+        days = [source for source in found if source.kind == kind]
+        undated = [source for source in days if source.named is None]
+        if undated and len(days) > 1:
+            raise GazetteerError(
+                f"{undated[0].name}: there is no day in its name or its folder's, so the order of the daily changes is "
+                "not known; put it as YYYYMMDD into the name of the file or folder"
+            )
 
 
 def _read(found: list[Source], progress: Progress | None) -> Content:

@@ -47,9 +47,13 @@ _LAYOUTS: Final[dict[Kind, dict[int, str]]] = {
     "lot changes": _JIBUN,
     "postal": _POSTAL,
 }
+Refused = tuple[dict[str, int], pl.DataFrame]
+"""Of a block: how many rows have which problem, and the first of them."""
+
 _BELOW_DISTRICT: Final = 10**8
 """What is left of the upper half of a management number without this is the building's district, five digits."""
 _NO_DATA: Final = b"no data"
+_NEITHER_BAR_NOR_END: Final = bytes(byte for byte in range(256) if byte not in b"|\n")
 _REFUSED_SHARE: Final = 100
 _REFUSED_ALWAYS: Final = 10
 
@@ -77,7 +81,7 @@ class Content:
         """Read one file; ``advance`` hears of the bytes. Raises :class:`GazetteerError` with file and line."""
         frames = []
         rows = 0
-        refused: list[pl.DataFrame] = []
+        refused: list[Refused] = []
         for first, text, frame in _frames(source):
             rows += frame.height
             good = self._sorted_out(source, frame, first, refused)
@@ -85,23 +89,24 @@ class Content:
             advance(len(text))
         if not rows and source.kind in ("buildings", "postal"):
             raise GazetteerError(f"{source.name}: holds no rows; download it again")
-        bad = sum(frame.height for frame in refused)
+        bad = sum(sum(counts.values()) for counts, _ in refused)
         if bad > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
             raise GazetteerError(
                 f"{source.name}: {bad:,} of {rows:,} rows cannot be used, so the file is not what it should be; "
-                f"the first: {_example(refused[0].row(0, named=True))}"
+                f"the first: {_example(refused[0][1].row(0, named=True))}"
             )
-        for frame in refused:
-            self._note(source, frame)
+        for counts, first_ones in refused:
+            self._note(source, counts, first_ones)
         self.read[source.kind] = self.read.get(source.kind, 0) + rows
         self.rows.setdefault(source.kind, []).extend(frames)
 
-    def _sorted_out(self, source: Source, frame: pl.DataFrame, first: int, refused: list[pl.DataFrame]) -> pl.DataFrame:
+    def _sorted_out(self, source: Source, frame: pl.DataFrame, first: int, refused: list[Refused]) -> pl.DataFrame:
         """The usable rows, as numbers; the others go to ``refused`` with what is wrong."""
         judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
         bad = judged.filter(pl.col("problem").is_not_null())
         if bad.height:
-            refused.append(bad)
+            counts = dict(bad["problem"].value_counts(sort=True).iter_rows())
+            refused.append((counts, bad.head(REFUSED_SHOWN)))  # all of them might be more than memory holds
             judged = judged.filter(pl.col("problem").is_null())
         if "effective" in frame.columns:
             _date_of(source, judged["effective"].max())
@@ -135,10 +140,10 @@ class Content:
             "reason",
         )
 
-    def _note(self, source: Source, refused: pl.DataFrame) -> None:
-        for problem, count in refused["problem"].value_counts(sort=True).iter_rows():
+    def _note(self, source: Source, counts: dict[str, int], first_ones: pl.DataFrame) -> None:
+        for problem, count in counts.items():
             self.refused[problem] = self.refused.get(problem, 0) + count
-        for row in refused.head(REFUSED_SHOWN - len(self.examples)).iter_rows(named=True):
+        for row in first_ones.head(REFUSED_SHOWN - len(self.examples)).iter_rows(named=True):
             self.examples.append(f"{source.name}, {_example(row)}")
 
 
@@ -155,7 +160,7 @@ def _frames(source: Source) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
         if not text.strip():
             continue
         text = text.rstrip(b"\n") + b"\n"
-        if text.count(b"|") != (wanted - 1) * text.count(b"\n"):
+        if text.translate(None, _NEITHER_BAR_NOR_END) != (b"|" * (wanted - 1) + b"\n") * text.count(b"\n"):
             raise _ragged(source, text, first, wanted)
         try:
             frame = pl.read_csv(

@@ -28,6 +28,7 @@ Kind = Literal["buildings", "lots", "changes", "lot changes", "postal", "admins"
 COLUMNS: Final[dict[Kind, int]] = {"buildings": 24, "changes": 24, "lots": 14, "lot changes": 14, "postal": 26}
 REASON: Final[dict[int, tuple[int, Kind, Kind]]] = {24: (20, "buildings", "changes"), 14: (13, "lots", "lot changes")}
 BLOCK: Final = 32 << 20
+LONGEST_LINE: Final = 1 << 16
 
 _NAMES: Final[tuple[tuple[str, Kind], ...]] = (
     (r"^jibun_rnaddrkor.*\.txt$", "lots"),
@@ -130,6 +131,11 @@ def lines(source: Source) -> Iterator[tuple[int, bytes]]:
             if whole:
                 yield first, _decoded(source, whole, first, encoding)
             first += whole.count(b"\n")
+            if len(rest) > LONGEST_LINE:
+                raise GazetteerError(
+                    f"{source.name}, line {first:,}: is longer than {LONGEST_LINE:,} bytes; "
+                    "it is damaged, or not the official file: download it again"
+                )
             block = file.read(BLOCK)
             digest.update(block)
         if rest.strip():
@@ -269,6 +275,11 @@ def _decoded(source: Source, block: bytes, first: int, encoding: str) -> bytes:
         text = block.decode(encoding)
     except UnicodeDecodeError as error:
         line = first + block.count(b"\n", 0, error.start)
+        if error.end == len(block) and "incomplete" in error.reason:
+            raise GazetteerError(
+                f"{source.name}, line {line:,}: its last line is cut off within a character, "
+                "so the file is truncated: download it again"
+            ) from error
         raise GazetteerError(
             f"{source.name}, line {line:,}: the byte 0x{block[error.start]:02x} is not {encoding.upper()}; "
             "the file is damaged or was saved by another program: download it again"
@@ -283,4 +294,6 @@ def _unzippable(path: Path, error: Exception) -> GazetteerError:
 
 def _expected(others: list[str]) -> str:
     seen = f" (there: {', '.join(others[:5])}{', …' if len(others) > 5 else ''})" if others else ""
+    if any(": " in name and name.lower().endswith(".zip") for name in others):
+        seen += "; a zip within a zip is not opened: unpack the outer one and give the folder"
     return f"rnaddrkor_*.txt, jibun_rnaddrkor_*.txt, daily changes and zipcode_DB files are read, or zips of them{seen}"

@@ -16,7 +16,7 @@ from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import levels
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.errors import UsageError
+from bizverify.errors import GazetteerError, UsageError
 from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 
 _HOME: Final = "bv:row"
@@ -132,7 +132,9 @@ class LocalEngine:
         """
         try:
             yield
-        except pl.exceptions.PolarsError:
+        except GazetteerError as error:  # polars adds the expression it came from, which says nothing to the reader
+            raise GazetteerError(str(error).partition("\n\nThis error occurred in")[0]) from error
+        except (pl.exceptions.PolarsError, RuntimeError):
             for index in (self.registry, self.gazetteer):
                 if index is not None:
                     index.check()

@@ -14,6 +14,7 @@ import polars as pl
 from bizverify.engine.address import grammar, regions
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.address.matcher import LEVELS, Matcher, lookups_of, told
+from bizverify.engine.address.regions import postal_fits
 from bizverify.model import Lang
 
 __all__ = ["ADDED", "LEVELS", "Gazetteer", "attach"]
@@ -43,8 +44,9 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
     ``fixed_zipcode``, ``fixed_address``: null where they are not sure.
 
-    Without a gazetteer only the region is recognised and the postal code held against it. With one, a batch of rows at
-    a time is matched: the query streams, and engines that call it from several threads may.
+    Without a gazetteer only the region is recognised and the postal code held against it, as it is with one where no
+    building is found. With one, a batch of rows at a time is matched: the query streams, and engines that call it from
+    several threads may.
     """
     if gazetteer is None:
         names = frame.collect_schema().names()
@@ -57,6 +59,22 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
 
 def _matched(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
     lookups = lookups_of(gazetteer)
-    parsed = grammar.parse(addresses.struct.unnest().lazy()).collect()
-    matched = Matcher(lookups).match(parsed)
-    return told(lookups, matched, lang).select(pl.struct(*ADDED)).to_series()
+    try:
+        parsed = grammar.parse(addresses.struct.unnest().lazy()).collect()
+        answered = told(lookups, Matcher(lookups).match(parsed), lang)
+        return _held_against_region(answered, parsed).select(pl.struct(*ADDED)).to_series()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
+        raise RuntimeError(f"the address engine failed: {error}") from error
+
+
+def _held_against_region(answered: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
+    """Where no building was found, hold the postal code against the region, as is done without a gazetteer."""
+    unjudged = answered["fixed_zipcode"].is_null() & answered["zipcode_given"].is_not_null()
+    named = parsed.select("zipcode_given", "sido", "sigungu", "region_conflict", line=pl.int_range(pl.len()))
+    fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu")) | pl.col("region_conflict")
+    elsewhere = named.filter(unjudged).filter(~fits).select("line", elsewhere=True)
+    if elsewhere.is_empty():
+        return answered
+    marks = named.select("line").join(elsewhere, on="line", how="left", maintain_order="left")["elsewhere"]
+    other = pl.when(marks).then(pl.lit("other_district"))
+    return answered.with_columns(pl.coalesce("postal_match", other).alias("postal_match"))

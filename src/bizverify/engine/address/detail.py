@@ -23,8 +23,9 @@ _ONE_UNIT: Final = rf"(?:제 ?)?(?:(?:지하|지상|옥상|비) ?|[A-Za-z]-?)?{_
 _UNITS: Final = (
     rf"(?:{_ONE_UNIT})+(?:[0-9][-0-9]*)?(?:일부|전부)?(?:[ ,]|$)|(?:지하|[Bb])? ?{_RANGE} ?층|(?:{_ONE_UNIT}){{2,}}"
     r"|외 ?[0-9]* ?필지?|지[하상]층|지하|지층|일부|전부|[층호]$"
-    r"|^[0-9][0-9~,.· -]*(?:[ ,]|$)|[ ,][0-9][0-9~,.·-]*(?:[ ,]|$)|[0-9]+-[0-9]+$|[A-Za-z]?[0-9]{3,}$"
+    r"|(?:^|[ ,])(?:[0-9][0-9~,.·-]*(?:[ ,]+|$))+|[0-9]+-[0-9]+$|[A-Za-z]?[0-9]{3,}$"
 )
+_UNITS_ONLY: Final = "^(?:(?:지하|지상|[Bb])?[0-9~-]+(?:층|호|동)?[ ,]*)+$"
 _NO_NAME: Final = (
     "^(?:[A-Za-z0-9가-힣]|상가|관리|주민|사무|공장|창고|연구|기숙사|경비|생산|복지|본관|별관|신관|구관|에이)동$"
 )
@@ -35,14 +36,14 @@ _BRACKET_UNIT: Final = (
     r"[0-9] ?(?:층|호)|[0-9]{2} ?동|지층|지하|(?:^|[ ,])[BbF][0-9]|(?:^|[ ,(])[A-Za-z가나다라마바사]동"
 )
 
-_MISSPELT: Final = "^ *[가-힣]{2} +([가-힣]+[시군구] )"  # 서을 종로구
+_MISSPELT: Final = "^ *[가-힣]{2} +([가-힣]+[시군구](?: |$))"  # 서을 종로구
 _PLACE: Final = (
     r"(?:[가-힣]*(?:시|도|군|구|읍|면|동|리)|[가-힣]+[0-9]+[동리가]|서울|부산|대구|인천|광주|대전|울산|세종|경기|강원"
     r"|충청?[남북]|전라?[남북]|경상?[남북]|제주|대한민국|(?:지번|도로명|신|구|새)? ?(?:주소|지번|도로명|소재지))"
 )
 _EXPLAINED: Final = rf"(?:^| ){_PLACE}(?: +산? *[0-9]+(?:-[0-9]+)?(?:번지)?)?(?: |$)"
 _PERHAPS_ROAD: Final = "(?:^| )[가-힣]{1,3} *$"  # 서초 of 서초 중앙로
-_OWN_DONG: Final = "^ *[가-힣]{2,4}동[ ,]+([가-힣])"
+_OWN_DONG: Final = "^ *[가-힣]{1,4}동[ ,]+([가-힣A-Za-z])"
 
 
 def read(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -50,38 +51,33 @@ def read(frame: pl.LazyFrame) -> pl.LazyFrame:
 
     Words before the road or dong that name no region come to the end of ``detail``.
     """
-    written = pl.col("_tail").str.strip_chars(" ,./:;-")
-    detail = pl.col("detail")
+    detail, brackets, first = pl.col("detail"), pl.col("brackets"), pl.col("_first")
+    unit = detail.str.contains(_DETAIL_UNIT).fill_null(False) | brackets.str.contains(_BRACKET_UNIT).fill_null(False)
     return (
-        frame.with_columns(_written=written)
+        frame.with_columns(_written=pl.col("_tail").str.strip_chars(" ,./:;-"))
         .with_columns(_written=pl.when(pl.col("_written") != "").then("_written"))
-        .with_columns(detail=shown(pl.col("_written")))
+        .with_columns(detail=shown(pl.col("_written")), _ahead=_unexplained())
         .pipe(_with_hint)
-        .with_columns(_name=pl.coalesce("_name", _building(pl.col("_name").is_null(), pl.col("_left"))))
+        .pipe(_with_building)
+        .with_columns(_first=pl.concat_str("_ahead", shown(pl.col("_front")), separator=" ", ignore_nulls=True))
         .with_columns(
-            _first=pl.concat_str(_unexplained(), "_front", separator=" ", ignore_nulls=True).str.strip_chars(" ")
-        )
-        .with_columns(
-            building=pl.coalesce("_name", _building(pl.col("_name").is_null(), pl.col("_written"))),
-            has_unit=pl.when(pl.col("text").is_not_null()).then(
-                detail.str.contains(_DETAIL_UNIT).fill_null(False)
-                | pl.col("brackets").str.contains(_BRACKET_UNIT).fill_null(False)
-            ),
-            brackets=shown(pl.col("brackets")),
-            detail=pl.when(pl.col("_first") != "")
-            .then(pl.concat_str(detail, shown(pl.col("_first")), separator=", ", ignore_nulls=True))
+            has_unit=pl.when(pl.col("text").is_not_null()).then(unit),
+            brackets=shown(brackets),
+            detail=pl.when(first != "")
+            .then(pl.concat_str(detail, first.str.strip_chars(" "), separator=", ", ignore_nulls=True))
             .otherwise(detail),
         )
-        .drop("_name", "_left", "_written", "_first")
+        .drop("_written", "_ahead", "_first", "_front")
     )
 
 
 def _unexplained() -> pl.Expr:
-    """Return the words before the road or dong that are no region, town, dong, lot or label."""
-    ahead = pl.when(pl.col("_ahead") != pl.col("emd").fill_null("")).then("_ahead")
-    left = ahead.str.replace_all("[ ,/:.]+", "  ").str.replace(_MISSPELT, "$1").str.replace_all(_EXPLAINED, " ")
-    by_road = pl.when(pl.col("road").is_not_null()).then(left).str.replace(_PERHAPS_ROAD, "")
-    return pl.coalesce(by_road, left).str.replace_all(" {2,}", " ").str.strip_chars(" -")
+    """Return the words before the road or dong that are no region, town, dong, lot or label; some may be empty."""
+    ahead = where(pl.col("_ahead") != pl.col("emd").fill_null(""), pl.col("_ahead"))
+    ahead = ahead.str.replace_all("[ ,/:.]+", "  ").str.replace(_MISSPELT, "$1")
+    by_road = where(pl.col("road").is_not_null(), ahead).str.replace(_PERHAPS_ROAD, "")
+    left = pl.coalesce(by_road, ahead)
+    return shown(left.str.replace_all(_EXPLAINED, " ").str.replace_all(" {2,}", " ").str.strip_chars(" -"))
 
 
 def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -105,8 +101,26 @@ def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _building(wanted: pl.Expr, words: pl.Expr) -> pl.Expr:
-    """Return what is left of the words without units and numbers, where it is wanted."""
-    name = where(wanted, words).str.replace_all(LETTER, "").str.replace_all(f"[()/{HIDDEN}]", " ")
-    name = name.str.replace_all(_UNITS, " ").str.replace(_OWN_DONG, "$1").str.replace_all("[ ,]", "")
-    return pl.when((name.str.len_chars() > 1) & ~name.str.contains(_NO_NAME)).then(name)
+def _with_building(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``building``: the name in plain brackets, else what is left of other brackets, else of the detail."""
+    unnamed, words = pl.col("_name").is_null(), pl.col("_words")
+    units_only = pl.col("_written").str.contains(_UNITS_ONLY)
+    return (
+        frame.with_columns(_words=_without_units(where(unnamed, pl.col("_left"))))
+        .with_columns(_name=pl.coalesce("_name", _named(words)))
+        .with_columns(_words=_without_units(where(unnamed & ~units_only, pl.col("_written"))))
+        .with_columns(building=pl.coalesce("_name", _named(words)))
+        .drop("_name", "_left", "_words")
+    )
+
+
+def _without_units(words: pl.Expr) -> pl.Expr:
+    """Return what is left of the words without units, numbers and a dong before them."""
+    hidden = where(words.str.contains(f"[(/{HIDDEN}]"), words)
+    plain = hidden.str.replace_all(LETTER, "").str.replace_all(f"[()/{HIDDEN}]", " ")
+    name = pl.coalesce(plain, words).str.replace_all(_UNITS, " ").str.replace(_OWN_DONG, "$1")
+    return name.str.replace_all("[ ,]", "")
+
+
+def _named(words: pl.Expr) -> pl.Expr:
+    return pl.when((words.str.len_chars() > 1) & ~words.str.contains(_NO_NAME)).then(words)

@@ -8,10 +8,10 @@ ends the process over some damaged pages.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,13 +100,13 @@ class Gazetteer:
     def tables(self) -> Tables:
         """What is looked up; loaded once a process for this file and version. Raises :class:`GazetteerError`."""
         wanted = (str(self.path), self.version)
+        if (found := _loaded.get(wanted)) is not None:
+            return found
+        found = Tables(self)  # without the lock: polars' threads that waited for it would be missing to its holder
         with _lock:
-            if wanted not in _loaded:
-                found = Tables(self)
-                while len(_loaded) >= _KEPT:
-                    _loaded.pop(next(iter(_loaded)))
-                _loaded[wanted] = found
-            return _loaded[wanted]
+            while len(_loaded) >= _KEPT and wanted not in _loaded:
+                _loaded.pop(next(iter(_loaded)))
+            return _loaded.setdefault(wanted, found)
 
 
 class Tables:
@@ -126,7 +126,8 @@ class Tables:
 
     def __init__(self, gazetteer: Gazetteer) -> None:
         self._gazetteer = gazetteer
-        self._lock = threading.Lock()
+        self._read_names: pl.Series | None = None
+        self._read_lots: pl.DataFrame | None = None
         self.regions = self._section("region")
         self.dongs = self._section("dong")
         self.admins = self._section("admin")
@@ -140,8 +141,7 @@ class Tables:
     @property
     def building_name(self) -> pl.Series:
         """String, null where a building has no name; by place."""
-        with self._lock:
-            return self._names
+        return self._names
 
     @property
     def lot_key(self) -> pl.Series:
@@ -158,17 +158,19 @@ class Tables:
         """Boolean, whether it is the building's representative lot and not an additional one."""
         return self._all_lots()["representative"].alias("lot_representative")
 
-    @cached_property
-    def _names(self) -> pl.Series:
-        return self._section("building", ("name",))["name"].alias("building_name")
+    # Threads that need these at the same time read them each: no lock is held while polars computes, and
+    # functools.cached_property holds one before Python 3.12.
 
-    @cached_property
-    def _lots(self) -> pl.DataFrame:
-        return self._section("lot").with_columns(pl.col("key").set_sorted())
+    @property
+    def _names(self) -> pl.Series:
+        if self._read_names is None:
+            self._read_names = self._section("building", ("name",))["name"].alias("building_name")
+        return self._read_names
 
     def _all_lots(self) -> pl.DataFrame:
-        with self._lock:
-            return self._lots
+        if self._read_lots is None:
+            self._read_lots = self._section("lot").with_columns(pl.col("key").set_sorted())
+        return self._read_lots
 
     def _section(self, name: str, columns: tuple[str, ...] | None = None) -> pl.DataFrame:
         import pyarrow as pa
@@ -220,7 +222,9 @@ def _parquet(path: Path) -> pq.ParquetFile:
 
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+    except (FileNotFoundError, PermissionError) as error:
+        raise GazetteerError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise GazetteerError(f"{path}: is not a gazetteer, or is cut off (no Parquet file); {_REMEDY}") from error
 
 
@@ -237,9 +241,23 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
         raise GazetteerError(f"{path}: is a gazetteer of another format ({found}, not {FORMAT}); {_REMEDY}")
     if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
         raise GazetteerError(f"{path}: is a gazetteer without its version or number of buildings; {_REMEDY}")
-    if set(about.get("sections") or ()) != set(SECTIONS):
+    if not _are_sections(about.get("sections"), file.num_row_groups):
         raise GazetteerError(f"{path}: is a gazetteer without its sections; {_REMEDY}")
     return about
+
+
+def _are_sections(sections: object, groups: int) -> bool:
+    """Whether all sections are there, each with its row groups one after the other and its number of rows."""
+    if not isinstance(sections, dict) or list(sections) != list(SECTIONS):
+        return False
+    last = 0
+    for section in sections.values():
+        match section:
+            case {"groups": [int(first), int(end)], "rows": int()} if first == last <= end:
+                last = end
+            case _:
+                return False
+    return last == groups
 
 
 def _damaged(path: Path, error: Exception) -> GazetteerError:

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import brackets, detail, lot, regions, road
-from bizverify.engine.address.text import MOST_BYTES, normalised
+from bizverify.engine.address.text import MOST_BYTES, normalised, where
 
 PARSED: Final[dict[str, pl.DataType]] = {
     "text": pl.String(),
@@ -76,8 +76,8 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
 def _with_words_before_road(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``_before_road``, ``내자동`` of ``내자동 사직로12길 2``, and ``_ahead``: it, or other words there."""
     pre, apart = pl.col("_pre"), pl.concat_str(pl.col("_town").fill_null(""), "road").str.len_bytes()
-    words = pl.when(pre.str.contains("[동리가] ")).then(pre)
-    ahead = pl.when(pl.col("road_pre").str.len_bytes() > apart).then(pre).str.replace(road.LAST_WORD, "")
+    words = where(pre.str.contains("[동리가] "), pre)
+    ahead = where(pl.col("road_pre").str.len_bytes() > apart, pre).str.replace(road.LAST_WORD, "")
     return frame.with_columns(_before_road=words.str.extract("^(.*) [^ ]+$"), _ahead=ahead).drop("_pre")
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.road import NOT_A_NUMBER, NUMBER
-from bizverify.engine.address.text import compact, with_groups
+from bizverify.engine.address.text import compact, where, with_groups
 
 _BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가동?"
 _ROAD_LIKE: Final = ["세종로", "남성로", "시장북로"]  # legal dongs of 서울 종로구 and 대구 중구
@@ -153,11 +153,8 @@ def _with_names(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 def _ahead() -> pl.Expr:
     """Return what stands before the dong: its town, or a name that was put first."""
-    return (
-        pl.when(pl.col("_pre").str.len_bytes() > pl.col("_word").str.len_bytes() + 1)
-        .then("_pre")
-        .str.replace(_LAST_WORD, "")
-    )
+    pre = pl.col("_pre")
+    return where(pre.str.len_bytes() > pl.col("_word").str.len_bytes() + 1, pre).str.replace(_LAST_WORD, "")
 
 
 def read_named(frame: pl.LazyFrame) -> pl.LazyFrame:

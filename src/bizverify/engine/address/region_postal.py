@@ -16,16 +16,20 @@ _BETWEEN: Final = "|"
 
 @dataclass(frozen=True)
 class _Table:
-    """Names and prefixes as dtypes, and for each pair whether they fit: nothing is put together row by row."""
+    """Names and prefixes as numbers, and for each pair whether they fit: nothing is put together row by row."""
 
     names: pl.DataTypeExpr
-    prefixes: pl.DataTypeExpr
+    prefixes: pl.Series
+    """The number of each prefix, at the place that its digits are; null where it is nobody's."""
     width: int
     fits: pl.Series
 
-    def find(self, name: pl.Expr, prefix: pl.Expr) -> pl.Expr:
+    def number(self, name: pl.Expr) -> pl.Expr:
+        return name.cast(self.names, strict=False).to_physical().cast(pl.UInt32)
+
+    def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
         """Return whether a prefix fits a name (Boolean), null where it cannot be said or either is not known."""
-        return pl.lit(self.fits).gather(_number(name, self.names) * self.width + _number(prefix, self.prefixes))
+        return pl.lit(self.fits).gather(number * self.width + pl.lit(self.prefixes).gather(prefix))
 
 
 def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
@@ -36,18 +40,32 @@ def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
     the district or the digits are not known, the first two digits are held against the province: false if they are
     another's, true if no district was named and they are this one's.
     """
-    districts, provinces, left = _tables()
     code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
+    return fits_numbers(code, region_numbers(sido, sigungu))
+
+
+def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
+    """Return what :func:`fits_numbers` must know of a region: the numbers that its names have in the tables."""
+    districts, provinces, left = _tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
-    by_three = districts.find(name, code.str.head(3))
-    by_two = provinces.find(sido, code.str.head(2))
-    gave_up = left.find(name, code.str.head(3)).fill_null(False)
-    by_province = pl.when(~by_two | sigungu.is_null()).then(by_two)
-    return pl.when(~gave_up).then(pl.coalesce(by_three, by_province))
+    numbers = {
+        "district": districts.number(name),
+        "province": provinces.number(sido),
+        "left": left.number(name),
+        "whole": sigungu.is_null(),
+    }
+    return [number.alias(key) for key, number in numbers.items()]
 
 
-def _number(text: pl.Expr, names: pl.DataTypeExpr) -> pl.Expr:
-    return text.cast(names, strict=False).to_physical().cast(pl.UInt32)
+def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
+    """Tell as :func:`postal_fits` whether a code of five digits (or null) fits a region of :func:`region_numbers`."""
+    districts, provinces, left = _tables()
+    district, province, gave_up, whole = region
+    three = code.cast(pl.UInt32, strict=False) // 100
+    by_three = districts.find(district, three)
+    by_two = provinces.find(province, three // 10)
+    by_province = pl.when(~by_two | whole).then(by_two)
+    return pl.when(~left.find(gave_up, three).fill_null(False)).then(pl.coalesce(by_three, by_province))
 
 
 @cache
@@ -66,9 +84,11 @@ def _tables() -> tuple[_Table, _Table, _Table]:
 
 
 def _table(fitting: dict[str, frozenset[str]]) -> _Table:
-    prefixes = sorted(frozenset().union(*fitting.values()))
+    prefixes = {prefix: number for number, prefix in enumerate(sorted(frozenset().union(*fitting.values())))}
     fits = pl.Series([prefix in of_name for of_name in fitting.values() for prefix in prefixes])
-    return _Table(enum(fitting), enum(prefixes), len(prefixes), fits)
+    digits = len(next(iter(prefixes)))
+    numbers = [prefixes.get(str(place).zfill(digits)) for place in range(10**digits)]
+    return _Table(enum(fitting), pl.Series(numbers, dtype=pl.UInt32), len(prefixes), fits)
 
 
 def _names(sido: str) -> list[Region]:

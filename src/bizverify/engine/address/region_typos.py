@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Final, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.region_heads import Head, Heads, heads
+from bizverify.engine.address.region_heads import Head, Heads, enum, heads
 from bizverify.engine.address.region_names import regions
 
-_T = TypeVar("_T")
 _FIRST: Final = 0xAC00
 _LAST: Final = 0xD7A3
 _MEDIALS: Final = 21
@@ -24,39 +24,47 @@ _HOLE: Final = "?"
 
 
 @cache
-def province_typos() -> Heads:
+def provinces_of_typos() -> Heads:
+    """Return what a mistyped province means, by the full name that was meant."""
+    return Heads({text: Head(province, None, True, "typo", text) for text, province in _full_names().items()})
+
+
+@cache
+def _province_typos() -> _Lookup:
     """Return full names of provinces with one jamo wrong, one syllable missing, twice or (its first two) unreadable.
 
     The first two syllables by themselves are there too, for names with one of the later syllables unreadable: only
     what :func:`_unreadable` lets through is looked up by them.
     """
-    found: dict[str, dict[str, Head]] = defaultdict(dict)
-    for text, province in _full_names().items():
-        head = Head(province, None, True, "typo", text)
-        for variant in (*variants(text), *(hole for hole in (_hole(text, 0), _hole(text, 1)) if len(text) > _SHORTEST)):
-            found[variant][text] = head
-    by_two = {text[:2]: Head(_full_names()[text], None, True, "typo", text) for text in _told_by_two()}
-    return Heads(_unique(found) | by_two)
+    return _Lookup.of(_unique(_mistyped_provinces()) | {text[:2]: text for text in _told_by_two()})
+
+
+def _mistyped_provinces() -> Iterator[tuple[str, str]]:
+    for text in _full_names():
+        holes = (_hole(text, 0), _hole(text, 1)) if len(text) > _SHORTEST else ()
+        yield from ((variant, text) for variant in (*variants(text), *holes))
 
 
 @cache
-def district_typos() -> dict[str, str]:
+def _district_typos() -> _Lookup:
     """Return names of cities, counties and districts with one thing wrong, and the right name of each."""
     table = regions()
     places = (*table.today, *table.renamed, *table.parts)
     names = {word for place in places for word in place.sigungu.split(" ") if len(word) >= _SHORTEST}
     names |= {city for province in table.provinces for city in province.cities if city}
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for name in sorted(names):
-        for variant in variants(name):
-            found[variant][name] = name
-    return {text: name for text, name in _unique(found).items() if text not in names}
+    return _Lookup.of(_unique((variant, name) for name in sorted(names) for variant in variants(name)))
 
 
-def _unique(found: Mapping[str, Mapping[str, _T]]) -> dict[str, _T]:
+def _unique(found: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Keep what can mean one name only and is no name itself."""
-    real = heads().meanings
-    return {text: next(iter(of.values())) for text, of in found.items() if len(of) == 1 and text not in real}
+    one: dict[str, str] = {}
+    several: set[str] = set()
+    for variant, name in found:
+        if one.setdefault(variant, name) != name:
+            several.add(variant)
+    for text in several.union(heads().meanings):
+        one.pop(text, None)
+    return one
 
 
 @cache
@@ -90,13 +98,41 @@ def _hole(name: str, place: int) -> str:
     return name[:place] + _HOLE + name[place + 1 :]
 
 
-def find_province(word: pl.Expr) -> pl.Expr:
-    """Return the place in :func:`province_typos` of a word with one thing wrong; null for most words."""
-    typos = province_typos()
+def mistyped_province(word: pl.Expr) -> pl.Expr:
+    """Return the place in :func:`provinces_of_typos` (UInt32) of a word with one thing wrong; null for most words."""
     two = pl.when(word.str.contains(_unreadable())).then(word).str.head(2)
     first = pl.lit(_HOLE) + word.str.slice(1)
     second = word.str.head(1) + pl.lit(_HOLE) + word.str.slice(2)
-    return pl.coalesce(*(typos.find(text) for text in (word, two, first, second)))
+    names = pl.coalesce(*(_looked_up(text, _province_typos) for text in (word, two, first, second)))
+    return provinces_of_typos().find(names)
+
+
+def fixed_district(word: pl.Expr) -> pl.Expr:
+    """Return the district (String) that a word with one thing wrong must be; null for most words."""
+    return _looked_up(pl.when(word.str.contains("^[가-힣]{2,6}[시군구]$")).then(word), _district_typos)
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    keys: pl.DataTypeExpr
+    names: pl.Series
+
+    @classmethod
+    def of(cls, table: Mapping[str, str]) -> _Lookup:
+        return cls(enum(table), pl.Series(list(table.values())))
+
+
+def _looked_up(text: pl.Expr, table: Callable[[], _Lookup]) -> pl.Expr:
+    return text.map_batches(partial(_names, table), return_dtype=pl.String, is_elementwise=True)
+
+
+def _names(table: Callable[[], _Lookup], texts: pl.Series) -> pl.Series:
+    """Look texts up; the table takes a while to make, and most batches have nothing to look up."""
+    if texts.null_count() == len(texts):
+        return texts
+    found = table()
+    keys = pl.col(texts.name).cast(found.keys, strict=False).to_physical().cast(pl.UInt32)
+    return texts.to_frame().select(pl.lit(found.names).gather(keys).alias(texts.name)).to_series()
 
 
 def variants(name: str) -> Iterator[str]:
@@ -113,13 +149,16 @@ def variants(name: str) -> Iterator[str]:
             yield before + other + after
 
 
-def _one_jamo_off(syllable: str) -> Iterator[str]:
+@cache
+def _one_jamo_off(syllable: str) -> tuple[str, ...]:
     """Return the syllables that differ in the initial, the medial or the final (which may be missing)."""
     rest, final = divmod(ord(syllable) - _FIRST, _FINALS)
     initial, medial = divmod(rest, _MEDIALS)
     places = [(other, medial, final) for other in range(19)]
     places += [(initial, other, final) for other in range(_MEDIALS)]
     places += [(initial, medial, other) for other in range(_FINALS)]
-    for one, two, three in places:
-        if (one, two, three) != (initial, medial, final):
-            yield chr(_FIRST + (one * _MEDIALS + two) * _FINALS + three)
+    return tuple(
+        chr(_FIRST + (one * _MEDIALS + two) * _FINALS + three)
+        for one, two, three in places
+        if (one, two, three) != (initial, medial, final)
+    )

@@ -9,7 +9,9 @@ import polars as pl
 from bizverify.engine.address.text import compact, with_groups
 
 LETTER: Final = "[가나다라마바사아자차카타파하]"
-_BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:번?{LETTER}?안?길|로))*"
+_BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆])?안?길"
+"""What follows the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길."""
+_BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:{_BRANCHING}|로))*"
 _NAME: Final = rf"(?:로|길|거리){_BRANCH}"
 _UNDER: Final = r"(?: ?(지하|공중))? ?"
 NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
@@ -18,16 +20,16 @@ _NUMBERED_IN_BRACKETS: Final = rf"(?:^|[ ,/:(])([^ ,/:(]+{_NAME}){_UNDER}{NUMBER
 _AFTER_COMMA: Final = "^([0-9]{1,5})(?:-([0-9]{1,5}))?(,.*)?$"
 _BARE: Final = (
     rf"^((?:[^ ,]+[읍면] ?)?(?:[^ ,]+[동리] )?[가-힣0-9][^ ,]*?(?:로|길|거리)"
-    rf"(?: ?제?[0-9]{{1,4}}번?{LETTER}?안?길)?)(?:[ ,.]+(.*))?$"
+    rf"(?: ?제?[0-9]{{1,4}}{_BRANCHING})?)(?:[ ,.]+(.*))?$"
 )
 
 NOT_A_NUMBER: Final = (
     r"^(?:[0-9]|가(?:동|[ 0-9,]|$)|(?:[.·,][0-9])+가|(?:[.·][0-9])+동|층|번출구|호선|공구|단지|학년"
-    rf"|번?{LETTER}?안?길|[동차통반로](?:[ 0-9,.]|$))"
+    rf"|{_BRANCHING}|[동차통반로](?:[ 0-9,.]|$))"
 )
 """What follows digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
 
-_JOINED: Final = f"(?:대로|로|길|거리|제?[0-9]+번?{LETTER}?안?길|[0-9]+로)"
+_JOINED: Final = rf"(?:대로|로|길|거리|제?[0-9]+{_BRANCHING}|[0-9]+로)"
 LAST_WORD: Final = (
     rf"(?:^|[ ,/:])((?:[^ ,/:]*[^ ,/:읍면리가시도군구동] [0-9]+[가-힣][^ ,/:]*|[^ ,/:]+)(?: {_JOINED})*{_BRANCH})$"
 )

@@ -82,7 +82,9 @@ def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``text``. One step a column: polars computes an expression anew for each place that uses it."""
     address, plain, text = pl.col("address"), pl.col("_plain"), pl.col("text")
     short = pl.when(address.str.len_bytes() <= MOST_BYTES).then(address)
-    odd = pl.when(plain.str.contains(_ODD)).then(plain)  # null for most rows, and on nulls patterns cost nothing
+    odd: pl.Expr = pl.when(plain.str.contains(_ODD)).then(
+        plain
+    )  # null for most rows, and on nulls patterns cost nothing
     odd = odd.str.replace_many(list(_UNIFORM), list(_UNIFORM.values())).str.normalize("NFKC")
     odd = odd.str.replace_all(r"\s", " ").str.replace_all(_INVISIBLE, "")
     spaced = where(text.str.contains("  ", literal=True), text).str.replace_all(" {2,}", " ")

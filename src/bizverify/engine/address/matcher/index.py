@@ -29,7 +29,10 @@ def text_key(*parts: str | pl.Expr) -> pl.Expr:
 
 
 class built_once(Generic[T]):
-    """A cached property that one thread builds while the others wait; its object has an ``RLock`` ``building``."""
+    """A cached property for several threads: those that need it first build it each, and the first one built is kept.
+
+    No lock is held meanwhile: its holder would wait for polars' threads, which would wait for the lock.
+    """
 
     def __init__(self, build: Callable[[Any], T]) -> None:
         self._build = build
@@ -39,11 +42,11 @@ class built_once(Generic[T]):
         self._name = name
 
     def __get__(self, found: Any, owner: type) -> T:
-        with found.building:
-            if self._name not in vars(found):
-                vars(found)[self._name] = self._build(found)
-            built: T = vars(found)[self._name]
-            return built
+        kept = vars(found)
+        if self._name not in kept:
+            kept.setdefault(self._name, self._build(found))
+        built: T = kept[self._name]
+        return built
 
 
 class Index:

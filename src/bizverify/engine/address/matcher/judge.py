@@ -15,7 +15,10 @@ from bizverify.engine.address.matcher.index import ROW, text_key
 from bizverify.engine.address.matcher.lookups import Lookups, compact_building
 from bizverify.engine.address.regions import postal_fits
 
-_WITNESSES: Final = ("zipcode_given", "emd", "hint_dong", "building", "sido", "region_conflict", "needs_witness")
+_WITNESSES: Final = (
+    *("zipcode_given", "emd", "lot_dong", "hint_dong", "building"),
+    *("sido", "sido_typed", "region_conflict", "needs_witness", "open"),
+)
 
 
 class Trust(Enum):
@@ -44,12 +47,27 @@ def judged(
     return _decided(lookups, rows, candidates, trust)
 
 
+def outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, rivals: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` where more witnesses speak for a rival (``row``, ``place``) than for the building decided on.
+
+    Where district and province contradict each other, the province speaks for the rivals that lie in it.
+    """
+    mine = _heard(lookups, rows, decided).select(ROW, mine="place", votes="pro")
+    theirs = _heard(lookups, rows, rivals.select(ROW, "place").unique())
+    of_rival = _province(lookups, theirs)
+    typed = (pl.col("sido_typed") == of_rival) | (pl.col("sido") == of_rival)
+    in_province = (pl.col("region_conflict") & typed).fill_null(False).cast(pl.UInt32)
+    theirs = theirs.with_columns(pro=pl.col("pro") + in_province).join(mine, on=ROW)
+    return theirs.filter((pl.col("place") != pl.col("mine")) & (pl.col("pro") > pl.col("votes"))).select(ROW).unique()
+
+
 def _beyond_doubt(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Set apart the only candidates of rows whose postal code does not speak against them, and the others."""
-    given = rows.select(ROW, given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
+    given = rows.select(ROW, "region_conflict", given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
     pairs = candidates.join(given, on=ROW, how="left", maintain_order="left")
     pairs = pairs.with_columns(lookups.tables.building_zip.gather(pairs["place"]).alias("zip"))
-    plain = (pl.len().over(ROW) == 1) & (pl.col("given").is_null() | (pl.col("given") == pl.col("zip")))
+    agrees = pl.col("given").is_null() | (pl.col("given") == pl.col("zip"))
+    plain = (pl.len().over(ROW) == 1) & agrees & ~pl.col("region_conflict").fill_null(False)
     pairs = pairs.with_columns(plain=plain)
     return pairs.filter("plain").select(ROW, "place"), pairs.filter(~pl.col("plain")).select(ROW, "place")
 
@@ -58,9 +76,6 @@ def _decided(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     heard = _heard(lookups, rows, candidates)
-    heard = heard.with_columns(
-        pro=pl.sum_horizontal(pl.col("postal_pro", "emd_pro", "dong_pro", "building_pro").fill_null(False)),
-    )
     best = heard.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(rivals=pl.len().over(ROW))
     single = best.filter(pl.col("rivals") == 1)
     several = best.filter(pl.col("rivals") > 1)
@@ -72,10 +87,11 @@ def _decided(
 
 
 def _heard(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Add what each witness says: ``*_pro`` (null if it says nothing) and ``*_contra``."""
-    heard = lookups.described(candidates.join(rows.select(ROW, *_WITNESSES), on=ROW, how="left"))
+    """Add what each witness says: ``*_pro`` (null if it says nothing), ``*_contra``, and how many are for (``pro``)."""
+    open_region = pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False)
+    heard = lookups.described(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
     given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
-    return heard.with_columns(zip_given=given).with_columns(
+    heard = heard.with_columns(zip_given=given).with_columns(
         postal_pro=pl.col("zip_given") == pl.col("zip"),
         postal_elsewhere=_postal_elsewhere(lookups, heard.with_columns(zip_given=given)),
         building_pro=_same_building(lookups, heard),
@@ -83,13 +99,21 @@ def _heard(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl
         **_dong_says(lookups, heard, "emd", "emd"),
         **_dong_says(lookups, heard, "hint_dong", "dong"),
     )
+    return heard.with_columns(
+        pro=pl.sum_horizontal(pl.col("postal_pro", "emd_pro", "dong_pro", "building_pro").fill_null(False))
+    )
 
 
 def _dong_says(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -> dict[str, pl.Series]:
-    """A name speaks against a dong only where another dong of that region is called so."""
+    """A name speaks against a dong where another dong of that region is called so (``_contra``), or one anywhere."""
     pro = lookups.named_so(heard, "dong", word)
-    known = lookups.dongs_here.holds(heard.select(text_key("home", word).fill_null(0)).to_series())
-    return {f"{witness}_pro": pro, f"{witness}_contra": (~pro & known).fill_null(False)}
+    keys = heard.select(here=text_key("home", word).fill_null(0), anywhere=text_key(word).fill_null(0))
+    here, anywhere = lookups.dongs_here.holds(keys["here"]), lookups.dong_words.holds(keys["anywhere"])
+    return {
+        f"{witness}_pro": pro,
+        f"{witness}_contra": (~pro & here).fill_null(False),
+        f"{witness}_elsewhere": (~pro & (here | anywhere)).fill_null(False),
+    }
 
 
 def _province(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
@@ -122,13 +146,17 @@ def _same_building(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
 
 
 def _refuted(trust: Trust) -> pl.Expr:
+    unsupported = pl.col("pro") == 0
     contra = pl.col("emd_contra") | pl.col("dong_contra")
+    elsewhere = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
+    if trust is Trust.WEAK:
+        other_postal = (~pl.col("postal_pro")).fill_null(False)
+        other_emd = ~pl.col("emd_pro").fill_null(True) & pl.col("emd").ne_missing(pl.col("lot_dong"))
+        return other_postal | (unsupported & (elsewhere | other_emd | pl.col("needs_witness")))
+    is_open = unsupported & (contra | pl.col("postal_elsewhere") | (pl.col("open") & elsewhere))
     if trust is Trust.GIVEN:
-        return _torn(trust)
-    if trust is Trust.OPEN:
-        return (pl.col("pro") == 0) & (contra | pl.col("postal_elsewhere"))
-    other_postal = (~pl.col("postal_pro")).fill_null(False)
-    return other_postal | ((pl.col("pro") == 0) & (contra | pl.col("needs_witness")))
+        return _torn(trust) | (pl.col("region_conflict").fill_null(False) & is_open)
+    return is_open
 
 
 def _torn(trust: Trust) -> pl.Expr:
@@ -136,7 +164,7 @@ def _torn(trust: Trust) -> pl.Expr:
     if trust is not Trust.GIVEN:
         return pl.lit(False)
     other_postal = (~pl.col("postal_pro")).fill_null(False)
-    return (pl.col("pro") == 0) & other_postal & (pl.col("emd_contra") | pl.col("dong_contra"))
+    return (pl.col("pro") == 0) & other_postal & (pl.col("emd_elsewhere") | pl.col("dong_elsewhere"))
 
 
 def _bears_out() -> pl.Expr:

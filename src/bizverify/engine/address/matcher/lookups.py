@@ -13,17 +13,21 @@ from bizverify.engine.address.matcher.typos import gaps, holes
 
 _NUMBERED_DONG: Final = r"^(.*[가-힣])제?[0-9]+(동|리)$"
 _ROAD_BITS: Final = 36
+_KEPT: Final = 2
 _lock = threading.Lock()
 _opened: dict[tuple[str, str], Lookups] = {}
 
 
 def lookups_of(gazetteer: Gazetteer) -> Lookups:
-    """Return the lookups of a gazetteer, made once a process however many threads ask."""
+    """Return the lookups of a gazetteer, the same ones for all threads; those of the last two are kept."""
     key = (str(gazetteer.path), gazetteer.version)
+    if (found := _opened.get(key)) is not None:
+        return found
+    made = Lookups(gazetteer.tables)  # without the lock, see built_once
     with _lock:
-        if key not in _opened:
-            _opened[key] = Lookups(gazetteer.tables)
-        return _opened[key]
+        while len(_opened) >= _KEPT and key not in _opened:
+            _opened.pop(next(iter(_opened)))
+        return _opened.setdefault(key, made)
 
 
 def without_number(dong: pl.Expr) -> pl.Expr:
@@ -36,7 +40,6 @@ class Lookups:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.building = threading.RLock()
 
     # ── buildings and lots ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,6 +122,12 @@ class Lookups:
     def dongs_anywhere(self) -> Index:
         """Legal name → dongs."""
         return Index.of(self.legal_names, text_key("name"), "dong")
+
+    @built_once
+    def dong_words(self) -> Index:
+        """Legal or administrative name → dongs."""
+        names = pl.concat([self.legal_names.select("name", "dong"), self.tables.admins.select("name", "dong")])
+        return Index.of(names, text_key("name"), "dong")
 
     @built_once
     def aliases_here(self) -> Index:

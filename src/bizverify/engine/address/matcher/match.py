@@ -12,11 +12,11 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.matcher import lots, roads
+from bizverify.engine.address.matcher import lots, rivals, roads
 from bizverify.engine.address.matcher.index import ROW, text_key
 from bizverify.engine.address.matcher.judge import Trust, judged
 from bizverify.engine.address.matcher.lookups import Lookups
-from bizverify.engine.address.matcher.scope import Scopes
+from bizverify.engine.address.matcher.scope import scopes_of
 
 LEVELS: Final = (
     "exact",
@@ -50,7 +50,7 @@ class Matcher:
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups
-        self._scopes = Scopes(lookups)
+        self._scopes = scopes_of(lookups)
         self._before: Final = (
             Reading(roads.as_written, Trust.GIVEN, "exact"),
             Reading(lots.as_written, Trust.GIVEN, "lot_to_road"),
@@ -97,34 +97,35 @@ class Matcher:
         candidates = reading.propose(self._lookups, found.left)
         if candidates.is_empty():
             return
+        if reading.renames:
+            candidates = self._not_elsewhere_as_written(found.left, candidates)
         rows = found.left.join(candidates.select(ROW).unique(), on=ROW, how="semi")
         if reading.renames:
             rows = rows.with_columns(roads.exists_somewhere(self._lookups, rows).alias("needs_witness"))
         decided, ambiguous = judged(self._lookups, rows, candidates, reading.trust)
-        torn = self._torn(rows, decided) if reading.propose is roads.as_written else ambiguous.clear()
-        decided = decided.join(torn, on=ROW, how="anti")
-        found.add(decided, pl.concat([ambiguous, torn]), reading.level)
+        doubtful = self._doubtful(rows, decided, reading)
+        decided = decided.join(doubtful, on=ROW, how="anti")
+        found.add(decided, pl.concat([ambiguous, doubtful]), reading.level)
 
-    def _torn(self, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-        """Rows that name another building besides, in another dong and postal district: two addresses, one letter."""
-        seconds = [
-            lots.as_written(self._lookups, rows),
-            lots.by_other_name(self._lookups, rows),
-            roads.another(self._lookups, rows),
-        ]
-        pairs = pl.concat(seconds).rename({"place": "other"}).join(decided, on=ROW)
-        tables, place, other = self._lookups.tables, pairs["place"], pairs["other"]
-        same_zip = tables.building_zip.gather(place) == tables.building_zip.gather(other)
-        same_dong = tables.building_dong.gather(place) == tables.building_dong.gather(other)
-        same = (place == other) | same_zip | same_dong
-        agreed = pairs.with_columns(same.alias("same")).group_by(ROW).agg(pl.col("same").any())
-        return agreed.filter(~pl.col("same")).select(ROW)
+    def _doubtful(self, rows: pl.DataFrame, decided: pl.DataFrame, reading: Reading) -> pl.DataFrame:
+        doubtful = [decided.select(ROW).clear()]
+        if reading.propose is roads.as_written:
+            doubtful.append(rivals.two_addresses(self._lookups, rows, decided))
+        if reading.trust is Trust.GIVEN:
+            doubtful.append(rivals.better_elsewhere(self._lookups, self._scopes, rows, decided))
+        return pl.concat(doubtful).unique()
 
     def _road_in_scope(self, lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         return roads.in_scope(lookups, self._scopes, rows.filter(pl.col("region").is_null() & self._open()))
 
     def _lot_in_scope(self, lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         return lots.in_scope(lookups, self._scopes, rows.filter(pl.col("region").is_null() & self._open()))
+
+    def _not_elsewhere_as_written(self, left: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+        """Without those of rows that name no one region, where what is written exists in another as it is written."""
+        opened = left.filter(pl.col("narrowed")).join(candidates.select(ROW).unique(), on=ROW, how="semi")
+        as_written = roads.in_scope(self._lookups, self._scopes, opened)
+        return candidates.join(as_written, on=ROW, how="anti")
 
     def _open(self) -> pl.Expr:
         """Whether the region may be filled in: words that the gazetteer does not know name a region all the same."""

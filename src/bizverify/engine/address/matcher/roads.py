@@ -77,9 +77,10 @@ def in_scope(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame) -> pl.DataFra
 
 
 def glued(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The road's name after the name of a dong without a space between (``거창읍하동1길``)."""
+    """The road's name after the name of a dong without a space between (``거창읍하동1길``), or all of it the name."""
     rows = rows.filter(pl.col("region").is_not_null() & pl.col("main").is_not_null())
     whole = pl.col("road_pre")
+    entire = rows.filter(whole != pl.col("road")).with_columns(name=whole)
     cut = [
         rows.filter(whole.str.len_chars() > place + 1).with_columns(
             prefix=whole.str.head(place), name=whole.str.slice(place)
@@ -90,6 +91,7 @@ def glued(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     known = pieces.select(text_key("region", "prefix")).to_series().fill_null(0)
     explained = lookups.dongs_here.holds(known) | lookups.aliases_here.holds(known)
     pieces = pieces.filter(explained | (pieces["prefix"] == pieces["emd"]).fill_null(False))
+    pieces = pl.concat([pieces.drop("prefix"), entire])
     return _numbered(lookups, lookups.roads_here.find(pieces, text_key("region", "name"), "road_id", _NAMED))
 
 
@@ -112,8 +114,13 @@ def misspelt(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     known = lookups.roads_here.holds(rows.select(text_key("region", name).fill_null(0)).to_series())
     numbered = rows.select(pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name))))
     of_family = lookups.roads_without_digits.holds(numbered.to_series().fill_null(0))
-    rows = rows.filter(~known & ~of_family & pl.col("region").is_not_null()).with_columns(
-        name=name,
+    return alike(lookups, rows.filter(~known & ~of_family))
+
+
+def alike(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Every road of the same region whose name differs in one syllable, where that number exists."""
+    rows = rows.filter(pl.col("region").is_not_null()).with_columns(
+        name=pl.coalesce("road", "loose_road"),
         main=pl.coalesce("main", "loose_main"),
         sub=pl.coalesce("sub", "loose_sub", pl.lit(0)),
         under=pl.col("under").fill_null(0),

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from threading import RLock
+from threading import Lock
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
 from bizverify.engine.address.matcher.index import ROW, Index, built_once, text_key
 from bizverify.engine.address.matcher.lookups import Lookups
 from bizverify.engine.address.regions import members
+
+_lock: Final = Lock()
+_made: Final[WeakKeyDictionary[Lookups, Scopes]] = WeakKeyDictionary()
+
+
+def scopes_of(lookups: Lookups) -> Scopes:
+    """Return the scopes of a gazetteer, made once for its lookups."""
+    with _lock:
+        if lookups not in _made:
+            _made[lookups] = Scopes(lookups)
+        return _made[lookups]
 
 
 class Scopes:
@@ -19,7 +32,6 @@ class Scopes:
     """
 
     def __init__(self, lookups: Lookups) -> None:
-        self.building = RLock()
         self._regions = lookups.tables.regions
 
     @built_once

@@ -1,0 +1,63 @@
+"""Second thoughts on an address that is found as it is written: does it name another building just as well?"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from bizverify.engine.address.matcher import lots, roads
+from bizverify.engine.address.matcher.index import ROW
+from bizverify.engine.address.matcher.judge import outvoted
+from bizverify.engine.address.matcher.lookups import Lookups
+from bizverify.engine.address.matcher.scope import Scopes
+
+
+def two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows that name another building besides, in another dong and postal district: two addresses, one letter."""
+    seconds = [lots.as_written(lookups, rows), lots.by_other_name(lookups, rows), roads.another(lookups, rows)]
+    pairs = pl.concat(seconds).rename({"place": "other"}).join(decided, on=ROW)
+    tables, place, other = lookups.tables, pairs["place"], pairs["other"]
+    same_zip = tables.building_zip.gather(place) == tables.building_zip.gather(other)
+    same_dong = tables.building_dong.gather(place) == tables.building_dong.gather(other)
+    same = (place == other) | same_zip | same_dong
+    agreed = pairs.with_columns(same.alias("same")).group_by(ROW).agg(pl.col("same").any())
+    return agreed.filter(~pl.col("same")).select(ROW)
+
+
+def better_elsewhere(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose witnesses agree with the same road and number of another region, or with a road that is alike.
+
+    ``경기도 성남시 우뜰면 회동1길 35`` may be in 성남시 or in 우뜰면: where both exist, one of the words is wrong, and
+    nobody knows which.
+    """
+    suspects = _contradicted(lookups, rows, decided)
+    if suspects.is_empty():
+        return suspects.select(ROW)
+    anywhere = suspects.with_columns(scope=pl.lit(None, pl.UInt64))
+    rivals = pl.concat(
+        [
+            roads.in_scope(lookups, scopes, anywhere),
+            roads.alike(lookups, suspects),
+            lots.in_scope(lookups, scopes, anywhere.filter(pl.col("main").is_null())),
+        ]
+    )
+    return outvoted(lookups, suspects, decided.join(suspects.select(ROW), on=ROW, how="semi"), rivals)
+
+
+def _contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows of which a word, or the postal code, is not that of the building decided on."""
+    tables = lookups.tables
+    dong = tables.building_dong.gather(decided["place"])
+    of_building = decided.select(
+        ROW,
+        zip=tables.building_zip.gather(decided["place"]),
+        of_emd=tables.dongs["emd"].gather(dong),
+        of_ri=tables.dongs["ri"].gather(dong),
+    )
+    other = [
+        pl.col("zipcode_given").cast(pl.UInt32, strict=False) != pl.col("zip"),
+        pl.col("emd") != pl.col("of_emd"),
+        (pl.col("hint_dong") != pl.col("of_emd")) & (pl.col("hint_dong") != pl.col("of_ri")),
+        pl.col("region_conflict"),
+    ]
+    pairs = rows.join(of_building, on=ROW)
+    return pairs.filter(pl.any_horizontal(condition.fill_null(False) for condition in other)).select(rows.columns)
