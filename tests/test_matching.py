@@ -222,6 +222,7 @@ UNANSWERED = [
     ("세종시 왕릉로 5", None, "region_only"),  # a road elsewhere is really called so
     ("세종시 부강면 새내길 38", "30151", "ambiguous"),  # two witnesses of different kinds against it
     ("대구광역시 중구 테헤란로 152 (역삼동)", "06236", "region_only"),  # a province that is written is not crossed
+    ("세종시 유구읍 서창리 5", None, "region_only"),  # the 리 is here, the 읍 is not
     ("왕릉로 5", "30155", "region_only"),  # it exists as it is written, elsewhere
     ("공주시 웅진동 보람로 99 (보람동)", "30151", "region_only"),
     ("Teheran-ro 152, Gangnam-gu, Seoul", None, "none"),

@@ -153,7 +153,8 @@ def _refuted(trust: Trust) -> pl.Expr:
         other_postal = (~pl.col("postal_pro")).fill_null(False)
         other_emd = ~pl.col("emd_pro").fill_null(True) & pl.col("emd").ne_missing(pl.col("lot_dong"))
         return other_postal | (unsupported & (elsewhere | other_emd | pl.col("needs_witness")))
-    is_open = unsupported & (contra | pl.col("postal_elsewhere") | (pl.col("open") & elsewhere))
+    by_ri_alone = (pl.col("emd") != pl.col("lot_dong")).fill_null(False)
+    is_open = unsupported & (contra | pl.col("postal_elsewhere") | ((pl.col("open") | by_ri_alone) & elsewhere))
     if trust is Trust.GIVEN:
         return _torn(trust) | (pl.col("region_conflict").fill_null(False) & is_open)
     return is_open
