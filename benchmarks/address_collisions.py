@@ -138,14 +138,14 @@ def given_typo(typed: Query) -> bool:
     return typo(typed)
 
 
-@case("region given, postal code of the twin", "answer")
+@case("region given, postal code of the twin", "own")
 def twin_code(typed: Query) -> bool:
     twin = typed.worlds.twin(typed.building)
     typed.zipcode = twin.zipcode if twin else None
     return twin is not None
 
 
-@case("region given, lot, postal code of the twin", "answer")
+@case("region given, lot, postal code of the twin", "own")
 def lot_twin_code(typed: Query) -> bool:
     return twin_code(typed) and KINDS["lot_form"].apply(typed)
 

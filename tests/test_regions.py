@@ -15,8 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizverify.engine.address.region_names import regions, spellings
-from bizverify.engine.address.region_split import split as slowly
 from bizverify.engine.address.regions import (
     city_of,
     districts,
@@ -26,6 +24,8 @@ from bizverify.engine.address.regions import (
     split_region,
     without_gazetteer,
 )
+from bizverify.engine.address.regions.names import regions, spellings
+from bizverify.engine.address.regions.split import split as slowly
 
 TODAY = districts().rows()
 
@@ -282,7 +282,7 @@ def test_names_of_today_stay_as_they_are() -> None:
 
 
 def test_the_dates_of_the_changes_are_those_of_the_laws() -> None:
-    text = files("bizverify.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
+    text = files("bizverify.engine.address.regions").joinpath("regions.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     dated = {line["from"]: line["on"] for kind in ("renamed", "split") for line in content[kind]}
     until = {old["name"]: old["until"] for province in content["province"] for old in province.get("former", ())}

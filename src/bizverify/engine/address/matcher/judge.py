@@ -39,12 +39,25 @@ def judged(
 
     Rows whose only candidate is refuted are in neither: they may be read in another way.
     """
-    candidates = candidates.select(ROW, "place").unique()
+    candidates = _different(lookups, candidates)
     if trust is Trust.GIVEN:
         plain, candidates = _beyond_doubt(lookups, rows, candidates)
         decided, ambiguous = _decided(lookups, rows, candidates, trust)
         return pl.concat([plain, decided]), ambiguous
     return _decided(lookups, rows, candidates, trust)
+
+
+def _different(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
+    """Return candidates (``row``, ``place``) once each: entries of one road, number, dong and code are one address."""
+    place = candidates["place"]
+    candidates = candidates.select(
+        ROW,
+        "place",
+        lookups.tables.building_key.gather(place).alias("key"),
+        lookups.tables.building_dong.gather(place).alias("dong"),
+        lookups.tables.building_zip.gather(place).alias("zip"),
+    )
+    return candidates.group_by(ROW, "key", "dong", "zip").agg(pl.col("place").min()).select(ROW, "place")
 
 
 def outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, rivals: pl.DataFrame) -> pl.DataFrame:

@@ -96,11 +96,9 @@ def glued(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def underground(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The same number below ground, above it, or (where one of these is written) on it."""
-    roads = _roads(lookups, rows)
-    others = pl.concat(
-        roads.filter(pl.col("under") != level).with_columns(under=pl.lit(level, pl.UInt8)) for level in (0, 1, 2)
-    )
+    """The same number below the ground or above it, where neither is written: 지하 is easily left out, not put in."""
+    roads = _roads(lookups, rows.filter(pl.col("under") == 0))
+    others = pl.concat(roads.with_columns(under=pl.lit(level, pl.UInt8)) for level in (1, 2))
     return _numbered(lookups, others)
 
 

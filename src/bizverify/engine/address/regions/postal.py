@@ -8,8 +8,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.region_heads import enum
-from bizverify.engine.address.region_names import Region, regions
+from bizverify.engine.address.regions.heads import enum
+from bizverify.engine.address.regions.names import Region, regions
 
 _BETWEEN: Final = "|"
 

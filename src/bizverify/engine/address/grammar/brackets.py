@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.text import where, with_groups
+from bizverify.engine.address.grammar.text import where, with_groups
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
 LETTER: Final = f"{_OPEN}[가-힣]{_CLOSE}"

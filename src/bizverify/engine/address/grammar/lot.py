@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.road import NOT_A_NUMBER, NUMBER
-from bizverify.engine.address.text import compact, where, with_groups
+from bizverify.engine.address.grammar.road import NOT_A_NUMBER, NUMBER
+from bizverify.engine.address.grammar.text import compact, where, with_groups
 
 _BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가동?"
 _ROAD_LIKE: Final = ["세종로", "남성로", "시장북로"]  # legal dongs of 서울 종로구 and 대구 중구

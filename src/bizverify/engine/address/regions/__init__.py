@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import polars as pl
 
-from bizverify.engine.address.region_only import without_gazetteer
-from bizverify.engine.address.region_postal import postal_fits
-from bizverify.engine.address.region_quick import split_batch
-from bizverify.engine.address.region_split import ADDED
-from bizverify.engine.address.region_today import city_of, districts, members, present_day
+from bizverify.engine.address.regions.only import without_gazetteer
+from bizverify.engine.address.regions.postal import postal_fits
+from bizverify.engine.address.regions.quick import split_batch
+from bizverify.engine.address.regions.split import ADDED
+from bizverify.engine.address.regions.today import city_of, districts, members, present_day
 
 __all__ = [
     "ADDED",

@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.brackets import LETTER, shown
-from bizverify.engine.address.text import HIDDEN, compact, where, with_groups
+from bizverify.engine.address.grammar.brackets import LETTER, shown
+from bizverify.engine.address.grammar.text import HIDDEN, compact, where, with_groups
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가"
 _HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import NamedTuple
 
 import polars as pl
 
-from bizverify.engine.address.region_names import Province, Region, regions, spellings
+from bizverify.engine.address.regions.names import Province, Region, regions, spellings
 
 
 class Head(NamedTuple):
@@ -30,26 +30,19 @@ def enum(texts: Iterable[str]) -> pl.DataTypeExpr:
     return pl.Enum(list(texts)).to_dtype_expr()
 
 
-@dataclass(frozen=True)
 class Heads:
-    """Head texts, one space between words, with their meanings; those that end without a suffix come last."""
+    """Head texts, one space between words, with their meanings; those that end without a suffix come last.
 
-    meanings: dict[str, Head]
+    ``dtype``: the texts as a dtype, since a cast to it is the fastest lookup there is, and it streams. ``first_bare``:
+    the place of the first head without a suffix. ``first_narrow``: that of the first that is the stem of a 구, which
+    roads are named after too (서초중앙로).
+    """
 
-    @cached_property
-    def dtype(self) -> pl.DataTypeExpr:
-        """The texts as a dtype: a cast to it is the fastest lookup there is, and it streams."""
-        return enum(self.meanings)
-
-    @cached_property
-    def first_bare(self) -> int:
-        """The place of the first head without a suffix."""
-        return sum(not head.bare for head in self.meanings.values())
-
-    @cached_property
-    def first_narrow(self) -> int:
-        """The place of the first that is the stem of a 구, which roads are named after too (서초중앙로)."""
-        return sum(not head.narrow for head in self.meanings.values())
+    def __init__(self, meanings: dict[str, Head]) -> None:
+        self.meanings = meanings
+        self.dtype = enum(meanings)
+        self.first_bare = sum(not head.bare for head in meanings.values())
+        self.first_narrow = sum(not head.narrow for head in meanings.values())
 
     def find(self, text: pl.Expr) -> pl.Expr:
         """Return the place of a head (UInt32), null for a text that is none."""

@@ -61,7 +61,7 @@ def _within(place: Region, region: Region) -> bool:
 @cache
 def regions() -> Regions:
     """Read ``regions.toml`` (once a process)."""
-    text = files("bizverify.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
+    text = files("bizverify.engine.address.regions").joinpath("regions.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     provinces = tuple(_province(entry) for entry in content["province"])
     today = tuple(

@@ -10,8 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.region_heads import Head, Heads, enum, heads
-from bizverify.engine.address.region_names import regions
+from bizverify.engine.address.regions.heads import Head, Heads, enum, heads
+from bizverify.engine.address.regions.names import regions
 
 _FIRST: Final = 0xAC00
 _LAST: Final = 0xD7A3

@@ -6,8 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address import brackets, detail, lot, regions, road
-from bizverify.engine.address.text import MOST_BYTES, normalised, where
+from bizverify.engine.address import regions
+from bizverify.engine.address.grammar import brackets, detail, lot, road
+from bizverify.engine.address.grammar.text import MOST_BYTES, normalised, where
 
 PARSED: Final[dict[str, pl.DataType]] = {
     "text": pl.String(),

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.text import compact, with_groups
+from bizverify.engine.address.grammar.text import compact, with_groups
 
 LETTER: Final = "[가나다라마바사아자차카타파하]"
 _BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆])?안?길"

@@ -9,9 +9,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.region_glued import find_glued
-from bizverify.engine.address.region_heads import Head, Heads, alone, following, glued, heads
-from bizverify.engine.address.region_typos import fixed_district, mistyped_province, provinces_of_typos
+from bizverify.engine.address.regions.glued import find_glued
+from bizverify.engine.address.regions.heads import Head, Heads, alone, following, glued, heads
+from bizverify.engine.address.regions.typos import fixed_district, mistyped_province, provinces_of_typos
 
 ADDED: Final = {
     "sido": pl.String,
@@ -33,7 +33,7 @@ _STATE: Final = "r:"
 
 
 def split(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
-    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what :mod:`.region_quick` leaves over."""
+    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what :mod:`.quick` leaves over."""
     work = frame.with_columns(_set(text=_without_nation(pl.col(text))))
     work = _exact(work)
     work = _glued(work)

@@ -1,7 +1,7 @@
 """Reads the usual heads of addresses: what nearly all begin with, told by their first characters alone.
 
 A batch has few different beginnings, so the work is done once for each of them and not once for each row. What is not
-usual is left to :mod:`.region_split`, which says the same of every text that is decided here.
+usual is left to :mod:`.split`, which says the same of every text that is decided here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.region_heads import alone, enum, heads
-from bizverify.engine.address.region_names import regions
-from bizverify.engine.address.region_split import ADDED, NO_DISTRICTS, catalogue, split
+from bizverify.engine.address.regions.heads import alone, enum, heads
+from bizverify.engine.address.regions.names import regions
+from bizverify.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue, split
 
 _SHORT: Final = 11
 """서울특별시 동대문구 고: enough for a province and a district, and few different ones in a batch."""
@@ -27,7 +27,7 @@ _NO_DISTRICT: Final = "^[가-힣0-9]*[가-힣0-9--시군구]$"
 
 @dataclass(frozen=True)
 class _Usual:
-    """Heads that nothing after them can change, with their places in :func:`~.region_heads.heads`."""
+    """Heads that nothing after them can change, with their places in :func:`~.heads.heads`."""
 
     keys: pl.DataTypeExpr
     places: pl.Series
@@ -70,7 +70,7 @@ def _usual() -> _Usual:
 
 
 def usual(texts: pl.Series) -> pl.Series:
-    """Return the place of each text's head in :func:`~.region_heads.heads` (UInt32), null for what is not usual."""
+    """Return the place of each text's head in :func:`~.heads.heads` (UInt32), null for what is not usual."""
     short = _by_beginning(texts, _SHORT)
     if not short.null_count():
         return short
@@ -86,7 +86,7 @@ def scattered(values: pl.Series, at: pl.Series) -> pl.Series:
 
 
 def split_batch(texts: pl.Series) -> pl.Series:
-    """Return the columns of :data:`~.region_split.ADDED` as a Struct, for a batch of texts with single spaces."""
+    """Return the columns of :data:`~.split.ADDED` as a Struct, for a batch of texts with single spaces."""
     place = usual(texts)
     frame = pl.DataFrame({"text": texts, "place": place})
     if not place.null_count():

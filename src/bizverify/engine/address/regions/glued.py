@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.region_heads import district_words, province_words
-from bizverify.engine.address.region_names import regions
+from bizverify.engine.address.regions.heads import district_words, province_words
+from bizverify.engine.address.regions.names import regions
 
 # What follows must not make another word of a region: 중구로, 남구청로, 여주시장길, 세종시청로 …
 _NOT_AFTER: Final = "^[로길청역장민시0-9]"

@@ -7,9 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.region_postal import fits_numbers, postal_fits, region_numbers
-from bizverify.engine.address.region_quick import scattered, split_batch, usual
-from bizverify.engine.address.region_split import NO_DISTRICTS, catalogue
+from bizverify.engine.address.regions.postal import fits_numbers, postal_fits, region_numbers
+from bizverify.engine.address.regions.quick import scattered, split_batch, usual
+from bizverify.engine.address.regions.split import NO_DISTRICTS, catalogue
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.model import Lang
 
@@ -78,7 +78,7 @@ def _answer(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 @cache
 def _numbers() -> list[pl.Series]:
-    """Return what :func:`~.region_postal.fits_numbers` needs, for each place in the catalogue."""
+    """Return what :func:`~.postal.fits_numbers` needs, for each place in the catalogue."""
     sido, sigungu = (catalogue().columns[name] for name in ("sido", "sigungu"))
     whole = pl.when(pl.col("sigungu").is_null() & (pl.col("sido") == NO_DISTRICTS)).then(pl.lit(""))
     names = pl.DataFrame({"sido": sido, "sigungu": sigungu}).with_columns(sigungu=pl.coalesce("sigungu", whole))
