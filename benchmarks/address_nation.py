@@ -3,7 +3,7 @@
     pip install kozip; python benchmarks/address_nation.py [--every] [--folder DIR]
 
 The package `kozip` (for postal code → addresses) holds the list of 2021-11-03: 6.34 million buildings, without lots and
-without the underground flag. It is reshaped into `zipcode_DB` files, built into a gazetteer, and asked without postal codes:
+without the underground flag. Reshaped into `zipcode_DB` files it is built into a gazetteer, and asked without codes:
 one address of each of the 165,081 roads (`--every`: all buildings). Right: the same road, number and postal code.
 """
 

@@ -8,7 +8,6 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent import futures
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +36,6 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.execute import choice, outcomes
-from bizverify.execute.buying import brake as brake_module
 from bizverify.execute.buying import uploads
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Halt, Stop, Why
@@ -59,6 +57,7 @@ from bizverify.execute.terms import Terms
 from bizverify.model import Answer
 from bizverify.service import Client
 from bizverify.service.shapes import BatchCreated, BatchStatus, Result, Verified
+from bizverify.waiting import Task
 from schedules import unsynced
 
 ORIGIN = "https://service.test"
@@ -810,13 +809,13 @@ def test_an_echo_has_the_key_of_its_row(rows: list[tuple[str, str | None, str | 
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set whenever the main thread begins to wait for the end: only then may Ctrl-C be pressed."""
-    begun = threading.Event()
+    begun, wait = threading.Event(), Task.wait
 
-    def wait(*args: Any) -> Any:
+    def told(task: Task[Any]) -> Any:
         begun.set()
-        return futures.wait(*args)
+        return wait(task)
 
-    monkeypatch.setattr(brake_module, "wait", wait)
+    monkeypatch.setattr(Task, "wait", told)
     return begun
 
 
@@ -863,6 +862,25 @@ def test_the_second_interrupt_cancels(waiting: threading.Event) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_async(main, brake)
     assert told == ["cancelled"]
+
+
+def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that signals reach takes no lock of Python's while it waits: interrupted, it could not give it back."""
+    enter, taken, waits = threading.Condition.__enter__, [], threading.Event()
+
+    def entered(condition: threading.Condition) -> bool:
+        if waits.is_set() and threading.current_thread() is threading.main_thread():
+            taken.append(condition)
+        return enter(condition)
+
+    async def main() -> None:
+        waits.set()
+        await anyio.sleep(0.3)
+        waits.clear()
+
+    monkeypatch.setattr(threading.Condition, "__enter__", entered)
+    run_async(main, Brake())
+    assert taken == []
 
 
 def test_a_brake_that_was_pulled_before_stops_at_once() -> None:

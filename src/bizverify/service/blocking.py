@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -15,11 +14,10 @@ from bizverify.errors import UsageError
 from bizverify.service.address import BaseUrl
 from bizverify.service.client import Client
 from bizverify.service.key import ApiKey
+from bizverify.waiting import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_LOOK: Final = 0.1
 
 
 class _Blocking(Generic[P, R]):
@@ -89,15 +87,12 @@ class BlockingClient:
         """Run a coroutine function in this client's event loop and return its result."""
         if self._portal is None:
             raise UsageError(f"this {type(self).__name__} is not open: use it inside `with … as client`")
-        future = self._portal.start_task_soon(call)
+        task = Task(self._portal, call)
         try:
-            while not wait([future], _LOOK).done:  # waited for without end, a signal would not be seen on every system
-                pass
-        except BaseException:  # Ctrl-C: nobody waits for the answer any more
-            future.cancel()
+            return task.wait()
+        except KeyboardInterrupt:  # nobody waits for the answer any more
+            task.cancel()
             raise
-        result: R = future.result()
-        return result
 
     def __enter__(self) -> Self:
         if self._portal is not None:

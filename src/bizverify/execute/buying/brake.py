@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from bizverify.waiting import Task
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 Result = TypeVar("Result")
-
-_LOOK: Final = 0.1
 
 
 class Brake:
@@ -62,15 +62,14 @@ def run_async(main: Callable[[], Awaitable[Result]], brake: Brake) -> Result:
     presses = 0
     with start_blocking_portal() as portal:
         brake.leads_through(portal)
-        future = portal.start_task_soon(main)
+        task = Task(portal, main)
         while True:
             try:
-                if wait([future], _LOOK).done:  # waited for without end, a signal would not be seen on every system
-                    result = future.result()
-                    break
+                result = task.wait()
+                break
             except KeyboardInterrupt:
                 presses += 1
-                brake.pull() if presses == 1 else future.cancel()
+                brake.pull() if presses == 1 else task.cancel()
             except CancelledError:
                 raise KeyboardInterrupt from None
     brake.leads_through(None)
