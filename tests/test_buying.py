@@ -865,7 +865,7 @@ def test_the_second_interrupt_cancels(waiting: threading.Event) -> None:
 
 
 def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that signals reach takes no lock of Python's while it waits: interrupted, it could not give it back."""
+    """The thread that signals reach takes no lock of Python while it waits: interrupted, it could not give it back."""
     enter, taken, waits = threading.Condition.__enter__, [], threading.Event()
 
     def entered(condition: threading.Condition) -> bool:
