@@ -853,7 +853,6 @@ def test_the_second_interrupt_cancels(waiting: threading.Event) -> None:
         try:
             await _press(waiting)
             await stopped.wait()
-            waiting.clear()
             await _press(waiting)
             await anyio.sleep_forever()
         finally:
