@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bizverify.engine.address.regions import (
-    city_of,
     districts,
     members,
     postal_fits,
@@ -316,11 +315,6 @@ def test_a_typed_name_means_the_regions_that_it_covers() -> None:
     assert means["인천광역시", "영종구"] == {"영종구", "중구"}
     assert means["광주광역시", ""] == {"동구", "서구", "남구", "북구", "광산구"}
     assert len(means["전라남도", ""]) == 22
-
-
-def test_the_city_of_a_ward() -> None:
-    names = pl.DataFrame({"name": ["수원시 영통구", "강남구", "", None]})
-    assert names.select(city_of(pl.col("name"))).to_series().to_list() == ["수원시", None, None, None]
 
 
 # ── every district there is ──────────────────────────────────────────────────────────────────────────────────────────

@@ -82,12 +82,18 @@ class Source:
                 with self.path.open("rb") as file:
                     yield file
             else:
-                with ZipFile(self.path) as archive, archive.open(self.member) as file:
+                with ZipFile(self.path) as archive, self._opened(archive, self.member) as file:
                     yield file
-        except (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        except (BadZipFile, zlib.error, EOFError) as error:
             raise _unzippable(self.path, error) from error
         except OSError as error:
             raise GazetteerError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+
+    def _opened(self, archive: ZipFile, member: str) -> IO[bytes]:
+        try:
+            return archive.open(member)
+        except (NotImplementedError, RuntimeError) as error:  # a method unknown to Python; a member with a password
+            raise _unzippable(self.path, error) from error
 
 
 def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source], list[str]]:

@@ -11,11 +11,10 @@ from bizverify.engine.address.regions.only import without_gazetteer
 from bizverify.engine.address.regions.postal import postal_fits
 from bizverify.engine.address.regions.quick import split_batch
 from bizverify.engine.address.regions.split import ADDED
-from bizverify.engine.address.regions.today import city_of, districts, members, present_day
+from bizverify.engine.address.regions.today import districts, members, present_day
 
 __all__ = [
     "ADDED",
-    "city_of",
     "districts",
     "members",
     "postal_fits",

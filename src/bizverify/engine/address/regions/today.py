@@ -97,8 +97,3 @@ def members() -> pl.DataFrame:
         for former, inside in province.former.items():
             rows += [(former, "", province.name, district) for district in inside]
     return pl.DataFrame(rows, schema=["sido", "sigungu", "member_sido", "member_sigungu"], orient="row")
-
-
-def city_of(sigungu: pl.Expr) -> pl.Expr:
-    """Return the city of a ward (``수원시 영통구`` → ``수원시``, String); null for what is no ward."""
-    return pl.when(sigungu.str.contains(" ", literal=True)).then(sigungu.str.extract("^([^ ]+) ", 1))
