@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 import polars as pl
 import pytest
+from anyio.from_thread import start_blocking_portal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
@@ -873,12 +874,16 @@ def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> Non
         return enter(condition)
 
     async def main() -> None:
-        waits.set()
+        while not waits.is_set():  # starting a task does take locks, and may last longer than the task's first steps
+            await anyio.sleep(0.01)
         await anyio.sleep(0.3)
         waits.clear()
 
     monkeypatch.setattr(threading.Condition, "__enter__", entered)
-    run_async(main, Brake())
+    with start_blocking_portal() as portal:
+        task = Task(portal, main)
+        waits.set()
+        task.wait()
     assert taken == []
 
 
