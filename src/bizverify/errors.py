@@ -9,6 +9,7 @@
     ├── RegistryError                   2   a registry file that is not one, or a source that cannot become one
     ├── GazetteerError                  2   a gazetteer file that is not one, or a source that cannot become one
     ├── ModelError                      2   a scorecard file that does not hold together
+    ├── LabelError                      2   outcomes of a mailing that cannot be what they are said to be
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
     ├── LedgerError                     2   a ledger that is damaged, in use, newer than this version, or misplaced
@@ -60,6 +61,10 @@ class GazetteerError(BizverifyError):
 
 class ModelError(BizverifyError):
     """The scorecard file does not hold together."""
+
+
+class LabelError(BizverifyError):
+    """Outcomes of a mailing do not fit the mailing, or say nothing that can be used."""
 
 
 class UsageError(BizverifyError):

@@ -22,6 +22,7 @@ from bizverify.execute import join
 from bizverify.execute.rows import ROW_ID, with_digits
 from bizverify.execute.terms import PAYING, ServiceOptions, Terms, terms_of
 from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
+from bizverify.models import resolved
 from bizverify.output import changes, keep_apart, losses, target_of
 from bizverify.report import Report
 from bizverify.run import Progress, Run, staged
@@ -92,7 +93,7 @@ def enrich(
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
-    local = LocalEngine(registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    local = LocalEngine(registry, gazetteer=gazetteer, model=resolved(model), lang=lang, today=today)
     terms = _terms(engine, service)
     with ExitStack() as resources:
         paid = resources.enter_context(_paid(engine, terms, local, brake))
@@ -185,7 +186,7 @@ def verify_frame(
     stages = staged(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    local = LocalEngine(registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    local = LocalEngine(registry, gazetteer=gazetteer, model=resolved(model), lang=lang, today=today)
     terms = _terms(engine, service)
     with _paid(engine, terms, local) as paid, local.running():
         if paid is None:
@@ -227,7 +228,7 @@ def verify(
             raise UsageError(f"--{option} is for the local engine, not for {engine}: the service is not told of it")
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-    local = LocalEngine(registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    local = LocalEngine(registry, gazetteer=gazetteer, model=resolved(model), lang=lang, today=today)
     with _paid(engine, _terms(engine, service), local) as paid, local.running():
         if paid is None:
             answers = local.answer(frame)

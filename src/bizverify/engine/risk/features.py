@@ -11,6 +11,7 @@ Levels = dict[str, pl.Expr]
 
 FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "status": (
+        "merged",
         "closed_under_3_months",
         "closed_3_to_12_months",
         "closed_over_12_months",
@@ -22,9 +23,10 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         "not_checked",
     ),
     "number": ("wrong_check_digit",),
-    "kind": ("corporation", "public_or_non_profit"),
+    "kind": ("corporation", "public_or_non_profit", "simplified"),
     "age": ("under_1_year", "from_1_to_3_years", "over_10_years"),
-    "name": ("missing", "masked"),
+    "name": ("missing", "masked", "differs"),
+    "freshness": ("under_6_months", "from_12_to_24_months", "from_24_to_48_months", "over_48_months"),
     "address": (
         "blank",
         "masked",
@@ -45,10 +47,37 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "change": ("changed", "read_as"),
     "postal": ("other_district", "outside_region", "neighbouring", "differs", "old_six_digits", "malformed"),
     "postal_filled": ("filled",),
+    "place": ("crowded",),
+    "spread": ("several_addresses",),
+    "history": ("moved", "absent", "delivered"),
+    "region": (
+        "seoul",
+        "busan",
+        "daegu",
+        "incheon",
+        "daejeon",
+        "ulsan",
+        "sejong",
+        "gyeonggi",
+        "gangwon",
+        "chungbuk",
+        "chungnam",
+        "jeonbuk",
+        "jeonnam_gwangju",
+        "gyeongbuk",
+        "gyeongnam",
+        "jeju",
+    ),
 }
 """The features and their levels; a scorecard gives points to exactly these."""
 
-LABELS: Final = {"form": "address", "unit": "address", "change": "address", "postal_filled": "postal"}
+LABELS: Final = {
+    "form": "address",
+    "unit": "address",
+    "change": "address",
+    "postal_filled": "postal",
+    "spread": "place",
+}
 """What a feature is called in the reasons, where that is not its own name: one subject, one label."""
 
 WITHOUT_ASSESSMENT: Final = ("status", "number", "address")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
@@ -67,6 +68,21 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repair_features: list[str]
 
 
+class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a learned scorecard comes from.
+
+    ``parent`` is the version that it replaced, ``labels`` and ``bounced`` the mailed rows it was fitted to, ``e_value``
+    the evidence at its promotion, ``false_bounces`` and ``ceiling`` what was estimated beside the points.
+    """
+
+    parent: str
+    at: datetime
+    labels: int
+    bounced: int
+    e_value: float
+    false_bounces: float
+
+
 class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A scorecard as its file holds it; see ``scorecard.toml`` for what each field means."""
 
@@ -77,6 +93,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grades: dict[Grade, Points]
     actions: Actions
     features: dict[str, dict[str, Level]]
+    learned: Learned | None = None
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Scorecard:
@@ -156,7 +173,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (level, LABELS.get(feature, feature), _holds(feature, name))
             for feature, levels in self.features.items()
             for name, level in levels.items()
-            if (level.points or level.always) and name in possible[feature]
+            if (level.points or level.always) and name in possible.get(feature, {})
         ]
         terms.sort(key=lambda term: -abs(term[0].points))
         texts = [pl.when(holds).then(_reason(level, label, lang)) for level, label, holds in terms]
@@ -178,7 +195,7 @@ def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
     for feature, names in FEATURES.items():
         code = pl.lit(0, pl.UInt8)
         for place, name in reversed(list(enumerate(names, 1))):
-            if name not in levels[feature]:
+            if name not in levels.get(feature, {}):
                 continue
             code = pl.when(levels[feature][name]).then(pl.lit(place, pl.UInt8)).otherwise(code)
         if feature not in WITHOUT_ASSESSMENT:

@@ -1,0 +1,1 @@
+"""The scorecard learns from what really bounced, behind its gate."""
