@@ -21,6 +21,7 @@ from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 HERE = Path(__file__).parent
 ROWS = 300
 TODAY = date(2026, 11, 21)
+MAILED = date(2026, 10, 5)
 
 PUBLIC = [
     ("1248100998", "삼성전자(주)", "경기도 수원시 영통구 삼성로 129 (매탄동)", "16677"),
@@ -334,6 +335,7 @@ def registry_rows(businesses: list[Business], chance: random.Random) -> list[lis
 def outcomes(rows: list[list[object]], businesses: list[Business], chance: random.Random) -> list[list[str]]:
     """Which letters of a mailing came back, and why: for the commands that learn from it."""
     closed = {business.name for business in businesses if business.status == "폐업자"}
+    fates: dict[tuple[object, object], list[str]] = {}
     found = []
     for row in rows:
         code, number, name, _, address, *_ = row
@@ -344,7 +346,10 @@ def outcomes(rows: list[list[object]], businesses: list[Business], chance: rando
         reason = chance.choice(
             ["폐업", "수취인불명", "이사불명"] if name in closed else ["이사불명", "주소불명", "폐문부재"]
         )
-        found.append([str(code), str(number), "Y" if bounced else "N", reason if bounced else "", "2026-10-05"])
+        back = (MAILED + timedelta(days=chance.randint(6, 30))).isoformat()
+        fate = ["Y", reason, back] if bounced else ["N", "", ""]
+        fate = fates.setdefault((name, address), fate)  # who stands in the list twice gets one letter
+        found.append([str(code), str(number), str(address), *fate, MAILED.isoformat()])
     return found
 
 
@@ -360,7 +365,7 @@ def main() -> None:
     write_csv(HERE / "registry_source.csv", status_header, registry_rows(businesses, chance), "utf-8")
     official = "".join(f"{building.line()}\r\n" for building in buildings)
     (HERE / "rnaddrkor_sample.txt").write_bytes(official.encode("cp949"))
-    outcome_header = ["고객코드", "사업자등록번호", "반송여부", "반송사유", "발송일"]
+    outcome_header = ["고객코드", "사업자등록번호", "주소", "반송여부", "반송사유", "반송일자", "발송일"]
     write_csv(HERE / "outcomes.csv", outcome_header, outcomes(rows, businesses, chance), "utf-8")
 
 

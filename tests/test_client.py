@@ -102,7 +102,7 @@ async def test_what_is_no_business_number_is_never_sent(b_no: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_batch_is_created_asked_for_and_labelled() -> None:
-    """G21, G23"""
+    """G21, G23, G30: a label's row is sent as it is given, what a service calls it is its caller's to know."""
     app = App({"job_id": "a/b", "total": 1}, {"status": "done"}, {"status": "done"}, b"", {"ok": True})
     async with client(app) as service:
         created = await service.create_batch(b"b_no,name,address\n1248100998,,\n", paid=True)

@@ -520,6 +520,7 @@ def test_every_legal_dong_is_read_without_any_space(shared: Path) -> None:
 # ── without a gazetteer ──────────────────────────────────────────────────────────────────────────────────────────────
 
 ADDED = (
+    "region",
     *("zipcode_given", "match_level", "covered", "postal_match", "form", "unit"),
     *("zipcode_right", "changes", "fixed_zipcode", "fixed_address"),
 )

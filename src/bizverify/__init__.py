@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
     from bizverify.errors import BizverifyError as BizverifyError
     from bizverify.errors import GazetteerError as GazetteerError
+    from bizverify.labels import LabelReport as LabelReport
+    from bizverify.labels import label as label
+    from bizverify.learning import calibrate as calibrate
     from bizverify.model import Verification as Verification
     from bizverify.pipeline import aenrich as aenrich
     from bizverify.pipeline import enrich as enrich
@@ -43,13 +46,16 @@ _HOMES = {
     "Client": "service",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
+    "LabelReport": "labels",
     "LocalEngine": "engine",
     "Report": "report",
     "Verification": "model",
     "aenrich": "pipeline",
     "build_gazetteer": "data",
     "build_registry": "data",
+    "calibrate": "learning",
     "enrich": "pipeline",
+    "label": "labels",
     "plan": "pipeline",
     "verify": "pipeline",
     "verify_frame": "pipeline",

@@ -25,8 +25,17 @@ ROW_COLUMNS: Final = ("row_status", "row_note")
 ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
 """The nine columns that enrichment adds, in this order."""
 
+LABEL_COLUMNS: Final = ("bounced", "bounce_reason", "bounced_at")
+"""What really became of the letter to a row: Boolean, text, date. Added where outcomes are joined back."""
+
+OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS)
+"""All that is ever added to a user's file, under the names of the contract."""
+
 RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")
 """What the engine reads of a row; only ``b_no`` is required."""
+
+CONTEXT_COLUMNS: Final = ("confirmed",)
+"""What else a file may say of a row, for the embedded engine alone: when its address was last made sure of."""
 
 BIZ_STATUSES: Final = ("active", "suspended", "closed", "unregistered", "unknown")
 GRADES: Final = ("A", "B", "C", "D", "E")

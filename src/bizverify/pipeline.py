@@ -21,11 +21,12 @@ from bizverify.errors import UsageError
 from bizverify.execute import join
 from bizverify.execute.rows import ROW_ID, with_digits
 from bizverify.execute.terms import PAYING, ServiceOptions, Terms, terms_of
+from bizverify.labels.remembered import Labels, Remembered, remembered
 from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.models import resolved
 from bizverify.output import changes, keep_apart, losses, target_of
 from bizverify.report import Report
-from bizverify.run import Progress, Run, staged
+from bizverify.run import LOCAL, Progress, Run, looked_over, staged
 from bizverify.state import new_run_id
 from bizverify.tables import (
     Enriched,
@@ -63,6 +64,8 @@ def enrich(
     select: Sequence[str] | None = None,
     prefix: str = "",
     summary: bool = False,
+    labels: Labels = None,
+    with_outcomes: bool = False,
     manifest: str | Path | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -76,13 +79,19 @@ def enrich(
     replaces the input, which stays beside it as ``NAME.bak`` unless ``backup`` is false. An existing output is
     replaced, in one step, when the new one is complete and every row is accounted for; otherwise it stays as it was.
 
-    ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``) to headers where the choice from the headers
-    is not the right one. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
-    and how the table is read. ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
+    ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers where the choice
+    from the headers is not the right one; ``confirmed`` is the day on which somebody last made sure of the address.
+    ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where and how the table is
+    read. ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
     ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
     adds a sheet with the run's figures to a new workbook. ``dry_run`` plans only and writes nothing.
+
+    ``labels``: the folder of the label book, where :func:`bizverify.label` records what came back; by default the
+    user's own, if there is one, and ``False`` for none. The local engine takes the history of each addressee from it.
+    ``with_outcomes`` adds ``bounced``, ``bounce_reason`` and ``bounced_at`` behind the nine: what became of the last
+    letter to this number at this address.
 
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
     lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
@@ -93,7 +102,10 @@ def enrich(
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
-    local = LocalEngine(registry, gazetteer=gazetteer, model=resolved(model), lang=lang, today=today)
+    if with_outcomes and labels is False:
+        raise UsageError("--with-outcomes takes the outcomes from the label book; leave --no-labels out")
+    known = remembered(labels)
+    local = _local(registry, gazetteer, model, lang, today, known)
     terms = _terms(engine, service)
     with ExitStack() as resources:
         paid = resources.enter_context(_paid(engine, terms, local, brake))
@@ -112,14 +124,16 @@ def enrich(
             {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
             in_place,
         )
-        stages = staged(table, columns, prefix, select)
+        stages = staged(table, columns, prefix, select, with_outcomes)
         if paid is not None:
             stages = replace(stages, rows=paid.marked(stages.rows))
         priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "--priority")]
         lost = losses(table, target, in_place, leaves_out=stages.leaves_out, header_unsure=stages.header_unsure)
         lost += changes(table, target, stages.layout)
         stages = replace(stages, warnings=(*stages.warnings, *lost))
-        run = Run(path, new_run_id(started), started, clock, engine, local, stages, paid, priority)
+        run = Run(
+            path, new_run_id(started), started, clock, engine, local, stages, paid, priority, known, with_outcomes
+        )
         with reading(table), local.running():
             if dry_run:
                 return run.planned()
@@ -173,6 +187,7 @@ def verify_frame(
     lang: Lang = "en",
     today: date | None = None,
     prefix: str = "",
+    labels: Labels = None,
     engine: str = "local",
     **service: Unpack[ServiceOptions],
 ) -> pl.DataFrame:
@@ -182,13 +197,16 @@ def verify_frame(
     order, ``reasons`` a list of strings. Arguments as for :func:`enrich`; warnings are Python warnings.
     Raises :class:`bizverify.errors.BizverifyError`.
     """
+    if isinstance(frame, pl.LazyFrame):
+        frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
     stages = staged(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    local = LocalEngine(registry, gazetteer=gazetteer, model=resolved(model), lang=lang, today=today)
+    local = _local(registry, gazetteer, model, lang, today, remembered(labels) if engine in LOCAL else None)
     terms = _terms(engine, service)
     with _paid(engine, terms, local) as paid, local.running():
+        stages = looked_over(stages, engine)
         if paid is None:
             answers, notes = local.answer(stages.rows), tuple[str, ...]()
         else:
@@ -214,21 +232,29 @@ def verify(
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
     today: date | None = None,
+    labels: Labels = None,
     engine: str = "local",
     **service: Unpack[ServiceOptions],
 ) -> Verification:
     """Verify one business; a value that is no business number gives ``row_status`` invalid.
 
     ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
-    ``registry``, ``gazetteer`` and ``model`` are for the local engine, and refused where it has no say.
+    ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
     """
-    for_local = {"zipcode": zipcode, "registry": registry, "gazetteer": gazetteer, "model": model}
+    for_local = {
+        "zipcode": zipcode,
+        "registry": registry,
+        "gazetteer": gazetteer,
+        "model": model,
+        "labels": labels or None,
+    }
     for option, value in for_local.items():
         if engine in ("verify", "batch") and value is not None:
             raise UsageError(f"--{option} is for the local engine, not for {engine}: the service is not told of it")
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-    local = LocalEngine(registry, gazetteer=gazetteer, model=resolved(model), lang=lang, today=today)
+    known = remembered(labels) if engine in LOCAL else None
+    local = _local(registry, gazetteer, model, lang, today, known)
     with _paid(engine, _terms(engine, service), local) as paid, local.running():
         if paid is None:
             answers = local.answer(frame)
@@ -240,6 +266,20 @@ def verify(
     digits = None if answer["row_status"] == "invalid" else number.compact(b_no)
     reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
     return Verification(b_no=digits, reasons=reasons, **fields)
+
+
+def _local(
+    registry: str | Path | Registry | None,
+    gazetteer: str | Path | Gazetteer | None,
+    model: str | Path | Scorecard | None,
+    lang: Lang,
+    today: date | None,
+    known: Remembered | None,
+) -> LocalEngine:
+    """The embedded engine with what the user has: indexes, the champion among his scorecards, earlier outcomes."""
+    history = known.history if known else None
+    card = resolved(model)
+    return LocalEngine(registry, gazetteer=gazetteer, model=card, lang=lang, today=today, history=history)
 
 
 def _terms(engine: str, options: ServiceOptions) -> Terms:

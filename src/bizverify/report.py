@@ -32,6 +32,16 @@ class Versions:
     model: str
     registry: str | None
     gazetteer: str | None = None
+    history: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was known of earlier letters: ``letters`` of ``mailings``, out of the label book in ``folder``."""
+
+    letters: int
+    mailings: int
+    folder: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,6 +52,7 @@ class Report:
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
+    ``history``: what the local engine knew of earlier letters, if it did.
     """
 
     run_id: str
@@ -61,6 +72,7 @@ class Report:
     table: str | None = None
     backup: str | None = None
     purchase: Purchase | None = None
+    history: History | None = None
 
     @property
     def rows(self) -> int:
@@ -111,6 +123,7 @@ class Report:
                 "after": _remaining(purchase.after if purchase else None),
             },
             "purchase": purchase.as_dict() if purchase else None,
+            "history": asdict(self.history) if self.history else None,
             "versions": asdict(self.versions),
             "warnings": list(self.warnings),
         }
@@ -138,6 +151,9 @@ class Report:
             ]
             if plan.invalid:
                 found.append(("invalid", _listed(plan.invalid, plan.invalid_by_problem)))
+        if self.history is not None:
+            mailings = counted(self.history.mailings, "mailing")
+            found.append(("history", f"{counted(self.history.letters, 'letter')} of {mailings}"))
         if plan.wrong_check_digits:
             found.append(("check digit", f"wrong in {plan.wrong_check_digits:,} rows"))
         if plan.without_address:

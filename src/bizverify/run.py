@@ -10,18 +10,32 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bizverify import number
 from bizverify.engine import LocalEngine
+from bizverify.engine.history import with_letters
 from bizverify.execute import join
+from bizverify.execute.crowding import with_whole_file
 from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
 from bizverify.execute.plan import plan as count_plan
-from bizverify.execute.rows import ROW_ID, records
-from bizverify.model import RECORD_COLUMNS, Choice
+from bizverify.execute.rows import DIGITS, ROW_ID, records
+from bizverify.labels.joining import LABEL_DTYPES as JOINED_DTYPES
+from bizverify.labels.remembered import Remembered
+from bizverify.model import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Choice
 from bizverify.output import Target
-from bizverify.report import Report, Versions, default_manifest, matched, sections, sha256_of, write_manifest
+from bizverify.report import (
+    History,
+    Report,
+    Versions,
+    default_manifest,
+    matched,
+    sections,
+    sha256_of,
+    write_manifest,
+)
 from bizverify.tables import Enriched, Table, published, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
 from bizverify.tables.publish import backed_up
@@ -32,8 +46,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOCAL = ("local", "hybrid")
+LOCAL: Final = ("local", "hybrid")
 """The engines for which the local one answers every row."""
+
+_NO_OUTCOMES: Final = (
+    "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
+)
+_NUMBER: Final = "outcome:b_no"
 
 Progress = Callable[[int, int], None]
 """Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
@@ -56,23 +75,44 @@ class Stages:
         return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
 
-def staged(table: Table, columns: Mapping[str, str] | None, prefix: str, select: Sequence[str] | None = None) -> Stages:
+def staged(
+    table: Table,
+    columns: Mapping[str, str] | None,
+    prefix: str,
+    select: Sequence[str] | None = None,
+    with_outcomes: bool = False,
+) -> Stages:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
+    labels = _label_columns(table.headers, prefix, ours)
+    before = {*ours.values(), *labels.values()}
     if table.headers:
         with reading(table):
-            chosen = choose_columns(table, RECORD_COLUMNS, columns, set(ours.values()))
+            chosen = choose_columns(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
     else:  # `[]`: no record, so no key to find
         chosen = Chosen({})
     log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
-    rows = records(table, chosen.columns, set(ours.values()))
+    rows = records(table, chosen.columns, before)
     every = frozenset(range(len(table.headers)))
     kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
+    ours |= labels if with_outcomes else {}
     kept |= set(ours.values())
-    layout, warnings = join.layout(table.headers, prefix, ours, kept)
+    layout, warnings = join.layout(table.headers, prefix, ours, kept, OUR_COLUMNS if with_outcomes else ADDED_COLUMNS)
     if table.headers and "address" not in chosen.columns:
         warnings = (*warnings, "no address column was found: the status is verified, no bounce risk is given")
     return Stages(table, chosen.columns, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
+
+
+def _label_columns(headers: Sequence[str], prefix: str, ours: Mapping[str, int]) -> dict[str, int]:
+    """Where earlier outcomes stand right behind the nine of an earlier run: elsewhere they are the user's own."""
+    labels = own_columns(headers, prefix, LABEL_COLUMNS)
+    behind = max(ours.values(), default=-2) + 1
+    return labels if labels.get(LABEL_COLUMNS[0]) == behind else {}
+
+
+def looked_over(stages: Stages, engine: str) -> Stages:
+    """Add to the rows what only the whole file tells of them, where the local engine is to answer: reads the file."""
+    return replace(stages, rows=with_whole_file(stages.rows)) if engine in LOCAL else stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +128,14 @@ class Run:
     stages: Stages
     paid: PaidEngine | None
     priority: str | None
+    known: Remembered | None = None
+    with_outcomes: bool = False
 
     def planned(self) -> Report:
         """Say what would be done; nothing is written or spent."""
         rows = self.stages.rows
-        purchase = self.paid.quoted(rows, self.priority) if self.paid else None
+        asked = looked_over(self.stages, self.engine).rows if self.paid else rows
+        purchase = self.paid.quoted(asked, self.priority) if self.paid else None
         return self._report(purchase, plan=count_plan(rows))
 
     def carried_out(self, target: Target, manifest: str | Path | None, progress: Progress | None) -> Report:
@@ -125,6 +168,8 @@ class Run:
     ) -> tuple[dict[str, Any], Purchase | None]:
         """Answer the rows and write them; return the tally of the very rows that were written."""
         answers, purchase = self._answers(progress, total)
+        if self.with_outcomes:
+            answers = _labelled(answers, self.known.outcomes() if self.known else None)
         answered = join.numbered_out(answers)
         more = (*PLAN_COUNTS, *(self.paid.counts() if self.paid else ()), *self._match_counts())
         tally, summary = join.tally(answered, more), sections if target.summary else None
@@ -136,10 +181,10 @@ class Run:
 
     def _match_counts(self) -> tuple[pl.Expr, ...]:
         """What the local engine can count of its own answers, if the rows have them."""
-        return self.local.counts() if self.engine in _LOCAL else ()
+        return self.local.counts() if self.engine in LOCAL else ()
 
     def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
-        rows = marked(self.stages.rows)
+        rows = marked(looked_over(self.stages, self.engine).rows)
         if self.paid is not None:
             return self.paid.bought_and_answered(
                 rows, self.priority, str(self.path), self.run_id, progress=progress or (lambda _done, _total: None)
@@ -149,6 +194,7 @@ class Run:
         return self.local.answer(rows), None
 
     def _report(self, purchase: Purchase | None, **found: Any) -> Report:
+        known = self.known if self.engine in LOCAL else None
         return Report(
             run_id=self.run_id,
             started=self.started,
@@ -162,20 +208,34 @@ class Run:
                 model=self.local.model.version,
                 registry=self.local.registry.version if self.local.registry else None,
                 gazetteer=self.local.gazetteer.version if self.local.gazetteer else None,
+                history=known.recorded.isoformat() if known else None,
             ),
             warnings=(
                 *self.stages.warnings,
                 *_hints(self.engine, self.local, self.paid),
+                *([_NO_OUTCOMES] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
             ),
             purchase=purchase,
+            history=History(known.letters, known.mailings, str(known.book.folder)) if known else None,
             **found,
         )
 
 
+def _labelled(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
+    """Add what became of the last letter to each row's business at its address, null where nothing is recorded."""
+    names = answers.collect_schema().names()
+    if outcomes is None or DIGITS not in names or "address" not in names:
+        return answers.with_columns(
+            pl.lit(None, dtype).alias(name) for name, dtype in JOINED_DTYPES.items() if name in LABEL_COLUMNS
+        )
+    numbered = answers.with_columns(number.key_expr(pl.col(DIGITS)).alias(_NUMBER))
+    return with_letters(numbered, outcomes, _NUMBER)
+
+
 def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None) -> tuple[str, ...]:
     """What registry and gazetteer, given or not, mean for a run of this engine, where that may be a surprise."""
-    if engine in _LOCAL:
+    if engine in LOCAL:
         if local.registry is not None:
             return ()
         meaning = {"local": "biz_status is unknown in every row", "hybrid": "every lookup is uncertain, and bought"}

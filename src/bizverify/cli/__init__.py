@@ -8,11 +8,14 @@ from contextlib import suppress
 import click
 
 from bizverify import __version__
+from bizverify.cli.calibrate import calibrate
 from bizverify.cli.console import INTERRUPTED, set_up_logging
 from bizverify.cli.data import data
 from bizverify.cli.enrich import enrich, plan
+from bizverify.cli.label import label
 from bizverify.cli.ledger import ledger, resolve
 from bizverify.cli.me import me
+from bizverify.cli.model import model
 from bizverify.cli.process import let_stop_signals_interrupt, open_closed_streams
 from bizverify.cli.verify import verify
 from bizverify.errors import BizverifyError
@@ -36,9 +39,12 @@ def app() -> None:
 app.add_command(enrich)
 app.add_command(plan)
 app.add_command(verify)
+app.add_command(label)
 app.add_command(me)
 app.add_command(ledger)
 app.add_command(resolve)
+app.add_command(calibrate)
+app.add_command(model)
 app.add_command(data)
 
 

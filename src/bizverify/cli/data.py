@@ -19,7 +19,7 @@ def data() -> None:
 @data.command(short_help="Build a registry of businesses and their status.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
-@columns_option(("b_no", "status", "since", "opened", "as_of"))
+@columns_option(("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name"))
 @click.option(
     "--as-of",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -38,7 +38,8 @@ def build_registry(
     """Build a registry from files, or folders of files, with a number and a status column.
 
     Any table that `enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files enriched before. The
-    newest row of a number wins. Statuses are understood in Korean and English; words that are not are listed.
+    newest row of a number wins. Statuses are understood in Korean and English; words that are not are listed. Taxation,
+    merging into unit taxation and the registered name are kept where a source has them.
     """
     from bizverify.data import build_registry
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,19 +11,22 @@ import click
 from bizverify.cli.console import print_json, progress_shown, say_columns, say_table, warn
 from bizverify.cli.options import (
     PATH,
+    chosen_labels,
     columns_option,
     encoding_option,
     engine_option,
     gazetteer_option,
     given,
     json_option,
+    labels_option,
     lang_option,
     model_option,
+    no_labels_option,
     registry_option,
     select_option,
     service_options,
 )
-from bizverify.model import RECORD_COLUMNS
+from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
 
 if TYPE_CHECKING:
     from bizverify.report import Report
@@ -32,7 +36,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Callable[..., Any]] = [
         click.argument("input", type=PATH),
         engine_option("local", "verify", "batch", "hybrid"),
-        columns_option(RECORD_COLUMNS),
+        columns_option((*RECORD_COLUMNS, *CONTEXT_COLUMNS)),
         click.option(
             "--sheet",
             metavar="NAME",
@@ -47,6 +51,8 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         registry_option,
         gazetteer_option,
         model_option,
+        labels_option,
+        no_labels_option,
         select_option,
         click.option("--prefix", default="", metavar="P", help="What goes before the names of the added columns."),
         service_options,
@@ -68,6 +74,11 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--in-place", is_flag=True, help="Replace the input by the enriched file; the old one stays as NAME.bak.")
 @click.option("--no-backup", is_flag=True, help="With --in-place: keep no NAME.bak.")
 @click.option("--summary", is_flag=True, help="Add a sheet with the run's figures to a workbook that is made anew.")
+@click.option(
+    "--with-outcomes",
+    is_flag=True,
+    help="Add bounced, bounce_reason and bounced_at: what became of the last letter, as `bizverify label` recorded it.",
+)
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default the input's.")
 @lang_option
 @click.option("--manifest", type=PATH, help="Where the run's record goes; by default into the state directory.")
@@ -79,7 +90,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How progress is shown.",
 )
-def enrich(as_json: bool, progress: str, no_backup: bool, **options: Any) -> None:
+def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Verify every row of INPUT and write the file back, nine columns wider.
 
     INPUT is CSV, TSV, JSON, NDJSON (all of them also as .gz or .zst), XLSX, XLSM or Parquet; XLS, XLSB and ODS are read
@@ -94,18 +105,20 @@ def enrich(as_json: bool, progress: str, no_backup: bool, **options: Any) -> Non
     from bizverify import pipeline
 
     with progress_shown(progress, "rows" if options["engine"] == "local" else "lookups") as advance:
-        report = pipeline.enrich(**given(options), backup=not no_backup, progress=advance)
+        report = pipeline.enrich(
+            **given(options), labels=chosen_labels(labels, no_labels), backup=not no_backup, progress=advance
+        )
     _show(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
 
 @click.command(short_help="Say what enrich would do and what it would cost.")
 @_reading_options
-def plan(as_json: bool, **options: Any) -> None:
+def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
     from bizverify import pipeline
 
-    _show(pipeline.plan(**given(options)), as_json)
+    _show(pipeline.plan(**given(options), labels=chosen_labels(labels, no_labels)), as_json)
 
 
 def _show(report: Report, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -162,6 +162,13 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if is_given(name, value)}
 
 
+def chosen_labels(labels: Path | None, no_labels: bool) -> Path | Literal[False] | None:
+    """What the two options mean for the library; raises the usage message where both were given."""
+    if labels is not None and no_labels:
+        raise click.UsageError("--labels and --no-labels exclude each other.")
+    return False if no_labels else labels
+
+
 _SERVICE: Final = frozenset(ServiceOptions.__annotations__)
 _YES_OR_NO: Final = ("offline", "paid")
 
@@ -174,7 +181,17 @@ gazetteer_option: Final[Decorator] = click.option(
     help="The official addresses, built by `bizverify data build-gazetteer`: addresses and postal codes are corrected.",
 )
 model_option: Final[Decorator] = click.option(
-    "--model", type=PATH, help="A scorecard file, in place of the built-in one."
+    "--model",
+    metavar="PATH|VERSION",
+    help="A scorecard file, a version of `bizverify model history`, or builtin; default: the one promoted last.",
+)
+labels_option: Final[Decorator] = click.option(
+    "--labels",
+    type=PATH,
+    help="The folder of the label book, what came back of earlier letters; by default labels in the state directory.",
+)
+no_labels_option: Final[Decorator] = click.option(
+    "--no-labels", is_flag=True, help="Leave out what is known of earlier letters."
 )
 select_option: Final[Decorator] = click.option(
     "--select",

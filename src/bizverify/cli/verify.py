@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from bizverify.cli.console import print_json, print_out
 from bizverify.cli.options import (
+    chosen_labels,
     engine_option,
     gazetteer_option,
     given,
     json_option,
+    labels_option,
     lang_option,
     model_option,
+    no_labels_option,
     registry_option,
     single_options,
 )
@@ -31,10 +35,12 @@ _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 @registry_option
 @gazetteer_option
 @model_option
+@labels_option
+@no_labels_option
 @lang_option
 @single_options
 @json_option
-def verify(as_json: bool, **options: Any) -> None:
+def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Verify one business by its number, readable or as JSON.
 
     With `--engine verify` the hosted service is asked, unless the ledger has its answer. Exit code 2 if it cannot be a
@@ -42,7 +48,7 @@ def verify(as_json: bool, **options: Any) -> None:
     """
     from bizverify import pipeline
 
-    answer = pipeline.verify(**given(options))
+    answer = pipeline.verify(**given(options), labels=chosen_labels(labels, no_labels))
     if as_json:
         print_json(asdict(answer))
     else:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.engine.registry import FORMAT, METADATA_KEY, STATUSES, observations, snapshot
+from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
 from bizverify.errors import RegistryError, UsageError
 from bizverify.model import Choice
 from bizverify.tables import Table, open_table, published, reading
@@ -21,13 +21,17 @@ from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
 
-ROLES: Final = ("b_no", "status", "since", "opened", "as_of")
+ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryReport:
-    """What was read, left out and kept: ``left_out`` by problem, ``unknown_words`` are statuses not understood."""
+    """What was read, left out and kept: ``left_out`` by problem, ``unknown_words`` are statuses not understood.
+
+    ``known_besides``: of how many businesses taxation, merging and name are known; ``strange_words`` are words about
+    the first two that were not understood.
+    """
 
     output: str
     version: str
@@ -39,6 +43,8 @@ class RegistryReport:
     duplicates: int
     businesses: int
     by_status: dict[str, int]
+    known_besides: dict[str, int]
+    strange_words: dict[str, int]
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values for JSON."""
@@ -51,10 +57,14 @@ class RegistryReport:
             ("businesses", f"{self.businesses:,} ({_listed(self.by_status)})"),
             ("repeated", f"{self.duplicates:,} older rows of the same number"),
         ]
+        if self.known_besides:
+            found.append(("known besides", _listed(self.known_besides)))
         if self.left_out:
             found.append(("left out", _listed(self.left_out)))
         if self.unknown_words:
             found.append(("unknown words", _listed(self.unknown_words)))
+        if self.strange_words:
+            found.append(("passed over", f"{_listed(self.strange_words)} (said of taxation or merging)"))
         return [*found, ("output", self.output)]
 
     def __str__(self) -> str:
@@ -73,10 +83,11 @@ def build_registry(
 
     Any table that :func:`bizverify.enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files
     that were enriched before. Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``,
-    ``as_of``; ``columns`` overrides). A number that occurs more than once gets the status of its newest ``as_of``,
-    among equals that of the later row; a source without such a column is as fresh as ``as_of``, by default the day
-    its file was last changed. Rows without a usable number or with a status that is not understood are left out and
-    counted.
+    ``as_of``, and if there are any ``taxation``, ``merged``, ``name``; ``columns`` overrides). A number that occurs
+    more than once gets the status of its newest ``as_of``, among equals that of the later row, and the newest taxation
+    and name that any row says; a source without such a column is as fresh as ``as_of``, by default the day its file was
+    last changed. Names are not taken from files enriched before: those are the customer list's own. Rows without a
+    usable number or with a status that is not understood are left out and counted.
 
     In folders hidden files and Excel's lock files are passed over, and so is ``output`` itself, which an earlier build
     may have left there. As a source of its own ``output`` is refused, as is one that is not called ``.parquet``.
@@ -102,7 +113,8 @@ def build_registry(
         if not counts["usable"]:
             raise RegistryError(f"none of {counts['rows']:,} rows has a usable number and a known status")
         version = f"{counts['newest']}-{_digest(paths)}"
-        found = snapshot(rows.filter(pl.col("problem").is_null()))
+        said = {role for choice in chosen for role in choice}
+        found = snapshot(rows.filter(pl.col("problem").is_null()), said)
         about = {
             "format": FORMAT,
             "version": version,
@@ -110,7 +122,7 @@ def build_registry(
             "sources": [path.name for path in paths],
         }
         with published(output) as temporary:
-            by_status = _write(found, about, temporary)
+            by_status, known_besides = _write(found, about, temporary)
     businesses = sum(by_status.values())
     return RegistryReport(
         output=str(output),
@@ -123,6 +135,8 @@ def build_registry(
         duplicates=counts["usable"] - businesses,
         businesses=businesses,
         by_status=by_status,
+        known_besides=known_besides,
+        strange_words=counts["strange_words"],
     )
 
 
@@ -159,6 +173,8 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
     chosen = choose_columns(table, ROLES, given, set(ours.values())).columns
     if ours and "status" not in (given or {}):
         chosen["status"] = Choice(ours["biz_status"], "biz_status", 1.0, "header")
+    if ours and "name" not in (given or {}):
+        chosen.pop("name", None)  # a customer list's own name, and not the one that the business is registered under
     if "status" not in chosen:
         raise RegistryError(
             f"{table.name}: no column with a status was found; the headers are: {', '.join(table.headers)}; "
@@ -176,6 +192,7 @@ def _observed(table: Table, chosen: Mapping[str, Choice], as_of: date) -> pl.Laz
         since=ids.get("since"),
         opened=ids.get("opened"),
         as_of=ids.get("as_of") or pl.lit(as_of),
+        **{role: ids.get(role) for role in MORE},
     )
 
 
@@ -185,14 +202,12 @@ def _last_changed(path: Path) -> date:
 
 def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
     usable = pl.col("problem").is_null()
-    totals, problems, words = pl.collect_all(
+    totals, problems, words, strange = pl.collect_all(
         [
             rows.select(pl.len(), usable.sum().alias("usable"), pl.col("as_of").filter(usable).max()),
             rows.filter(~usable).group_by("problem").len().sort("len", "problem", descending=[True, False]),
-            rows.filter(pl.col("problem") == "unknown_status")
-            .group_by("word")
-            .len()
-            .sort("len", "word", descending=[True, False]),
+            _words(rows.filter(pl.col("problem") == "unknown_status"), "word"),
+            _words(rows.filter(usable & pl.col("strange").is_not_null()), "strange"),
         ],
         engine="streaming",
     )
@@ -202,15 +217,26 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
         "usable": good,
         "newest": newest or "undated",
         "left_out": dict(problems.iter_rows()),
-        "unknown_words": dict(words.head(_UNKNOWN_WORDS_SHOWN).iter_rows()),
+        "unknown_words": dict(words.iter_rows()),
+        "strange_words": dict(strange.iter_rows()),
     }
 
 
-def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> dict[str, int]:
+def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
+    """The commonest words of a column and how often they occur."""
+    counted = rows.group_by(column).len().sort("len", column, descending=[True, False])
+    return counted.head(_UNKNOWN_WORDS_SHOWN)
+
+
+def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Write the registry without columns that say nothing; count businesses by status, and by what else is known."""
     frame = found.collect(engine="streaming")
+    known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
+    frame = frame.drop([name for name, count in known.items() if not count])
     metadata = {METADATA_KEY: json.dumps(about | {"rows": frame.height}, ensure_ascii=False)}
     frame.write_parquet(path, metadata=metadata)
-    return {status: int((frame["biz_status"] == status).sum()) for status in STATUSES}
+    by_status = {status: int((frame["biz_status"] == status).sum()) for status in STATUSES}
+    return by_status, {name: count for name, count in known.items() if count}
 
 
 def _digest(paths: list[Path]) -> str:

@@ -13,6 +13,8 @@ import polars as pl
 from bizverify import number
 from bizverify.engine.address import LEVELS, attach
 from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.engine.dates import day_expr, may_be_days
+from bizverify.engine.history import attach_history
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import levels
 from bizverify.engine.risk.scorecard import Scorecard
@@ -51,7 +53,8 @@ class LocalEngine:
     ``gazetteer``: one built by ``bizverify data build-gazetteer`` (without one no address is corrected, and a postal
     code is only held against the district that the address names).
     ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes.
-    ``today``: the day on which ages are reckoned, default the current one.
+    ``today``: the day on which ages are reckoned, default the current one. ``history``: what became of earlier letters,
+    as :data:`bizverify.engine.history.HISTORY_SCHEMA`.
 
     Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError`,
     :class:`~bizverify.errors.ModelError`, :class:`~bizverify.errors.UsageError`.
@@ -65,6 +68,7 @@ class LocalEngine:
         model: str | Path | Scorecard | None = None,
         lang: Lang = "en",
         today: date | None = None,
+        history: pl.LazyFrame | None = None,
     ) -> None:
         if lang not in LANGS:
             raise UsageError(f"unknown language {lang!r}; use {' or '.join(LANGS)}")
@@ -73,16 +77,19 @@ class LocalEngine:
         self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
         self.lang: Lang = lang
         self.today = today
+        self.history = history
 
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine columns of the contract to each row.
 
         ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
-        ``zipcode``; other columns pass through. A row whose ``row_problem`` (optional, String) is a code of
-        :data:`ROW_PROBLEMS` is invalid whatever its number. Order and number of rows stay. Added: ``biz_status``,
-        ``grade``, ``action``, ``fixed_zipcode``, ``fixed_address``, ``row_status``, ``row_note`` (String),
-        ``bounce_prob`` (Float64, a fraction), ``reasons`` (List of String). Nothing is computed before the frame is
-        collected or sunk.
+        ``zipcode``; other columns pass through. What is known besides counts: ``confirmed`` (when the address was last
+        made sure of: dates, or text that :func:`~bizverify.engine.dates.day_expr` reads), ``crowded`` and
+        ``several_addresses`` (Boolean: many businesses at the address, several addresses of the number). A row whose
+        ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS` is invalid whatever its number. Order and
+        number of rows stay. Added: ``biz_status``, ``grade``, ``action``, ``fixed_zipcode``, ``fixed_address``,
+        ``row_status``, ``row_note`` (String), ``bounce_prob`` (Float64, a fraction), ``reasons`` (List of String).
+        Nothing is computed before the frame is collected or sunk.
         Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
         read holds lists, structs or bytes.
         """
@@ -110,7 +117,9 @@ class LocalEngine:
         for name in RECORD_COLUMNS:
             if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
                 raise UsageError(f"the column {name!r} holds {schema[name]}; give text or numbers")
-        work = frame.select(pl.struct(pl.all()).alias(_HOME), *_record(names), _row_problem(schema))
+        work = frame.select(
+            pl.struct(pl.all()).alias(_HOME), *_record(names), _row_problem(schema), **_handed_in(schema)
+        )
         digits = pl.when(pl.col(ROW_PROBLEM).is_null()).then(number.compact_expr(pl.col("b_no")))
         work = work.with_columns(digits.alias("compact"))
         work = work.with_columns(number.key_expr(pl.col("compact")).alias("key"))
@@ -120,9 +129,24 @@ class LocalEngine:
         )
         work = self.registry.attach(work, "key") if self.registry else without_registry(work)
         work = attach(work.with_columns(_asked_about()), self.gazetteer, self.lang)
-        possible = levels(self.today or date.today(), registry=bool(self.registry), gazetteer=bool(self.gazetteer))
+        work = attach_history(work, self.history, self.today or date.today())
+        possible = levels(
+            self.today or date.today(),
+            registry=bool(self.registry),
+            gazetteer=bool(self.gazetteer),
+            columns=self._known_besides(schema),
+        )
         work = self.model.assess(work, possible, self.lang)
         return work.select(_HOME, *self._added(), *more).unnest(_HOME)
+
+    def _known_besides(self, schema: pl.Schema) -> set[str]:
+        """The optional columns that the features may use: the registry's, the input's, and the region."""
+        known = {"region", *_handed_in(schema), *(self.registry.more if self.registry else ())}
+        if self.history is not None:
+            known.add("history")
+        return (
+            known if "name" in schema else known - {"registry_name"}
+        )  # without names there is nothing to hold it against
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -165,6 +189,14 @@ def _row_problem(schema: pl.Schema) -> pl.Expr:
     if schema.get(ROW_PROBLEM) != pl.String:
         return pl.lit(None, pl.String).alias(ROW_PROBLEM)
     return pl.when(pl.col(ROW_PROBLEM).is_in(list(ROW_PROBLEMS))).then(pl.col(ROW_PROBLEM)).alias(ROW_PROBLEM)
+
+
+def _handed_in(schema: pl.Schema) -> dict[str, pl.Expr]:
+    """The optional columns that say what the record does not; of another dtype one is the caller's own affair."""
+    found = {name: pl.col(name) for name in ("crowded", "several_addresses") if schema.get(name) == pl.Boolean}
+    if "confirmed" in schema and may_be_days(schema["confirmed"]):
+        found["confirmed"] = day_expr(pl.col("confirmed"), schema["confirmed"])
+    return found
 
 
 def _record(names: list[str]) -> list[pl.Expr]:

@@ -1,13 +1,16 @@
 """The registry: a local snapshot of businesses and their status, one Parquet file sorted by number.
 
 Columns: ``b_no`` UInt64, ``biz_status`` Enum (active, suspended, closed, unregistered), ``since`` Date (closed or
-suspended since; null when not known), ``opened`` Date (nullable), ``as_of`` Date (how fresh the row is).
+suspended since; null when not known), ``opened`` Date (nullable), ``as_of`` Date (how fresh the row is). A registry
+whose sources know more also has ``taxation`` Enum (general, simplified, exempt), ``merged`` Boolean (closed because it
+was merged into unit taxation, 사업자단위과세 전환), ``name`` String; each null where nobody says.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,6 +20,8 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import number
+from bizverify.engine.blanks import is_blank, is_masked
+from bizverify.engine.dates import day_expr
 from bizverify.errors import RegistryError
 
 STATUSES: Final = ("active", "suspended", "closed", "unregistered")
@@ -28,19 +33,35 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "opened": pl.Date,
     "as_of": pl.Date,
 }
-METADATA_KEY: Final = "bizverify.registry"
-FORMAT: Final = 1
+TAXATIONS: Final = ("general", "simplified", "exempt")
+MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "taxation": pl.Enum(TAXATIONS),
+    "merged": pl.Boolean,
+    "name": pl.String,
+}
+"""Columns that a registry has only if one of its rows says something there: what is not there costs nothing."""
 
-_DATE_DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)?$"
+METADATA_KEY: Final = "bizverify.registry"
+FORMAT: Final = 2
+_FORMATS: Final = (1, FORMAT)
+"""Format 1 had none of :data:`MORE`."""
+
+
+ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
+"""What the columns of :data:`MORE` are called beside a row, which has a name of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """An opened registry file. ``version`` names the snapshot in reports and manifests."""
+    """An opened registry file. ``version`` names the snapshot in reports and manifests.
+
+    ``more``: which of :data:`ATTACHED_MORE` it gives to rows.
+    """
 
     path: Path
     version: str
     rows: int
+    more: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: str | Path) -> Registry:
@@ -57,11 +78,12 @@ class Registry:
         if text is None:
             raise RegistryError(f"{path}: is a Parquet file but not a registry; {remedy}")
         about = _metadata(text)
-        if about.get("format") != FORMAT or dict(schema) != SCHEMA:
+        more = [name for name in MORE if name in schema]
+        if about.get("format") not in _FORMATS or dict(schema) != SCHEMA | {name: MORE[name] for name in more}:
             raise RegistryError(f"{path}: is a registry of another format ({about.get('format')}); {remedy}")
         if not isinstance(about.get("version"), str) or not isinstance(about.get("rows"), int):
             raise RegistryError(f"{path}: is a registry without its version or number of rows; {remedy}")
-        return cls(path, about["version"], about["rows"])
+        return cls(path, about["version"], about["rows"], tuple(ATTACHED_MORE[name] for name in more))
 
     def check(self) -> None:
         """Read the whole file; raise :class:`RegistryError` where it is damaged."""
@@ -74,10 +96,12 @@ class Registry:
     def attach(self, frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
         """Add ``biz_status``, ``since`` and ``opened`` to each row by its UInt64 number ``key``, nulls where absent.
 
+        So are those of :attr:`more` that it has; a column that is not used is not read.
         Order and number of rows stay. This is the seam for a faster index: nothing else knows how numbers are found.
         """
+        more = [pl.col(name).alias(ours) for name, ours in ATTACHED_MORE.items() if ours in self.more]
         known = pl.scan_parquet(self.path, glob=False).select(
-            pl.col("b_no").alias(key), "biz_status", "since", "opened"
+            pl.col("b_no").alias(key), "biz_status", "since", "opened", *more
         )
         return frame.join(known, on=key, how="left", maintain_order="left")
 
@@ -104,22 +128,36 @@ def observations(
     since: str | None,
     opened: str | None,
     as_of: str | pl.Expr,
+    taxation: str | None = None,
+    merged: str | None = None,
+    name: str | None = None,
 ) -> pl.LazyFrame:
-    """Read rows of a source as observations: the registry's columns, ``problem`` and ``word``.
+    """Read rows of a source as observations: the registry's columns, ``problem``, ``word`` and ``strange``.
 
     ``problem`` says why a row cannot be used (a code of :data:`bizverify.number.PROBLEMS`, ``unknown_status``
-    or ``no_status``), null for usable rows; ``word`` is the source's status. Dates are read from ``2024-01-31``,
-    ``2024.1.31``, ``20240131`` and date columns; anything else is null.
+    or ``no_status``), null for usable rows; ``word`` is the source's status. Dates are read by
+    :func:`~bizverify.engine.dates.day_expr`. ``strange`` is a word about taxation or merging that is not understood; it
+    says nothing, and the row is used. Where the tax authority's column of statuses is blank, the one of taxation tells
+    that a number is not registered. A masked name says nothing.
     """
-    word = pl.col(status).cast(pl.String).str.strip_chars()
-    meaning = meaning_expr(word)
+    told = _word(status)
+    if taxation is not None:
+        frame = frame.with_columns(meaning_expr(_word(taxation)).alias("o:taxation"))
+        unregistered = (told.fill_null("") == "") & (pl.col("o:taxation") == "unregistered")
+        told = pl.when(unregistered).then(_word(taxation)).otherwise(told)
+    frame = frame.with_columns(told.alias("o:word"))  # step by step: each is used by several of the next
+    frame = frame.with_columns(meaning_expr(pl.col("o:word")).alias("o:meaning"))
+    word, meaning = pl.col("o:word"), pl.col("o:meaning")
     found = number.problem_expr(pl.col(b_no))
     return frame.select(
         number.key_expr(number.compact_expr(pl.col(b_no))).alias("b_no"),
         pl.when(meaning.is_in(STATUSES)).then(meaning).cast(STATUS_DTYPE).alias("biz_status"),
-        _date(since).alias("since"),
-        _date(opened).alias("opened"),
-        (as_of if isinstance(as_of, pl.Expr) else _date(as_of)).alias("as_of"),
+        _day(since).alias("since"),
+        _day(opened).alias("opened"),
+        (as_of if isinstance(as_of, pl.Expr) else _day(as_of)).alias("as_of"),
+        _taxed(taxation).alias("taxation"),
+        (_meant("merged", merged) == "yes").alias("merged"),
+        _said(name).alias("name"),
         pl.when(found.is_not_null())
         .then(found)
         .when(word.is_null() | (word == "") | (meaning == "unknown"))
@@ -128,35 +166,75 @@ def observations(
         .then(pl.lit("unknown_status"))
         .alias("problem"),
         word.alias("word"),
+        pl.coalesce(_not_understood("taxation", taxation), _not_understood("merged", merged)).alias("strange"),
     )
 
 
-def snapshot(usable: pl.LazyFrame) -> pl.LazyFrame:
-    """One row a number: the newest ``as_of`` wins, among equals the later row; sorted by number."""
+def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
+    """One row a number: the newest ``as_of`` wins, among equals the later row; sorted by number.
+
+    ``more``: which of :data:`MORE` to keep. Taxation and name are those of the newest row that says them; whether it
+    was merged belongs to the status.
+    """
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
-    return newest.unique("b_no", keep="last", maintain_order=True).select(list(SCHEMA))
+    found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
+    for name in {"taxation", "name"}.intersection(more):
+        told = newest.filter(pl.col(name).is_not_null()).unique("b_no", keep="last", maintain_order=True)
+        found = found.join(told.select("b_no", name), on="b_no", how="left", maintain_order="left")
+    return found.select(*SCHEMA, *(name for name in MORE if name in more))
 
 
 def meaning_expr(word: pl.Expr) -> pl.Expr:
     """What a word for a status means, in Korean or English, as written in ``status_words.toml`` (String, else null)."""
+    return _meaning(word, _plain_words(_words("status_words.toml")))
+
+
+def _meaning(word: pl.Expr, vocabulary: dict[str, list[str]]) -> pl.Expr:
     plain = word.str.to_lowercase().str.replace_all(r"\s", "")
-    meaning = pl.lit(None, pl.String)
-    for status, words in _status_words().items():
-        meaning = pl.when(plain.is_in(words)).then(pl.lit(status)).otherwise(meaning)
-    return meaning
+    meanings = {known: meant for meant, words in vocabulary.items() for known in words}
+    return plain.replace_strict(meanings, default=None, return_dtype=pl.String)
+
+
+def _taxed(column: str | None) -> pl.Expr:
+    meaning = _meant("taxation", column)
+    return pl.when(meaning.is_in(TAXATIONS)).then(meaning).cast(MORE["taxation"])
+
+
+def _meant(what: str, column: str | None) -> pl.Expr:
+    """What the words of a column mean by ``taxation_words.toml`` (String); null where that is nothing."""
+    if column is None:
+        return pl.lit(None, pl.String)
+    meaning = _meaning(_word(column), _plain_words(_words("taxation_words.toml")[what]))
+    return pl.when(meaning != "unknown").then(meaning)
+
+
+def _not_understood(what: str, column: str | None) -> pl.Expr:
+    if column is None:
+        return pl.lit(None, pl.String)
+    word = _word(column)
+    understood = _meaning(word, _plain_words(_words("taxation_words.toml")[what])).is_not_null()
+    return pl.when(~understood & (word != "")).then(word)
+
+
+def _said(name: str | None) -> pl.Expr:
+    if name is None:
+        return pl.lit(None, pl.String)
+    word = _word(name)
+    return pl.when(~is_blank(word) & ~is_masked(word)).then(word)
+
+
+def _word(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.String).str.strip_chars()
 
 
 @cache
-def _status_words() -> dict[str, list[str]]:
-    text = files("bizverify.engine").joinpath("status_words.toml").read_text(encoding="utf-8")
-    vocabulary: dict[str, list[str]] = tomllib.loads(text)
-    return {status: [word.lower().replace(" ", "") for word in words] for status, words in vocabulary.items()}
+def _words(file: str) -> dict[str, Any]:
+    return tomllib.loads(files("bizverify.engine").joinpath(file).read_text(encoding="utf-8"))
 
 
-def _date(column: str | None) -> pl.Expr:
-    if column is None:
-        return pl.lit(None, pl.Date)
-    text = pl.col(column).cast(pl.String).str.strip_chars()
-    packed = text.str.replace(r"\.0$", "")
-    dashed = text.str.replace(_DATE_DIGITS, "$1-$2-$3")
-    return pl.coalesce(packed.str.to_date("%Y%m%d", strict=False), dashed.str.to_date("%Y-%m-%d", strict=False))
+def _plain_words(vocabulary: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {meaning: [word.lower().replace(" ", "") for word in words] for meaning, words in vocabulary.items()}
+
+
+def _day(column: str | None) -> pl.Expr:
+    return pl.lit(None, pl.Date) if column is None else day_expr(pl.col(column))

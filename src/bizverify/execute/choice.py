@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.errors import QuotaError
-from bizverify.execute.lookups import KEY, PRIORITY, split
+from bizverify.execute.lookups import BESIDE, KEY, PRIORITY, split
 from bizverify.execute.rows import ROW_ID
 from bizverify.model import counted
 
@@ -70,7 +70,7 @@ def _known(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
 
 def assessed(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
     """Add what the local engine says of each lookup: ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64)."""
-    records = split(lookups).with_columns(lookups["zipcode"] if "zipcode" in lookups.columns else [])
+    records = split(lookups).with_columns(lookups[name] for name in BESIDE if name in lookups.columns)
     answers = local.answer(records.lazy()).select(
         (pl.col("biz_status") == "unknown").fill_null(True).alias("status_unknown"), "bounce_prob"
     )

@@ -31,19 +31,24 @@ class Account:
 
 
 def layout(
-    headers: Sequence[str], prefix: str, ours: Mapping[str, int], kept: Collection[int]
+    headers: Sequence[str],
+    prefix: str,
+    ours: Mapping[str, int],
+    kept: Collection[int],
+    names: Sequence[str] = ADDED_COLUMNS,
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return the output's columns as (column, header), and warnings.
 
-    The file's columns at the positions ``kept`` come first, in their order, the nine behind them. Columns of an earlier
-    enrichment (``ours``: contract name → position) are replaced where they stand. Where a column of the user's that is
-    kept bears our name, ours is called ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
+    The file's columns at the positions ``kept`` come first, in their order, ``names``, by default the nine, behind
+    them. Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced where they
+    stand. Where a column of the user's that is kept bears our name, ours is called ``<name>_bv``; if that is taken too,
+    ``<name>_bv2`` and so on.
     """
     replaced = {place: name for name, place in ours.items()}
     columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
     taken = {header for _, header in columns}
     warnings = []
-    for name in ADDED_COLUMNS:
+    for name in names:
         if name in ours:
             continue
         header, again = f"{prefix}{name}", 1
@@ -60,6 +65,11 @@ def numbered_out(answered: pl.LazyFrame) -> pl.LazyFrame:
     return answered.with_row_index(_OUT_ID)
 
 
+def row_counts() -> tuple[pl.Expr, pl.Expr]:
+    """Aggregations over rows of :func:`numbered_out`: how many (``rows``), and whether ``in_order``."""
+    return pl.len().alias("rows"), (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order")
+
+
 def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
     """Return a one-row query that counts rows of :func:`numbered_out`, with more aggregations beside.
 
@@ -73,8 +83,7 @@ def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFram
         "action": ACTIONS,
     }
     return answered.select(
-        pl.len().alias("rows"),
-        (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order"),
+        *row_counts(),
         *(
             (pl.col(name) == value).sum().alias(f"{name}:{value}")
             for name, values in counted.items()
@@ -107,13 +116,18 @@ def account_of(tallied: Mapping[str, int | bool]) -> Account:
 def balance(rows_in: int, account: Account, rows_written: int) -> None:
     """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
     faults = []
-    if account.rows != rows_in:
-        faults.append(f"{rows_in:,} rows in, {account.rows:,} answered")
-    if rows_written != rows_in:
-        faults.append(f"{rows_in:,} rows in, {rows_written:,} in the output file")
     if sum(account.by_row_status.values()) != rows_in:
         faults.append(f"{rows_in:,} rows in, {sum(account.by_row_status.values()):,} with a row_status")
-    if not account.in_order:
-        faults.append("rows left in another order than they came")
+    balance_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
+
+
+def balance_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
+    """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
+    faults = (
+        *([f"{rows_in:,} rows in, {rows_out:,} answered"] if rows_out != rows_in else []),
+        *([f"{rows_in:,} rows in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
+        *faults,
+        *(() if in_order else ("rows left in another order than they came",)),
+    )
     if faults:
         raise AccountingError(f"nothing was published, the rows do not balance: {'; '.join(faults)}")

@@ -13,7 +13,9 @@ import polars as pl
 from bizverify import number
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.engine.risk.features import is_blank
+from bizverify.execute.crowding import CROWDED, SEVERAL
 from bizverify.execute.rows import DIGITS, RIGHT, ROW_ID
+from bizverify.model import CONTEXT_COLUMNS
 
 LOOKUP: Final = "lookup"
 """A row's canonical record as one text; null where nothing may be asked."""
@@ -23,6 +25,8 @@ Record = tuple[str | None, str | None, str | None]
 
 SHORT: Final = "lookup_hash"
 KEY: Final = "key"
+BESIDE: Final = ("zipcode", *CONTEXT_COLUMNS, CROWDED, SEVERAL)
+"""What stands beside a record for the local engine alone: it is no part of a lookup, and is never sent."""
 PRIORITY: Final = "priority"
 
 _BETWEEN: Final = "\x1f"
@@ -62,13 +66,14 @@ def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
 def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
     """Return the distinct lookups of rows that have :data:`LOOKUP`, in the order of their first row.
 
-    Columns: :data:`LOOKUP`, ``row_id`` of the first row, ``zipcode`` (the first row's, where the rows have one), and
+    Columns: :data:`LOOKUP`, ``row_id`` of the first row, :data:`BESIDE` (the first row's, as far as the rows have them;
+    ``zipcode`` as text), and
     :data:`PRIORITY` (Float64, the largest of its rows) where ``priority`` names a column.
     """
     names = rows.collect_schema().names()
     found = [pl.col(ROW_ID).min()]
-    if "zipcode" in names:
-        found.append(pl.col("zipcode").cast(pl.String).first())
+    beside = {name: pl.col(name) for name in BESIDE if name in names}
+    found += [(cell.cast(pl.String) if name == "zipcode" else cell).first() for name, cell in beside.items()]
     if priority is not None:
         amount = pl.col(priority).cast(pl.String).str.replace_all(r"[,\s]", "").cast(pl.Float64, strict=False)
         found.append(amount.fill_nan(None).max().alias(PRIORITY))

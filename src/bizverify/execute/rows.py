@@ -9,7 +9,7 @@ import polars as pl
 
 from bizverify import number
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.model import RECORD_COLUMNS, Choice
+from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS, Choice
 from bizverify.tables import Table
 from bizverify.tables.table import TEXTS
 
@@ -31,14 +31,17 @@ _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9]
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
     """Return the table's rows numbered from 0 (``row_id``) with their record beside the user's columns.
 
-    The record's columns are ``b_no``, ``name``, ``address``, ``zipcode``, as far as a column was chosen, as written.
+    The record's columns are ``b_no``, ``name``, ``address``, ``zipcode`` and, beside it, ``confirmed``, as far
+    as a column was chosen, as written.
     Where there is a number column, :data:`DIGITS` (String), :data:`RIGHT` (Boolean) and what the engine reads as
     :data:`bizverify.engine.local.ROW_PROBLEM` (String) are beside them. ``ours``: positions of columns from an earlier
     enrichment, which say nothing about a row.
     """
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
-        pl.col(ids[choice.column]).alias(role) for role, choice in chosen.items() if role in RECORD_COLUMNS
+        pl.col(ids[choice.column]).alias(role)
+        for role, choice in chosen.items()
+        if role in (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
     )
     if "b_no" not in chosen:
         return rows

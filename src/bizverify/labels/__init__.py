@@ -1,1 +1,329 @@
 """What became of the letters: outcomes read, matched to what was mailed, remembered, and joined back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as replaced
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Unpack
+
+import polars as pl
+
+from bizverify import number
+from bizverify.engine.risk.evidence import KNOWN_DTYPES
+from bizverify.engine.risk.reading import known as known_from
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.errors import LabelError, ModelError, UsageError
+from bizverify.execute.terms import ServiceOptions, Terms, terms_of
+from bizverify.labels.book import About, Batch, Book, Mailing, Recorded, Source
+from bizverify.labels.declaration import Declaration, declared
+from bizverify.labels.joining import LABEL_COLUMNS, write_labelled
+from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, Mailed, opened_mailing
+from bizverify.labels.matching import Matched, candidates, keys_of, letter_of, match
+from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcomes, refuse_future
+from bizverify.labels.report import LabelReport, listed, write_listed
+from bizverify.models import ModelStore
+from bizverify.output import keep_apart
+
+if TYPE_CHECKING:
+    from bizverify.labels.sending import Sent
+
+__all__ = ["LABEL_COLUMNS", "ROLES", "Book", "Declaration", "LabelReport", "Mailing", "label"]
+
+_JOBS: Final = ("batch", "hybrid")
+"""The engines behind which there are jobs of the service."""
+
+_LABELLED: Final = (
+    pl.col("row_id"),
+    pl.coalesce("said", "bounced").alias("bounced"),
+    pl.coalesce("reason", "reason_code").alias("bounce_reason"),
+    pl.col("returned").alias("bounced_at"),
+)
+"""A book file's columns as those of a labelled file."""
+
+
+def label(
+    outcomes: str | Path,
+    *,
+    run: str | Path | None = None,
+    file: str | Path | None = None,
+    mailed: date | None = None,
+    returns_requested: bool | None = None,
+    complete: bool = False,
+    mail_class: str | None = None,
+    sent: str | Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    output: str | Path | None = None,
+    unmatched: str | Path | None = None,
+    replace: bool = False,
+    book: str | Path | Book | None = None,
+    dry_run: bool = False,
+    today: date | None = None,
+    send: bool | None = None,
+    resend: bool = False,
+    first_row: int | None = None,
+    **service: Unpack[ServiceOptions],
+) -> LabelReport:
+    """Record what became of the letters of one mailing: which came back, why and when.
+
+    ``outcomes``: any table that :func:`bizverify.enrich` reads. Its columns are found from the headers (roles ``b_no``,
+    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
+    that says whether a letter came back each row is one that did.
+
+    ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing. ``mailed``: the day of mailing,
+    where ``outcomes`` do not have one. ``returns_requested``: whether undeliverable letters were to come back;
+    must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
+    ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
+
+    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
+    guessed. They are united with what the ``book`` (a folder, by default in the state directory) has of the mailing;
+    what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
+    with the columns ``bounced``, ``bounce_reason``, ``bounced_at``. ``unmatched``: where a CSV of what could not be
+    used is written.
+
+    ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
+    default they do where the run's engine was ``batch`` or ``hybrid`` and the service's address is known. ``resend``:
+    again what was refused or is in doubt; ``first_row``: what the service calls a job's first row, where it does not
+    say. ``service``: as for :func:`bizverify.enrich`. The ledger remembers what was sent: it is sent once.
+
+    Raises :class:`bizverify.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
+    contradicts an earlier one), :class:`bizverify.errors.InputError`, :class:`bizverify.errors.UsageError`: nothing
+    was recorded then.
+    """
+    now, path = datetime.now(UTC), Path(outcomes)
+    today = today or date.today()
+    with opened_mailing(run, file) as mailing:
+        terms, notes = _terms(send, mailing, service)
+        _keep_apart(path, mailing.path, output, unmatched)
+        read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path)
+        day = mailing_date(read, mailed)
+        declaration = declared(day, returns_requested, complete, mail_class, sent, today)
+        refuse_future(read, today)
+        _check_actions(declaration, mailing)
+        matched = match(read.frame, candidates(mailing.letters, read.frame), pl.lit(day))
+        if matched.labels.is_empty():
+            raise _none_fits(read, mailing, matched)
+        home = book if isinstance(book, Book) else Book(Path(book) if book is not None else None)
+        batch = _batch(read, mailing, matched, declaration, now)
+        recorded = home.record(batch, replace=replace, dry_run=dry_run)
+    matched = _with_clashes(matched, recorded)
+    report = _report(read, mailing, matched, recorded, dry_run)
+    report = replaced(report, warnings=(*report.warnings, *notes))
+    if dry_run:
+        return report
+    if unmatched is not None:
+        write_listed(matched.listed, Path(unmatched))
+        report = replaced(report, unmatched=str(unmatched))
+    if output is not None:
+        warnings = list(report.warnings)
+        write_labelled(mailing.path, output, _labels(recorded), prefix=mailing.prefix, warned=warnings.append)
+        report = replaced(report, output=str(output), warnings=tuple(warnings))
+    if terms is None:
+        return report
+    return replaced(report, sent=_sent(terms, mailing, recorded, output, resend, first_row))
+
+
+def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple[Terms | None, tuple[str, ...]]:
+    """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
+    if send is False or (send is None and mailing.engine not in _JOBS):
+        if service:
+            raise UsageError(f"--{next(iter(service)).replace('_', '-')} is for outcomes that are sent: give --send")
+        return None, ()
+    from bizverify.service.address import ENV_BASE_URL, BaseUrl
+
+    terms = terms_of("batch", service)
+    if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
+        return None, (f"the outcomes are not sent to the service: give --base-url, or set {ENV_BASE_URL}",)
+    BaseUrl.parse(terms.base_url, allow_http=terms.allow_http)  # to say it before anything is recorded
+    return terms, ()
+
+
+def _sent(
+    terms: Terms,
+    mailing: Mailed,
+    recorded: Recorded,
+    output: str | Path | None,
+    resend: bool,
+    first_row: int | None,
+) -> Sent:
+    """Send what outcomes said: returns, and arrivals that are certain. Silence is not sent, however telling."""
+    from bizverify.labels.sending import send_labels
+
+    certain = pl.col("said") | ~pl.col("bounced")
+    told = recorded.frame.filter(certain, pl.col("said").is_not_null())
+    return send_labels(
+        told.select(_LABELLED),
+        output if output is not None else mailing.path,
+        terms=terms,
+        mailed=recorded.declaration.mailed,
+        columns=mailing.columns,
+        prefix=mailing.prefix,
+        resend=resend,
+        first_row=first_row,
+    )
+
+
+def _keep_apart(outcomes: Path, mailed: Path, output: str | Path | None, unmatched: str | Path | None) -> None:
+    """Raise :class:`UsageError` where what is written would replace what is read; only the enriched file may be."""
+    labelled, listed = (Path(path) if path is not None else None for path in (output, unmatched))
+    keep_apart({"outcomes": outcomes}, {"output": labelled}, False)
+    read = {"outcomes": outcomes, "enriched file": mailed, "labelled file": labelled}
+    keep_apart(read, {"output": None, "list (--unmatched)": listed}, False)
+
+
+def _check_actions(declaration: Declaration, mailing: Mailed) -> None:
+    """Raise :class:`LabelError` where the mailing has no row of an action that is said to have been sent."""
+    if declaration.sent is None or declaration.sent == ("all",):
+        return
+    actions = (
+        mailing.letters.select(pl.col("action").unique()).collect(engine="streaming")["action"].drop_nulls().sort()
+    )
+    if strange := [action for action in declaration.sent if action not in actions]:
+        raise LabelError(
+            f"--sent {','.join(declaration.sent)}: {mailing.name} has no row with the action {strange[0]!r}; it has "
+            f"{', '.join(actions)}"
+        )
+
+
+def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
+    """The error for outcomes of which none is of the mailing: the columns and some numbers of both sides."""
+    others = matched.listed.filter(pl.col("problem") == "other_mailing").height
+    if others == matched.listed.height:
+        days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
+        return LabelError(f"{read.name}: none of its outcomes is of that day; its mailing dates are {days}")
+    used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
+    theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
+    return LabelError(
+        f"{read.name}: none of its {read.frame.height:,} outcomes is of {mailing.name}; read were the columns {used}; "
+        f"its numbers are {_some(read.frame['digits'])}, those of the mailed file {_some(theirs)}; is it the right "
+        "file (--file, --run), are these the right columns (--columns b_no=HEADER)?"
+    )
+
+
+def _some(numbers: pl.Series) -> str:
+    few = numbers.drop_nulls().unique(maintain_order=True).head(3)
+    shown = few.to_frame("digits").select(number.format_expr(pl.col("digits")).alias("shown"))["shown"]
+    return " ".join(shown) if few.len() else "none"
+
+
+def _batch(read: Outcomes, mailing: Mailed, matched: Matched, declaration: Declaration, now: datetime) -> Batch:
+    id_ = f"{mailing.id}-{declaration.mailed:%Y%m%d}"
+    source = Source(read.sha256, read.path.name, now)
+    about = About(id_, str(mailing.path), mailing.run_id, mailing.engine, mailing.model, declaration, (source,), now)
+    cards = _cards(mailing.model)
+
+    def known(rows: pl.Series) -> pl.DataFrame:
+        wanted = mailing.letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
+        told = _known(wanted, mailing, cards).collect(engine="streaming")
+        return told.with_columns(keys_of()[0])
+
+    def sent(by: Declaration) -> pl.DataFrame:
+        if not (by.silence_is_delivery and by.sent):
+            return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
+        rows = mailing.letters.select("row_id", "b_no", keys_of()[0].hash(), by.was_sent().alias("sent"))
+        # without a number no outcome but one with a row_id could have been of it
+        every = rows.filter(pl.col("b_no").is_not_null()).collect(engine="streaming").with_columns(letter_of())
+        return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
+
+    return Batch(about, matched.labels, matched.doubtful, known, sent, now)
+
+
+def _known(letters: pl.LazyFrame, mailing: Mailed, cards: Sequence[Scorecard]) -> pl.LazyFrame:
+    """What the enriched file says of letters: read from its own reasons, never computed again."""
+    if mailing.engine in SERVICE:  # its reasons are its own, even where they look like a scorecard's
+        nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
+        return letters.with_columns(*nothing, unread=pl.lit(True))
+    told = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))
+    return known_from(told, "reasons", address="address", cards=cards)
+
+
+def _cards(version: str | None) -> list[Scorecard]:
+    """The scorecards that may have answered: the one that did, if that is known and it is there, else all."""
+    store = ModelStore()
+    if version is not None:
+        try:
+            return [store.load(version)]
+        except ModelError:  # a file of the user's own, given with --model
+            pass
+    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+
+
+def _with_clashes(matched: Matched, recorded: Recorded) -> Matched:
+    """List the outcomes that the book did not take because it has others."""
+    target = pl.col("target").is_in(recorded.clashing.implode())
+    clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
+    if clashing.is_empty():
+        return matched
+    others = matched.listed.join(clashing, on="place", how="anti")
+    matches = matched.matches.filter(~target)
+    labels = matched.labels.filter(~pl.col("row_id").is_in(recorded.clashing.implode()))
+    return replaced(matched, matches=matches, labels=labels, listed=pl.concat([others, clashing]))
+
+
+def _labels(recorded: Recorded) -> pl.DataFrame:
+    """What an output says of each row: outcomes as they were told, silence only where it is delivery."""
+    return recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null())
+
+
+def _report(read: Outcomes, mailing: Mailed, matched: Matched, recorded: Recorded, dry_run: bool) -> LabelReport:
+    came = matched.labels.filter(pl.col("said"))
+    codes = came["reason_code"].fill_null("none").value_counts(sort=True)
+    frame = recorded.frame
+    usable = pl.col("bounced").is_not_null() & pl.col("bounce_prob").is_not_null() & ~pl.col("unread")
+    return LabelReport(
+        outcomes=read.name,
+        rows=read.rows,
+        blank=read.blank,
+        only_returns=read.only_returns,
+        columns=read.columns,
+        mailing=recorded.id,
+        file=str(mailing.path),
+        mailed_rows=mailing.rows,
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=recorded.declaration,
+        ways=matched.ways,
+        repeated=matched.repeated,
+        bounced=came.height,
+        not_bounced=matched.labels.height - came.height,
+        by_reason=dict(codes.iter_rows()),
+        new=recorded.new,
+        known=recorded.known,
+        replaced=recorded.replaced,
+        silent=recorded.silent,
+        unread=frame.filter("unread").height,
+        usable=frame.filter(usable).height,
+        book=str(recorded.path),
+        listed=listed(matched.listed),
+        problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
+        dry_run=dry_run,
+        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, recorded)),
+    )
+
+
+def _warnings(read: Outcomes, mailing: Mailed, recorded: Recorded) -> tuple[str, ...]:
+    found = []
+    declaration = recorded.declaration
+    if read.only_returns:
+        found.append(
+            f"{read.name} has no column that says whether a letter came back: each of its rows is one that did"
+        )
+    if mailing.by is not None and mailing.by.started.date() > declaration.mailed:
+        found.append(
+            f"the file was enriched on {mailing.by.started:%Y-%m-%d}, after the mailing of {declaration.mailed}: what "
+            "it says may not be what was known when the letters went out"
+        )
+    if not declaration.silence_is_delivery:
+        why = "returns were not requested" if not declaration.returns_requested else "the outcomes are not complete"
+        found.append(
+            f"{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from"
+        )
+    elif declaration.sent is None:
+        found.append("rows without an outcome are not counted as delivered: say with --sent which rows were mailed")
+    return tuple(found)

@@ -1,1 +1,77 @@
-"""The scorecard learns from what really bounced, behind its gate."""
+"""The scorecard learns from what really bounced, behind its gate.
+
+``patterns`` (labels counted) → ``quarantine`` (may they be believed?) → ``fit`` (what they say) → ``challenger`` (a
+scorecard that may be served) → ``gate`` (is it surely better?) → ``decision``. ``calibration`` and ``drift`` look at
+what is served now.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from bizverify.errors import LabelError
+from bizverify.labels.book import Book
+from bizverify.learning import audit as audits
+from bizverify.learning.audit import Audit
+from bizverify.learning.calibrating import Learning
+from bizverify.learning.numbers import numpy
+from bizverify.learning.report import Calibrated
+from bizverify.models import ModelStore
+
+__all__ = ["Calibrated", "audit_sample", "calibrate"]
+
+
+def calibrate(
+    *,
+    labels: str | Path | None = None,
+    store: ModelStore | None = None,
+    today: date | None = None,
+    dry_run: bool = False,
+    audited: str | Path | None = None,
+) -> Calibrated:
+    """Relearn the scorecard from the label book, and let it answer if it is surely better.
+
+    ``labels``: the book's folder, by default the user's. ``store``: where scorecards are kept, by default the user's.
+    ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
+    decides, but neither promotes nor records anything.
+
+    Raises :class:`bizverify.errors.LabelError` where the book holds no labels or is damaged,
+    :class:`~bizverify.errors.ModelError`, and :class:`~bizverify.errors.UsageError` without numpy. The champion stays
+    then.
+    """
+    numpy()  # says at once what is missing
+    learning = Learning.of(_book(labels), store, today, datetime.now(UTC))
+    verdict = None if audited is None else _verdict(learning, Path(audited), dry_run=dry_run)
+    return learning.concluded(verdict, dry_run=dry_run)
+
+
+def audit_sample(
+    path: str | Path,
+    *,
+    labels: str | Path | None = None,
+    store: ModelStore | None = None,
+    today: date | None = None,
+    size: int = audits.SIZE,
+) -> int:
+    """Write letters of quarantined mailings to a CSV file; somebody fills in its column ``checked``.
+
+    Returns how many letters there are. Raises as :func:`calibrate`.
+    """
+    numpy()
+    learning = Learning.of(_book(labels), store, today, datetime.now(UTC))
+    return audits.draw(learning.book, learning.quarantined({}), Path(path), size)
+
+
+def _book(folder: str | Path | None) -> Book:
+    book = Book(None if folder is None else Path(folder))
+    if not book.mailings():
+        raise LabelError(f"{book.folder}: no labels are recorded there; record outcomes with `bizverify label`")
+    return book
+
+
+def _verdict(learning: Learning, path: Path, *, dry_run: bool) -> Audit:
+    verdict = audits.audited(learning.book, learning.quarantined({}), path)
+    if not dry_run:
+        learning.store.note("released" if verdict.releases else "kept", verdict.as_dict())
+    return verdict

@@ -140,7 +140,10 @@ class Client:
         return self._read(reply, read_status)
 
     async def label(self, job_id: str, row_id: int, *, bounced: bool, reason: str | None = None) -> Acknowledged:
-        """Record whether the letter to a row of a job came back (INTERFACE §4.4)."""
+        """Record whether the letter to a row of a job came back (INTERFACE §4.4).
+
+        ``row_id`` is what the service itself calls the row in the job's results (G30).
+        """
         outcome = _given(row_id=row_id, bounced=bounced, reason=reason)
         return await self._post(("batch", job_id, "label"), outcome, read_acknowledged)
 

@@ -84,18 +84,19 @@ def choose_columns(
     return Chosen({role: chosen[role] for role in roles if role in chosen}, notes)
 
 
-def own_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
+def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDED_COLUMNS) -> dict[str, int]:
     """Return where an earlier enrichment put its columns: contract name → position; empty if there was none.
 
-    A file is taken for an enriched one when all nine stand side by side in their order, each under its name or, where
-    the user had a column of that name, with ``_bv``, ``_bv2`` and so on behind it, as
-    :func:`bizverify.execute.join.layout` calls them. Anything else is the user's, and is not replaced.
+    A file is taken for an enriched one when all ``names``, by default the nine, stand side by side in their order, each
+    under its name or, where the user had a column of that name, with ``_bv``, ``_bv2`` and so on behind it, as
+    :func:`bizverify.execute.join.layout` calls them. Anything else is the user's, and is not replaced. The three of an
+    earlier labelling are found in the same way, by ``bizverify.model.LABEL_COLUMNS``.
     """
-    titles = [re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?") for name in ADDED_COLUMNS]
+    titles = [re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?") for name in names]
     for start in reversed(range(len(headers) - len(titles) + 1)):
         run = headers[start : start + len(titles)]
         if all(title.fullmatch(header) for title, header in zip(titles, run, strict=True)):
-            return {name: start + place for place, name in enumerate(ADDED_COLUMNS)}
+            return {name: start + place for place, name in enumerate(names)}
     return {}
 
 

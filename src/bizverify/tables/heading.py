@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify import number
 from bizverify.errors import InputError
-from bizverify.model import ADDED_COLUMNS
+from bizverify.model import OUR_COLUMNS
 from bizverify.tables.columns import has_role
 
 LOOK: Final = 40
@@ -26,7 +26,7 @@ _LINES: Final = 4
 _LONGEST: Final = 100
 _WIDE: Final = 1000
 _NUMBER_HIT: Final = 3
-_OURS: Final = re.compile(rf".*({'|'.join(ADDED_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
+_OURS: Final = re.compile(rf".*({'|'.join(OUR_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
 _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 
 

@@ -21,6 +21,7 @@ __all__ = ["ADDED", "LEVELS", "Gazetteer", "attach"]
 
 ADDED: Final[dict[str, type[pl.DataType]]] = {
     "match_level": pl.String,
+    "region": pl.String,
     "covered": pl.Boolean,
     "form": pl.String,
     "unit": pl.String,
@@ -38,8 +39,9 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     """Add to each row what its address means: the columns of :data:`ADDED`.
 
     ``frame`` has ``address`` and ``zipcode`` (String). Number and order of the rows stay. ``match_level`` is one of
-    :data:`LEVELS`, null where there is no readable address; ``covered``: the gazetteer holds the region that is named,
-    so that what it does not find does not exist; ``form``: road or lot; ``unit``: given, or missing though the building
+    :data:`LEVELS`, null where there is no readable address; ``region``: the province of today, as a level of the
+    feature ``region``, the building's if one was found; ``covered``: the gazetteer holds the region that is named, so
+    that what it does not find does not exist; ``form``: road or lot; ``unit``: given, or missing though the building
     is an apartment complex; ``postal_match``: right, neighbouring (a code of the same dong or road), other_district;
     ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
     ``fixed_zipcode``, ``fixed_address``: null where they are not sure.

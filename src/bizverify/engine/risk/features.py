@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date
 from typing import Final
 
 import polars as pl
+
+from bizverify.engine.blanks import is_blank as is_blank
+from bizverify.engine.blanks import is_masked as is_masked
+from bizverify.engine.names import names_differ
 
 Levels = dict[str, pl.Expr]
 
@@ -86,8 +91,6 @@ WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
 _FOUND: Final = ("exact", "lot_to_road")
 _REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only")
 
-_BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
-_MASK: Final = "[*＊○●◯]"
 _DIGIT: Final = "[0-9０-９]"
 _STARTS_LIKE_POSTAL: Final = r"^\W*[0-9]{3}"
 _POSTAL_AT_HEAD: Final = r"^\W*(?:[0-9]{3}-[0-9]{3}|[0-9]{5,6})\b"
@@ -96,28 +99,40 @@ _POSTAL: Final = "^[0-9]{5}$"
 _OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
 
 
-def is_blank(text: pl.Expr) -> pl.Expr:
-    """Whether a text says nothing: null, white space, dashes, or a word for it (with white space around it)."""
-    return text.is_null() | text.str.contains(_BLANK)
-
-
-def is_masked(text: pl.Expr) -> pl.Expr:
-    """Whether parts of a text were hidden for privacy (``홍**``, ``역삼로 *** *층``)."""
-    return text.str.contains(_MASK).fill_null(False)
-
-
 def is_assessable() -> pl.Expr:
     """Whether a risk can be given: there is an address and it can be read."""
     return ~is_blank(pl.col("address")) & ~is_masked(pl.col("address"))
 
 
-def levels(today: date, *, registry: bool, gazetteer: bool) -> dict[str, Levels]:
+OPTIONAL: Final = (
+    *("taxation", "merged", "registry_name"),
+    *("confirmed", "crowded", "several_addresses", "history", "region"),
+)
+"""Columns that a frame may have for :func:`levels` or not."""
+
+
+def levels(
+    today: date, *, registry: bool, gazetteer: bool, columns: Collection[str] = frozenset()
+) -> dict[str, Levels]:
     """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
 
     ``registry``, ``gazetteer``: whether one was given. The frame must have ``name``, ``address``, ``zipcode`` (String),
     ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``, ``opened``, and the
     columns of :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
+
+    ``columns``: which of :data:`OPTIONAL` the frame has too; levels that need another are not among those returned.
+    ``taxation`` (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is
+    when the address was last made sure of, ``crowded`` and ``several_addresses`` (Boolean) say so of the row's address
+    and number, ``history`` and ``region`` (String) hold names of levels.
     """
+    possible = _always(today, registry=registry, gazetteer=gazetteer)
+    for column, feature, more in _optional(today):
+        if column in columns:
+            possible[feature] = possible.get(feature, {}) | more
+    return possible
+
+
+def _always(today: date, *, registry: bool, gazetteer: bool) -> dict[str, Levels]:
     return {
         "status": _status(today, registry),
         "number": {"wrong_check_digit": ~pl.col("check_digit_ok")},
@@ -138,6 +153,35 @@ def levels(today: date, *, registry: bool, gazetteer: bool) -> dict[str, Levels]
         "postal": _postal(gazetteer),
         "postal_filled": _filled() if gazetteer else {},
     }
+
+
+def _optional(today: date) -> list[tuple[str, str, Levels]]:
+    """The levels that an optional column gives to a feature: (column, feature, levels)."""
+    sole_trader = pl.col("kind") == "sole_trader"
+    return [
+        ("merged", "status", {"merged": (pl.col("biz_status") == "closed") & pl.col("merged")}),
+        ("taxation", "kind", {"simplified": sole_trader & (pl.col("taxation") == "simplified")}),
+        ("registry_name", "name", {"differs": names_differ(pl.col("name"), pl.col("registry_name"))}),
+        ("confirmed", "freshness", _freshness(today)),
+        ("crowded", "place", {"crowded": pl.col("crowded")}),
+        ("several_addresses", "spread", {"several_addresses": pl.col("several_addresses")}),
+        *((name, name, {level: pl.col(name) == level for level in FEATURES[name]}) for name in ("history", "region")),
+    ]
+
+
+def _freshness(today: date) -> Levels:
+    """How old the address is; a day to come says nothing."""
+    confirmed = pl.when(pl.col("confirmed") <= today).then(pl.col("confirmed"))
+    return {
+        "under_6_months": confirmed > _months_before(today, 6),
+        "from_12_to_24_months": _between(confirmed, today, 24, 12),
+        "from_24_to_48_months": _between(confirmed, today, 48, 24),
+        "over_48_months": confirmed <= _months_before(today, 48),
+    }
+
+
+def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
+    return (day > _months_before(today, most)) & (day <= _months_before(today, least))
 
 
 def _status(today: date, registry: bool) -> Levels:
@@ -205,7 +249,7 @@ def _postal(gazetteer: bool) -> Levels:
     written = pl.col("zipcode")
     odd = pl.when(~written.str.contains(_POSTAL)).then(written)  # null for most, and on nulls patterns cost nothing
     code = odd.str.strip_chars().str.strip_suffix(".0")
-    blank = written.is_null() | code.str.contains(_BLANK).fill_null(False)
+    blank = written.is_null() | (is_blank(code) & code.is_not_null())
     other = pl.col("postal_match") == "other_district"
     judged = {
         "other_district": other & pl.col("fixed_zipcode").is_not_null(),

@@ -76,13 +76,26 @@ async def collect(buying: Buying, job: Job) -> int | None:
         return None
     if found is None:
         return None
-    await buying.journal.settle(Fetched(job.upload, found.placed.answers, found.placed.faults, found.note))
+    await buying.journal.settle(
+        Fetched(job.upload, found.placed.answers, found.placed.faults, found.note, found.placed.base)
+    )
     buying.figures.fetched += len(found.placed.answers)
     if not found.placed.answers:
         why_not = found.note or next(iter(found.placed.faults.values()), "there were none")
         buying.stop.pull(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
     buying.progress(len(sent))
     return found.results
+
+
+async def numbering(buying: Buying, job: Job) -> int | None:
+    """What the service calls the first row of a job that was fetched before, as far as its results prove that.
+
+    Raises what the service said; looking is free.
+    """
+    sent = buying.ledger.rows_of(job.upload)
+    shared, by_hand = buying.ledger.shares_job(job.upload), buying.ledger.named_by_hand(job.upload)
+    status = await _results(buying, job, len(sent))
+    return None if status is None else _place(job, status, sent, shared=shared, by_hand=by_hand).base
 
 
 async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
@@ -130,7 +143,7 @@ def _with_earlier(earlier: Placed, later: Placed) -> Placed:
     """Two looks at one job as one: the later has the last word on the rows that it speaks of."""
     answers = {row: answer for row, answer in earlier.answers.items() if row not in later.faults} | later.answers
     faults = {row: fault for row, fault in (earlier.faults | later.faults).items() if row not in answers}
-    return Placed(answers, faults, later.note)
+    return Placed(answers, faults, later.note, earlier.base if later.base is None else later.base)
 
 
 def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:

@@ -44,12 +44,15 @@ class ResultLike(Protocol):
 class Placed:
     """Answers and faults by place in the upload, and a note on what fits no place.
 
+    ``base`` is what the service calls the first row, where row keys prove that.
+
     A place in neither was not answered, or not in a way that says whose the answer is.
     """
 
     answers: dict[int, Answer] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
     note: str | None = None
+    base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ def place(
     if None in places and _in_order(places, echoes, sent):
         places = list(range(len(sent)))
     answers, faults = _settled(results, places)
-    return Placed(answers, faults, _note(places, mistrusted=base is None and any(r.key is not None for r in results)))
+    mistrusted = base is None and any(result.key is not None for result in results)
+    return Placed(answers, faults, _note(places, mistrusted=mistrusted), base)
 
 
 def _echoes(

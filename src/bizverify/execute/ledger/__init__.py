@@ -22,6 +22,19 @@ from bizverify.execute.ledger.changes import (
     UploadUnreadable,
 )
 from bizverify.execute.ledger.journal import Journal
+from bizverify.execute.ledger.labelling import (
+    HeldLabel,
+    Label,
+    LabelDone,
+    LabelDoubted,
+    LabelledJob,
+    LabelRefused,
+    LabelRetracted,
+    LabelSent,
+    Numbered,
+    Queue,
+    Wanted,
+)
 from bizverify.execute.ledger.ledger import Ledger, Run
 from bizverify.execute.ledger.looking import Doubt, Entry, RunRecord, Upload
 from bizverify.execute.ledger.settling import KILLED, Recovered
@@ -37,12 +50,22 @@ __all__ = [
     "Entry",
     "Fetched",
     "Gated",
+    "HeldLabel",
     "JobLost",
     "Journal",
     "Known",
+    "Label",
+    "LabelDone",
+    "LabelDoubted",
+    "LabelRefused",
+    "LabelRetracted",
+    "LabelSent",
+    "LabelledJob",
     "Ledger",
+    "Numbered",
     "Prepared",
     "Purged",
+    "Queue",
     "Recovered",
     "Refused",
     "Retracted",
@@ -55,4 +78,5 @@ __all__ = [
     "UploadDropped",
     "UploadRefused",
     "UploadUnreadable",
+    "Wanted",
 ]

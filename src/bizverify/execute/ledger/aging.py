@@ -27,12 +27,14 @@ _OLD_UPLOADS: Final = """
         AND state IN ('done', 'lost', 'refused', 'dropped', 'accepted', 'resent')
         AND number NOT IN (SELECT upload FROM lookups WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM answers WHERE upload IS NOT NULL)
+        AND number NOT IN (SELECT upload FROM labels WHERE since >= :before OR state NOT IN ('done', 'refused'))
 """
 _OLD_RUNS: Final = """
     DELETE FROM runs WHERE started < :before AND (outcome IS NOT NULL)
         AND number NOT IN (SELECT run FROM lookups)
         AND number NOT IN (SELECT run FROM answers)
         AND number NOT IN (SELECT run FROM uploads)
+        AND number NOT IN (SELECT run FROM labels)
 """
 
 
@@ -53,6 +55,8 @@ def purge(to: Writing, older_than_days: float) -> Purged:
     run("DELETE FROM answers WHERE lookup NOT IN (SELECT id FROM lookups)")
     uploads = run(_OLD_UPLOADS, before).rowcount
     run("DELETE FROM upload_rows WHERE upload NOT IN (SELECT number FROM uploads)")
+    # a label is forgotten with its upload, not before: the same outcome would be sent once more
+    run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
     run("DELETE FROM limits WHERE at < ?", (to.now - LIMIT_KEPT,))
     return Purged(lookups, uploads, runs)

@@ -247,6 +247,8 @@ def count_upload(to: Writing, upload: str) -> None:
 class Fetched:
     """The job's answers by place in the upload, and what is wrong with other places; ``note`` is about the whole.
 
+    ``base`` is what the service calls the first row, where its results prove that: labels name rows in the same way.
+
     A done upload may be fetched again, which is free: rows that were missing may be found, none gets lost.
     """
 
@@ -254,11 +256,14 @@ class Fetched:
     answers: Mapping[int, Answer]
     faults: Mapping[int, str]
     note: str | None
+    base: int | None = None
 
     def write(self, to: Writing) -> None:
         """Answered rows are done, the others missing."""
         number = _step(self, to, self.upload, "done", "'known', 'done'", note=clean(self.note))["upload"]
         (run,) = to.connection.execute("SELECT run FROM uploads WHERE number = ?", (number,)).fetchone()
+        if self.base is not None:
+            to.connection.execute("UPDATE uploads SET base = ? WHERE number = ?", (self.base, number))
         rows = to.connection.execute(_ROWS, (number,)).fetchall()
         if not (self.answers.keys() | self.faults.keys()) <= set(range(len(rows))):
             raise to.out_of_order(self)

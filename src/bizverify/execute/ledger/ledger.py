@@ -16,7 +16,7 @@ import polars as pl
 from filelock import FileLock
 
 from bizverify.errors import LedgerError, UsageError
-from bizverify.execute.ledger import aging, looking, settling
+from bizverify.execute.ledger import aging, labelling, looking, settling
 from bizverify.execute.ledger.changes import Change
 from bizverify.execute.ledger.opening import database_errors, ledger_path, locked, opened
 from bizverify.execute.ledger.reading import CHUNK, entries_of
@@ -102,10 +102,7 @@ class Ledger:
     def begin(self, run: Run) -> None:
         """Note a run, before it asks anything."""
         with self._writing() as to:
-            to.connection.execute(
-                "INSERT INTO runs (run_id, engine, origin, file, started) VALUES (?, ?, ?, ?, ?)",
-                (run.run_id, run.engine, run.origin, run.file, run.started),
-            )
+            _begin(to, run)
 
     def end(self, run_id: str, outcome: str) -> None:
         """Note how a run ended."""
@@ -113,7 +110,7 @@ class Ledger:
             ending = (to.now, outcome, to.run(run_id))
             to.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
 
-    def settle(self, changes: Sequence[Change]) -> None:
+    def settle(self, changes: Sequence[Change | labelling.LabelChange]) -> None:
         """Make the changes, all or none; durable on return."""
         with self._writing() as to:
             for change in changes:
@@ -169,6 +166,36 @@ class Ledger:
         """Remember that limit in the place of an earlier one."""
         with self._writing() as to:
             to.connection.execute("INSERT OR REPLACE INTO limits VALUES (?, ?, ?)", (origin, rows, to.now))
+
+    def prepare_labels(self, run: Run, wanted: Iterable[labelling.Wanted], *, resend: bool = False) -> labelling.Queue:
+        """Note a run and the labels that it is to send; where it has none to send, nothing of the run is kept."""
+        with self._writing() as to:
+            _begin(to, run)
+            return labelling.prepare(to, run.run_id, wanted, resend=resend)
+
+    def job_rows(self, keys: pl.Series, origin: str) -> pl.DataFrame:
+        """The rows of jobs that hold these keys: ``nth`` (of the key), ``upload``, ``place``, ``created``."""
+        parts = []
+        for first in range(0, max(len(keys), 1), CHUNK):
+            with self._reading() as connection:
+                found = labelling.job_rows(connection, keys.slice(first, CHUNK), origin)
+            parts.append(found.with_columns(pl.col("nth") + first))
+        return pl.concat(parts)
+
+    def upload_flags(self, origin: str) -> list[tuple[bool | None, bool | None]]:
+        """The flags (``offline``, ``paid``) that uploads to ``origin`` had."""
+        with self._reading() as connection:
+            return labelling.flags(connection, origin)
+
+    def labelled_jobs(self, uploads: Iterable[int]) -> dict[int, labelling.LabelledJob]:
+        """The jobs of uploads, by the uploads' numbers."""
+        with self._reading() as connection:
+            return labelling.jobs(connection, uploads)
+
+    def held_labels(self, origin: str) -> list[labelling.HeldLabel]:
+        """Labels that were refused, or sent without an answer, oldest first."""
+        with self._reading() as connection:
+            return labelling.held(connection, origin)
 
     def doubts(self) -> list[looking.Doubt]:
         """Lookups and uploads that were sent, or perhaps, and of which nothing more is known."""
@@ -236,3 +263,10 @@ class Ledger:
                 if connection.in_transaction:  # SQLite has ended it by itself where the disk is full
                     connection.execute("ROLLBACK")
                 raise
+
+
+def _begin(to: Writing, run: Run) -> None:
+    to.connection.execute(
+        "INSERT INTO runs (run_id, engine, origin, file, started) VALUES (?, ?, ?, ?, ?)",
+        (run.run_id, run.engine, run.origin, run.file, run.started),
+    )

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from bizverify.errors import LedgerError
 from bizverify.execute.ledger.mounts import mount_table, network_file_system
-from bizverify.execute.ledger.schema import APPLICATION_ID, DDL, VERSION
+from bizverify.execute.ledger.schema import APPLICATION_ID, DDL, MIGRATIONS, VERSION
 from bizverify.state import state_directory
 
 NAME: Final = "ledger.sqlite"
@@ -97,6 +97,7 @@ def opened(path: Path) -> tuple[sqlite3.Connection, bool]:
             _settle_down(connection, path)
             if killed:
                 _check(connection, path)
+            _migrate(connection)
         except BaseException:
             connection.close()
             raise
@@ -182,12 +183,25 @@ def _settle_down(connection: sqlite3.Connection, path: Path) -> None:
     for pragma in _PRAGMAS:
         connection.execute(pragma)
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version != VERSION:
+    if version > VERSION:
         raise LedgerError(
             f"{path}: was written by a newer bizverify (ledger {version}, not {VERSION}); update this one"
         )
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise LedgerError(f"{path}: cannot keep a write-ahead log; choose a folder on a local disk with --ledger")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Make an older ledger one of this version, a version at a time and each in one transaction."""
+    while (version := connection.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
+        try:
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;"
+            )
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

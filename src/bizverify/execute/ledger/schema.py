@@ -7,8 +7,25 @@ from typing import Final
 APPLICATION_ID: Final = 0x62767266
 """``bvrf``, in the header of every ledger: a database of another application is never written to."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The schema's number, in the header too: a newer ledger is left alone by older releases."""
+
+# Each label that was ever to be sent about a row of an upload has a row of its own (``turn``, from 0): a letter that
+# comes back late changes the label of its row, and what was sent before stays on record.
+_LABELS: Final = """
+CREATE TABLE labels (
+    upload INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    bounced INTEGER NOT NULL,
+    reason TEXT,
+    state TEXT NOT NULL,
+    since REAL NOT NULL,
+    run INTEGER NOT NULL,
+    note TEXT,
+    PRIMARY KEY (upload, place, turn)
+) WITHOUT ROWID;
+"""
 
 UNSETTLED: Final = "state <> 'done' AND state <> 'uploaded' AND state <> 'refused'"
 """The few lookups that are neither done nor free. SQLite uses their index where it is asked in these very words."""
@@ -74,7 +91,8 @@ CREATE TABLE uploads (
     paid INTEGER,
     counted INTEGER NOT NULL DEFAULT 0,
     note TEXT,
-    raw BLOB
+    raw BLOB,
+    base INTEGER
 );
 CREATE TABLE upload_rows (
     upload INTEGER NOT NULL,
@@ -97,4 +115,7 @@ CREATE TABLE decisions (
     rows INTEGER NOT NULL,
     job_id TEXT
 );
-"""
+{_LABELS}"""
+
+MIGRATIONS: Final = {1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}"}
+"""What makes a ledger of one version one of the next. ``base``: how the service numbers an upload's rows."""

@@ -21,11 +21,15 @@ _LIST: Final = "see what is in doubt with: bizverify resolve"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was under way when an earlier process ended: put in doubt (``asking``, ``uploads``), or never sent."""
+    """What was under way when an earlier process ended.
+
+    Put in doubt (``asking``, ``uploads``, ``labels``), or never sent (``dropped``).
+    """
 
     asking: int
     uploads: int
     dropped: int
+    labels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,11 @@ def recover(to: Writing) -> Recovered:
     uploads = run(
         "UPDATE uploads SET state = 'doubt', since = ?, note = ? WHERE state IN ('gated', 'sent')", (to.now, KILLED)
     ).rowcount
+    labels = run(
+        "UPDATE labels SET state = 'doubt', since = ?, note = ? WHERE state = 'sent'", (to.now, KILLED)
+    ).rowcount
     run("UPDATE runs SET outcome = 'killed' WHERE ended IS NULL AND outcome IS NULL")
-    return Recovered(asking, uploads, len(prepared))
+    return Recovered(asking, uploads, len(prepared), labels)
 
 
 def accept(to: Writing, ids: Iterable[str]) -> int:

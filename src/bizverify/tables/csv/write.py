@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.model import ADDED_COLUMNS
+from bizverify.model import OUR_COLUMNS
 from bizverify.tables.csv.dialect import Dialect
 from bizverify.tables.csv.text import coding_named
 from bizverify.tables.packing import unpacked_name
@@ -22,6 +22,8 @@ from bizverify.tables.table import Enriched, Table, flat, positional, refuse_bin
 
 _CHUNK: Final = 1 << 20
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_UNQUOTED: Final = {"bounce_prob", "bounced", "bounced_at"}
+"""Columns of ours that hold no text."""
 
 
 def write(result: Enriched, target: Path, stream: BinaryIO, encoding: str | None) -> pl.DataFrame:
@@ -105,7 +107,7 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
 def _defused(result: Enriched) -> pl.LazyFrame:
     """Our own texts with a ``'`` before what a spreadsheet would take for a formula."""
     schema = result.frame.collect_schema()
-    ours = [name for name, _ in result.layout if name in ADDED_COLUMNS and schema[name] == pl.String]
+    ours = [name for name, _ in result.layout if name in OUR_COLUMNS and schema[name] == pl.String]
     return result.frame.with_columns(
         pl.when(pl.col(name).str.slice(0, 1).is_in(_FORMULA))
         .then("'" + pl.col(name))
@@ -143,7 +145,7 @@ def _quoted(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFr
     rows = rows.with_columns(pl.all().cast(pl.String))
     if len(dialect.quoted) == len(dialect.header):
         return rows
-    always = {f"c{place}" for place in dialect.quoted} | set(ADDED_COLUMNS) - {"bounce_prob"}
+    always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _UNQUOTED
     names = rows.collect_schema().names()
     return rows.with_columns(
         _in_quotes(pl.col(name), dialect.delimiter, always=column in always)

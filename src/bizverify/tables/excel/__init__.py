@@ -6,9 +6,10 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import polars as pl
+import polars.selectors as cs
 
 from bizverify.errors import OutputError
-from bizverify.model import ADDED_COLUMNS
+from bizverify.model import OUR_COLUMNS
 from bizverify.tables.excel.count import count_rows
 from bizverify.tables.excel.create import create
 from bizverify.tables.excel.extend import extend
@@ -51,8 +52,10 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     keeps_all = _keeps_all(result)
     refuse(result.table, target, anew=not keeps_all, summary=result.summary is not None)
     if isinstance(source, Sheet) and file is not None and keeps_all:
-        added = [column for column, _ in result.layout if column in ADDED_COLUMNS]
-        frame, tally = pl.collect_all([result.frame.select(added), result.tally], engine="streaming")
+        added = [column for column, _ in result.layout if column in OUR_COLUMNS]
+        # the user's styles, which the new cells get, show no dates
+        cells = result.frame.select(added).with_columns(cs.date().dt.to_string("iso"))
+        frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
         extend(result, frame, file, source, target)
         return tally
     cells = result.frame.select(column for column, _ in result.layout)
@@ -66,5 +69,5 @@ def _keeps_all(result: Enriched) -> bool:
     """Whether the output has all of the user's columns where they stood, ours of an earlier run among them."""
     own = result.layout[: len(result.table.headers)]
     return [header for _, header in own] == list(result.table.headers) and all(
-        column in (f"c{place}", *ADDED_COLUMNS) for place, (column, _) in enumerate(own)
+        column in (f"c{place}", *OUR_COLUMNS) for place, (column, _) in enumerate(own)
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.model import ADDED_COLUMNS
+from bizverify.model import OUR_COLUMNS
 from bizverify.tables.table import Enriched
 
 MAX_CELL: Final = 32_767
@@ -154,7 +154,7 @@ def _text(values: pl.Series) -> list[pl.Expr | str]:
     return [kept, guarded.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))]
 
 
-WIDTHS: Final = dict(zip(ADDED_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30), strict=True))
+WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12), strict=True))
 """Characters; reasons are long, so they get a wide column rather than a tall row."""
 
 

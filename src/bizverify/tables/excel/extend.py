@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import polars as pl
 
 from bizverify.errors import AccountingError, OutputError
-from bizverify.model import ADDED_COLUMNS
+from bizverify.model import OUR_COLUMNS
 from bizverify.tables.excel import around
 from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, titles
 from bizverify.tables.excel.markup import Edit, edited
@@ -25,7 +25,7 @@ from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheetxml import SheetXml
 from bizverify.tables.excel.splice import Splice
 from bizverify.tables.excel.styles import Styles
-from bizverify.tables.packing import File
+from bizverify.tables.packing import File, private_folder
 from bizverify.tables.table import Enriched
 
 
@@ -35,23 +35,32 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
     ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
     cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
     """
-    with ZipFile(file.data) as archive:
-        part, looks = sheet_part(archive, source.name), styles_part(archive)
-        sheet = SheetXml.parse(part_pieces(archive, part))
-        size = archive.getinfo(part).file_size
-        styles = Styles(looks, read_part(archive, looks)) if looks else None
-    splice = _planned(result, frame, source, sheet, styles)
-    changed = {part: splice.pieces()}
-    if styles is not None and styles.changed:
-        changed[styles.part] = iter([styles.text()])
-    copy_package(file.data, target, changed, size)
-    proved_same(file.data, target, changed)
-    with ZipFile(target) as archive:
-        splice.prove(part_pieces(archive, part))
+    data, left = file.data, list(frame.columns)
+    places: dict[str, int] = {}
+    with private_folder() as folder:
+        while left:
+            with ZipFile(data) as archive:
+                part, looks = sheet_part(archive, source.name), styles_part(archive)
+                sheet = SheetXml.parse(part_pieces(archive, part))
+                size = archive.getinfo(part).file_size
+                styles = Styles(looks, read_part(archive, looks)) if looks else None
+            places = places or _places(result, sheet, _rows_of(frame, source, sheet))
+            columns = _side_by_side({column: places[column] for column in left})
+            left = [column for column in left if column not in columns]
+            splice = _planned(result, frame.select(*columns), columns, source, sheet, styles)
+            changed = {part: splice.pieces()}
+            if styles is not None and styles.changed:
+                changed[styles.part] = iter([styles.text()])
+            made = folder / f"{len(left)}{target.suffix}" if left else target
+            copy_package(data, made, changed, size)
+            proved_same(data, made, changed)
+            with ZipFile(made) as archive:
+                splice.prove(part_pieces(archive, part))
+            data = made
 
 
-def _planned(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml, styles: Styles | None) -> Splice:
-    """Where the new cells go, and how they look."""
+def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
+    """The sheet's row with the header and the last one of the table."""
     header = sheet.top() + source.header
     bottom = header + frame.height
     if sheet.bottom() != bottom + source.below:
@@ -59,12 +68,32 @@ def _planned(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetX
             f"nothing was published: the sheet's last row is {sheet.bottom()}, the table's is {bottom + source.below}; "
             "write another format, -o OUT.csv"
         )
-    columns = _places(result, sheet, header, bottom)
+    return header, bottom
+
+
+def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
+    """The leftmost columns that have none of the user's between them: what goes into a sheet at once."""
+    first = min(places.values())
+    taken = set(places.values())
+    end = next(number for number in range(first, MAX_COLUMNS + 2) if number not in taken)
+    return {column: number for column, number in places.items() if number < end}
+
+
+def _planned(
+    result: Enriched,
+    frame: pl.DataFrame,
+    columns: Mapping[str, int],
+    source: Sheet,
+    sheet: SheetXml,
+    styles: Styles | None,
+) -> Splice:
+    """How the new cells of ``columns`` (name → column of the sheet, side by side) go in, and how they look."""
+    header, bottom = _rows_of(frame, source, sheet)
     first, last = min(columns.values()), max(columns.values())
     neighbours = sheet.styles(first - 1, header, bottom)
     title_styles, _ = _styles(columns, neighbours.head(1), styles, None)
     body_styles, frame = _styles(columns, neighbours.slice(1), styles, frame)
-    replaced = any(column in ADDED_COLUMNS for column, _ in result.layout[: len(result.table.headers)])
+    replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
     edits = [
         *around.dimension_edits(sheet.around, sheet.elements, last, bottom),
         *around.width_edits(
@@ -86,16 +115,15 @@ def _planned(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetX
     )
 
 
-def _places(result: Enriched, sheet: SheetXml, top: int, bottom: int) -> dict[str, int]:
+def _places(result: Enriched, sheet: SheetXml, rows: tuple[int, int]) -> dict[str, int]:
     """The sheet's column (from 1) of each added column: where it stood before, else behind everything."""
     own = len(result.table.headers)
-    added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in ADDED_COLUMNS]
-    if any(place < own for place, _ in added):
-        left = sheet.left()
-        places = {column: left + place for place, column in added}
-    else:
-        right = max(sheet.right(top, bottom), around.merged_right(sheet.elements, top, bottom))
-        places = {column: right + number for number, (_, column) in enumerate(added, 1)}
+    added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
+    left = sheet.left()
+    places = {column: left + place for place, column in added if place < own}
+    if len(places) < len(added):
+        right = max(sheet.right(*rows), around.merged_right(sheet.elements, *rows), *places.values())
+        places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
         raise OutputError(f"the sheet has no room for more columns ({MAX_COLUMNS:,} are the limit); write CSV")
     return places

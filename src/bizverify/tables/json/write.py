@@ -6,7 +6,7 @@ from typing import BinaryIO, Final, cast
 
 import polars as pl
 
-from bizverify.model import ADDED_COLUMNS
+from bizverify.model import OUR_COLUMNS
 from bizverify.tables.json.document import Document
 from bizverify.tables.json.exact import without
 from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
@@ -104,7 +104,7 @@ def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> No
 
 def _appended(result: Enriched) -> pl.LazyFrame:
     """Each object's own text with our fields put behind its own."""
-    added = [(column, header) for column, header in result.layout if column in ADDED_COLUMNS]
+    added = [(column, header) for column, header in result.layout if column in OUR_COLUMNS]
     laid_out = {column for column, _ in result.layout}
     table = result.table
     dropped = {header for id_, header in zip(table.ids, table.headers, strict=True) if id_ not in laid_out}

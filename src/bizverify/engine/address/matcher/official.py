@@ -9,6 +9,7 @@ import polars as pl
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.matcher.index import ROW
 from bizverify.engine.address.matcher.lookups import Lookups
+from bizverify.engine.address.regions import level_of
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.model import Lang
 
@@ -42,6 +43,7 @@ def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
     reference = _reference()
     return rows.select(
         match_level=pl.when(~is_blank(pl.col("address")) & ~is_masked(pl.col("address"))).then("level"),
+        region=level_of(pl.coalesce("of_sido", "sido")),
         covered=pl.col("covered"),
         form=pl.when(pl.coalesce("main", "loose_main").is_not_null() | pl.col("road").is_not_null())
         .then(pl.lit("road"))

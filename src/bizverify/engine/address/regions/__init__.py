@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from bizverify.engine.address.regions.only import without_gazetteer
+from bizverify.engine.address.regions.level import level_of
+from bizverify.engine.address.regions.only import region_level, without_gazetteer
 from bizverify.engine.address.regions.postal import postal_fits
 from bizverify.engine.address.regions.quick import split_batch
 from bizverify.engine.address.regions.split import ADDED
@@ -16,9 +17,11 @@ from bizverify.engine.address.regions.today import districts, members, present_d
 __all__ = [
     "ADDED",
     "districts",
+    "level_of",
     "members",
     "postal_fits",
     "present_day",
+    "region_level",
     "split_region",
     "without_gazetteer",
 ]

@@ -32,6 +32,8 @@ class Province:
     left: dict[str, frozenset[str]]
     former: dict[str, tuple[str, ...]]
     """Provinces that are parts of this one today, with their districts."""
+    level: str
+    """What the scorecard calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ def _province(entry: dict[str, Any]) -> Province:
         {name: _digits(given["postal"]) for name, given in districts.items()},
         {name: _digits(given.get("left", "")) for name, given in districts.items()},
         {one["name"]: tuple(one["districts"]) for one in entry.get("former", ()) if "districts" in one},
+        entry["level"],
     )
 
 

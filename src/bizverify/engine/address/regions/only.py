@@ -7,13 +7,19 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.regions.level import level_named, level_number
 from bizverify.engine.address.regions.postal import fits_numbers, postal_fits, region_numbers
 from bizverify.engine.address.regions.quick import scattered, split_batch, usual
 from bizverify.engine.address.regions.split import NO_DISTRICTS, catalogue
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.model import Lang
 
-_JUDGED: Final = {"zipcode_given": pl.String, "match_level": pl.String, "postal_match": pl.String}
+_JUDGED: Final = {
+    "region": pl.UInt8,
+    "zipcode_given": pl.String,
+    "match_level": pl.String,
+    "postal_match": pl.String,
+}
 _NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address")
 _STATE: Final = "r:judged"
 _CODE: Final = "^[0-9]{5}$"
@@ -32,13 +38,22 @@ def without_gazetteer(frame: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
     ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns that a match with a gazetteer adds:
     ``match_level`` is ``region_only`` or ``none``, null where the address is blank or masked; ``postal_match`` is
     ``other_district`` where the code is one of another region, else null; ``zipcode_given`` is the code of the
-    column, or of the address; ``covered`` is false; the others are null. ``lang`` is not needed here.
+    column, or of the address; ``region`` is the province's level; ``covered`` is false; the others are null. ``lang``
+    is not needed here.
     """
     del lang
     judged = pl.struct("address", "zipcode").map_batches(_judged, return_dtype=pl.Struct(_JUDGED), is_elementwise=True)
     work = frame.with_columns(judged.alias(_STATE), pl.lit(False).alias("covered"))
     work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED)).drop(_STATE)
+    work = work.with_columns(region=level_named(pl.col("region")))
     return work.with_columns(pl.lit(None, pl.String).alias(name) for name in _NOTHING)
+
+
+def region_level(address: pl.Expr) -> pl.Expr:
+    """Return the level (String) of the feature ``region`` for an address (String) as it is written; else null."""
+    alone = pl.struct(address.alias("address"), pl.lit(None, pl.String).alias("zipcode"))
+    judged = alone.map_batches(_judged, return_dtype=pl.Struct(_JUDGED), is_elementwise=True)
+    return level_named(judged.struct.field("region"))
 
 
 def _judged(addresses: pl.Series) -> pl.Series:
@@ -51,7 +66,8 @@ def _judged(addresses: pl.Series) -> pl.Series:
         frame = frame.with_columns(zipcode_given=pl.coalesce("zipcode_given", scattered(inside, uncoded)))
     fits = fits_numbers(pl.col("zipcode_given"), [pl.lit(numbers).gather(pl.col("place")) for numbers in _numbers()])
     level, postal = _answer(pl.col("place").is_not_null() & ~is_masked(pl.col("address")), fits)
-    judged = frame.select("zipcode_given", level, postal)
+    region = pl.lit(_provinces()).gather(pl.col("place")).alias("region")
+    judged = frame.select(region, "zipcode_given", level, postal)
     left = frame["place"].is_null() & frame["address"].is_not_null()
     if left.any():
         other = _unusual(frame.filter(left).select("address", "zipcode_given"))
@@ -68,12 +84,20 @@ def _unusual(frame: pl.DataFrame) -> pl.DataFrame:
     found = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
     level, postal = _answer(found, fits | pl.col("region_conflict"))
     none = pl.when(pl.col("head").is_not_null()).then(pl.lit("none"))
-    return frame.select(pl.coalesce(level, none).alias("match_level"), postal)
+    return frame.select(
+        level_number(pl.col("sido")).alias("region"), pl.coalesce(level, none).alias("match_level"), postal
+    )
 
 
 def _answer(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     level = pl.when(found).then(pl.lit("region_only")).alias("match_level")
     return level, pl.when(found & ~fits).then(pl.lit("other_district")).alias("postal_match")
+
+
+@cache
+def _provinces() -> pl.Series:
+    """Return the province's number for each place in the catalogue."""
+    return pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
 
 
 @cache

@@ -1,0 +1,138 @@
+"""``bizverify calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from bizverify.cli.console import print_json, print_out, warn
+from bizverify.cli.options import PATH, json_option
+from bizverify.errors import UsageError
+from bizverify.model import counted
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from bizverify.learning import Calibrated
+    from bizverify.learning.calibration import Calibration
+
+_WIDTH: Final = 16
+
+
+@click.command(short_help="Relearn the scorecard from what came back, behind its gate.")
+@click.argument("files", nargs=-1, type=PATH, metavar="[LABELLED]…")
+@click.option("--labels", type=PATH, metavar="FOLDER", help="The book of labels; by default the state directory's.")
+@click.option("--dry-run", is_flag=True, help="Say what would be decided; promote and record nothing.")
+@click.option("--report-only", is_flag=True, help="Only hold the probabilities against what came back; learn nothing.")
+@click.option("--audit-sample", type=PATH, metavar="PATH", help="Write the rows to be audited, and do nothing else.")
+@click.option("--audited", type=PATH, metavar="PATH", help="The audited rows: they decide on quarantined labels.")
+@json_option
+def calibrate(
+    files: tuple[Path, ...],
+    labels: Path | None,
+    dry_run: bool,
+    report_only: bool,
+    audit_sample: Path | None,
+    audited: Path | None,
+    as_json: bool,
+) -> None:
+    """Relearn the scorecard from the letters whose outcome is known, and let it answer if it is surely better.
+
+    The labels are those that `bizverify label` recorded. What is learned replaces the champion only when the
+    evidence for it is overwhelming; labels that look wrong are quarantined until an audit releases them (exit code 3).
+    See `bizverify model` for what was decided, and for the way back.
+
+    With --report-only, LABELLED are enriched files with outcomes, as `bizverify label --output` writes them; without
+    any, the report is of the recorded labels. The probabilities may be the service's as well.
+    """
+    _refuse(
+        {"--report-only": report_only, "--audit-sample": audit_sample is not None},
+        {"--dry-run": dry_run, "--audited": audited is not None},
+    )
+    if files and not report_only:
+        raise UsageError("files are for --report-only; what is learned from was recorded with `bizverify label`")
+    if audit_sample is not None:
+        _audit_sample(audit_sample, labels, as_json)
+    elif report_only:
+        if files and labels is not None:
+            raise UsageError("give labelled files or --labels; a report is of one of them")
+        _report(files, labels, as_json)
+    else:
+        from bizverify.learning import calibrate as learn
+
+        _learned(learn(labels=labels, dry_run=dry_run, audited=audited), as_json)
+
+
+def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
+    chosen = [option for option, given in instead.items() if given]
+    for option in [*chosen[1:], *(option for option, given in learning.items() if given and chosen)]:
+        raise UsageError(f"{chosen[0]} does not learn, so {option} says nothing with it; give one of them")
+
+
+def _learned(result: Calibrated, as_json: bool) -> None:
+    warn(result.warnings)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _print_lines(result.lines())
+    click.get_current_context().exit(result.exit_code)
+
+
+def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
+    from bizverify.learning import audit_sample
+
+    rows = audit_sample(path, labels=labels)
+    if as_json:
+        print_json({"audit_sample": str(path), "rows": rows})
+        return
+    print_out(f"{counted(rows, 'row')} to be audited: {path}")
+    print_out("find out what became of each letter, write it into the file, and give it back with --audited")
+
+
+def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None:
+    from bizverify.learning.labelled import calibration_of, calibration_of_book
+
+    reports = {str(path): calibration_of(path) for path in files} or dict([calibration_of_book(labels)])
+    for name, report in reports.items():
+        warn(f"{name}: {warning}" for warning in report.warnings)
+    if as_json:
+        print_json({"reports": [{"labels": name, **report.as_dict()} for name, report in reports.items()]})
+        return
+    for name, report in reports.items():
+        _print_report(name, report)
+
+
+def _print_report(name: str, report: Calibration) -> None:
+    _print_lines([("labels", name), *report.lines()])
+    _print_frame("reliability, by tenths of the rows", report.frame)
+    for column, frame in report.groups.items():
+        _print_frame(f"by {column}", frame)
+    print_out("")
+
+
+def _print_lines(lines: list[tuple[str, str]]) -> None:
+    for what, value in lines:
+        print_out(f"{what:<{_WIDTH}}{value}")
+
+
+def _print_frame(title: str, frame: pl.DataFrame) -> None:
+    """Print a frame as columns of text: numbers to the right, a float with four places, null as nothing."""
+    if frame.is_empty():
+        return
+    print_out(f"\n{title}")
+    columns = []
+    for series in frame.iter_columns():
+        texts = [series.name, *("" if value is None else _cell(value) for value in series)]  # a report has few rows
+        width = max(map(len, texts))
+        right = series.dtype.is_numeric()
+        columns.append([text.rjust(width) if right else text.ljust(width) for text in texts])
+    for cells in zip(*columns, strict=True):
+        print_out("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

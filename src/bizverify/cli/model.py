@@ -1,0 +1,232 @@
+"""``bizverify model …``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from bizverify.cli.console import print_json, print_out
+from bizverify.cli.options import json_option
+from bizverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from bizverify.engine.risk.scorecard import Scorecard
+    from bizverify.models import Difference, Event, ModelStore
+    from bizverify.models.store import Stored
+
+_WIDTH: Final = 16
+_TEXT: Final = 60
+
+
+@click.group(short_help="The scorecards: which one answers, and those before it.")
+def model() -> None:
+    """Look at the scorecards: the built-in one, those that `bizverify calibrate` learned, and files of your own.
+
+    The champion, promoted last, answers unless --model names another.
+    """
+
+
+@model.command(short_help="Show a scorecard: its points, grades, where it comes from.")
+@click.argument("which", required=False, metavar="[VERSION|PATH]")
+@click.option("--toml", is_flag=True, help="Print it as a scorecard file, for --model.")
+@json_option
+def show(which: str | None, toml: bool, as_json: bool) -> None:
+    """Show a scorecard with the built-in one's points beside its own; by default the champion.
+
+    VERSION is one of `bizverify model history`, or builtin; PATH is a scorecard file.
+    """
+    from bizverify.engine.risk.scorecard import Scorecard
+    from bizverify.models import ModelStore
+
+    if toml and as_json:
+        raise UsageError("give one of --toml and --json")
+    store = ModelStore()
+    found, name = _found(store, which)
+    if toml:
+        print_out(found.card.to_toml().rstrip("\n"))
+    elif as_json:
+        print_json(_as_dict(found, name))
+    else:
+        for line in (*_facts(found, name), *_points(found.card, Scorecard.load())):
+            print_out(line)
+
+
+@model.command(short_help="Show where two scorecards differ.")
+@click.argument("a", required=False, metavar="[A")
+@click.argument("b", required=False, metavar="[B]]")
+@json_option
+def diff(a: str | None, b: str | None, as_json: bool) -> None:
+    """Show where scorecard B differs from A: points, grades, ceiling, actions, texts.
+
+    A is the built-in one by default, B the champion; each may be a version, builtin, or a scorecard file.
+    """
+    from bizverify.models import BUILTIN, ModelStore, differences
+
+    store = ModelStore()
+    (one, one_name), (other, other_name) = _found(store, a or BUILTIN), _found(store, b)
+    found = differences(one.card, other.card)
+    if as_json:
+        print_json({"a": one_name, "b": other_name, "differences": [difference.as_dict() for difference in found]})
+        return
+    for line in _diff_lines(found, one_name, other_name):
+        print_out(line)
+
+
+@model.command(short_help="What was promoted, refused, rolled back, and why.")
+@json_option
+def history(as_json: bool) -> None:
+    """Show what was decided about the scorecards: promotions, refusals, quarantines, rollbacks."""
+    from bizverify.models import ModelStore
+
+    store = ModelStore()
+    events, champion = store.history(), store.champion_version()
+    if as_json:
+        shown = [event.as_dict() for event in events]
+        print_json({"journal": str(store.path), "champion": champion, "events": shown})
+        return
+    for line in (*_event_lines(events), f"{'champion':<{_WIDTH}}{champion}", f"{'journal':<{_WIDTH}}{store.path}"):
+        print_out(line)
+
+
+@model.command(short_help="Let an earlier scorecard answer again.")
+@click.argument("version", required=False)
+@json_option
+def rollback(version: str | None, as_json: bool) -> None:
+    """Let an earlier scorecard answer again, by default the one before the champion. Nothing is deleted.
+
+    VERSION is one of `bizverify model history`, or builtin. What is gone back to can be gone forward from again, by
+    naming the later version.
+    """
+    from bizverify.models import ModelStore
+
+    store = ModelStore()
+    card = store.rollback(version)
+    event = store.history()[-1]
+    if as_json:
+        print_json({"champion": event.version, "model": card.version, "replaced": event.data.get("replaced")})
+    else:
+        print_out(f"{card.version} answers now, in place of {event.data.get('replaced')}")
+
+
+def _found(store: ModelStore, which: str | None) -> tuple[Stored, str]:
+    """A scorecard, and what to call it."""
+    from bizverify.engine.risk.scorecard import Scorecard
+    from bizverify.models import BUILTIN, resolved
+    from bizverify.models.store import Stored
+
+    if which is None:
+        version = store.champion_version()
+        found = store.stored(None)
+        name = f"{BUILTIN} {found.card.version}" if version == BUILTIN else version
+        return found, f"{name} (the champion)"
+    card = resolved(which, store)
+    if card is Scorecard.load():
+        return Stored(card, release=card.version), f"{BUILTIN} {card.version}"
+    if which in store.versions() and store.load(which) is card:
+        return store.stored(which), which
+    return Stored(card), f"{card.version}, {which}"
+
+
+def _facts(found: Stored, name: str) -> list[str]:
+    from bizverify.engine.risk.scorecard import Scorecard
+
+    card, release = found.card, Scorecard.load().version
+    facts = [("scorecard", name)]
+    if card.learned is not None:
+        learned = card.learned
+        facts.append(
+            (
+                "learned",
+                f"{learned.at:%Y-%m-%d} from {learned.labels:,} labels, {learned.bounced:,} of them bounced; "
+                f"it replaced {learned.parent} with an e-value of {learned.e_value:,.1f}",
+            )
+        )
+        facts.append(("false bounces", f"{learned.false_bounces:.1%} of the letters, as it was estimated"))
+    if found.release is not None and found.release != release:
+        facts.append(("release", f"learned beside {found.release}, this release has {release}"))
+    if found.added:
+        facts.append(("not learned", f"{', '.join(found.added)}: newer than the scorecard, points of {release}"))
+    facts.append(("ceiling", f"{card.ceiling:g}; {card.points_to_double} points double the odds"))
+    cuts = " · ".join(
+        f"{grade} up to {points:+d} (p {card.probability(points):.1%})" for grade, points in card.grades.items()
+    )
+    facts.append(("grades", f"{cuts} · E above"))
+    actions = card.actions
+    acts = " · ".join(f"{grade} {getattr(actions, grade)}" for grade in (*card.grades, "E"))
+    repaired = f"fix_address from {actions.repair_from} on where {', '.join(actions.repair_features)} weighs most"
+    facts += [("actions", acts), ("", repaired)]
+    return [f"{what:<{_WIDTH}}{value}" for what, value in facts]
+
+
+def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
+    from bizverify.models import points_table
+
+    table = points_table(card, builtin)
+    width = max(map(len, table["level"]), default=0) + 2
+    lines = ["", f"{'level':<{width}}{'points':>8}{'built-in':>10}  reason"]
+    for level, points, beside, _, text in table.iter_rows():
+        there = "" if beside is None else f"{beside:+d}"
+        mark = " " if points == beside else "*"
+        lines.append(f"{level:<{width}}{points:>+8d}{there:>10}{mark} {_short(text)}")
+    return lines
+
+
+def _diff_lines(found: list[Difference], a: str, b: str) -> list[str]:
+    if not found:
+        return [f"{a} and {b} say the same"]
+    width = max(len(difference.what) for difference in found) + 2
+    lines = [f"{'a':<{_WIDTH}}{a}", f"{'b':<{_WIDTH}}{b}", "", f"{'':<{width}}{'a':>8}{'b':>10}"]
+    for difference in found:
+        one, other = difference.a, difference.b
+        if isinstance(one, int) and isinstance(other, int) and not isinstance(one, bool):
+            lines.append(f"{difference.what:<{width}}{one:>+8d}{other:>+10d}  {other - one:+d}")
+        elif isinstance(one, float) and isinstance(other, float):
+            lines.append(f"{difference.what:<{width}}{one:>8.4g}{other:>10.4g}")
+        else:
+            lines += [difference.what, f"    a  {one}", f"    b  {other}"]
+    return lines
+
+
+def _event_lines(events: list[Event]) -> list[str]:
+    if not events:
+        return ["nothing was learned yet: the built-in scorecard answers"]
+    width = max([len(event.version or "") for event in events] + [len("version")]) + 2
+    lines = [f"{'when':<18}{'what':<14}{'version':<{width}}{'labels':>10}{'bounced':>9}{'e-value':>10}  why"]
+    for event in events:
+        labels, bounced, e_value = (event.data.get(name) for name in ("labels", "bounced", "e_value"))
+        why = event.data.get("why") or (f"in place of {event.data['replaced']}" if "replaced" in event.data else "")
+        lines.append(
+            f"{event.at.astimezone():%Y-%m-%d %H:%M}  {event.kind:<14}{event.version or '':<{width}}"
+            f"{_figure(labels):>10}{_figure(bounced):>9}{_figure(e_value):>10}  {why}".rstrip()
+        )
+    return lines
+
+
+def _as_dict(found: Stored, name: str) -> dict[str, object]:
+    import msgspec
+
+    from bizverify.engine.risk.scorecard import Scorecard
+    from bizverify.models import points_table
+
+    card: dict[str, object] = msgspec.to_builtins(found.card)
+    builtin = Scorecard.load()
+    return {
+        "name": name,
+        "version": found.card.version,
+        "release": found.release,
+        "builtin": builtin.version,
+        "not_learned": list(found.added),
+        "levels": points_table(found.card, builtin).to_dicts(),
+        "scorecard": card,
+    }
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

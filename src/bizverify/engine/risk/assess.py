@@ -1,0 +1,165 @@
+"""Points → score → probability → grade → action, and the reasons that add up to the score.
+
+Nothing is worked out row by row: what the levels of a row come to is looked up, in tables that are made before the
+first row is seen (:mod:`.runs` for points and texts; one line a possible score for the rest). Only what is put into the
+placeholders of a text is the row's own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, is_blank
+from bizverify.engine.risk.reasons import PLACEHOLDERS, told
+from bizverify.engine.risk.runs import ASSESSABLE, POINTS, column_of, runs
+from bizverify.model import GRADES, REASON_SEPARATOR, Lang
+
+if TYPE_CHECKING:
+    from bizverify.engine.risk.scorecard import Scorecard
+
+ADDED: Final[dict[str, type[pl.DataType]]] = {
+    "score": pl.Int32,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "action": pl.String,
+    "reasons": pl.String,
+}
+"""What :func:`assess` adds, beside ``assessable`` and the levels."""
+
+_GIVEN: Final = "given"
+
+
+def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang) -> pl.LazyFrame:
+    """Add ``assessable``, the code of each level (``level:<feature>``, UInt8) and the columns of :data:`ADDED`.
+
+    A code is the level's place in :data:`FEATURES` from 1, 0 where none holds. See :meth:`Scorecard.assess`.
+    """
+    answers = Answers(card, levels, lang)
+    frame = frame.with_columns(is_assessable().alias(ASSESSABLE))
+    # null for most rows, and on nulls patterns cost nothing
+    name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
+    frame = frame.with_columns(*_level_codes(levels), (~is_blank(name) | ~is_blank(address)).alias(_GIVEN))
+    answered = pl.struct(answers.columns).map_batches(answers, return_dtype=pl.Struct(ADDED), is_elementwise=True)
+    frame = frame.with_columns(answered.alias("bv:risk"))
+    return frame.with_columns(pl.col("bv:risk").struct.field(*ADDED)).drop("bv:risk", _GIVEN)
+
+
+def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
+    """For each feature the place (from 1) of the level that holds, 0 for none, as ``level:<feature>``."""
+    codes = []
+    for feature, names in FEATURES.items():
+        code = pl.lit(0, pl.UInt8)
+        for place, name in reversed(list(enumerate(names, 1))):
+            if name not in levels.get(feature, {}):
+                continue
+            code = pl.when(levels[feature][name]).then(pl.lit(place, pl.UInt8)).otherwise(code)
+        if feature not in WITHOUT_ASSESSMENT:
+            code = pl.when(ASSESSABLE).then(code).otherwise(pl.lit(0, pl.UInt8))
+        codes.append(code.alias(f"level:{feature}"))
+    return codes
+
+
+class Answers:
+    """What a card says in one language of a batch of rows: called with Struct(:attr:`columns`)."""
+
+    def __init__(self, card: Scorecard, levels: dict[str, Levels], lang: Lang) -> None:
+        terms = told(card, levels)
+        names = [name for term in terms for name in term.placeholders(lang)]
+        self.lang: Lang = lang
+        self.placeholders = {name: PLACEHOLDERS[name] for name in dict.fromkeys(names)}
+        self.runs = runs(terms, lang, card.actions.repair_features)
+        self.base = card.base.points
+        bounds = pl.concat(run.table.select(low=pl.min("score"), high=pl.max("score")) for run in self.runs).sum()
+        self.lowest = bounds["low"].item()
+        self.outcomes = _outcomes(card, self.lowest, bounds["high"].item())
+        sources = [placeholder.column for placeholder in self.placeholders.values()]
+        self.columns = list(dict.fromkeys([ASSESSABLE, _GIVEN, *map(column_of, terms), *sources]))
+
+    def __call__(self, rows: pl.Series) -> pl.Series:
+        """Return Struct(:data:`ADDED`)."""
+        try:
+            return self._answers(rows.struct.unnest())
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
+            raise RuntimeError(f"the risk could not be worked out: {error}") from error
+
+    def _answers(self, rows: pl.DataFrame) -> pl.Series:
+        lines = [run.of(rows) for run in self.runs]
+        of_runs = [line.select(pl.all().name.prefix(f"{at}:")) for at, line in enumerate(lines)]
+        frame = pl.concat([rows, *of_runs], how="horizontal")
+        frame = frame.with_columns(
+            pl.sum_horizontal(_every("score", lines)).alias("score"),
+            pl.max_horizontal(_every("repair", lines)).alias("repair"),
+            pl.max_horizontal(_every("others", lines)).alias("others"),
+            *self._values(),
+        )
+        to_repair = (pl.col("repair") > 0) & (pl.col("repair") >= pl.col("others"))
+        place = pl.when(ASSESSABLE).then(2 + 2 * (pl.col("score") - self.lowest) + to_repair).otherwise(_GIVEN)
+        frame = frame.select(
+            place.cast(pl.UInt32).alias("place"),
+            # the base is part of every score, also where it is no reason
+            pl.when(ASSESSABLE).then("score").otherwise(pl.col("score") + self.base).cast(pl.Int32).alias("score"),
+            pl.concat_str(self._pieces(lines), ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons"),
+        )
+        outcomes = self.outcomes[frame["place"]]
+        return pl.concat([frame, outcomes], how="horizontal").select(pl.struct(*ADDED)).to_series()
+
+    def _values(self) -> list[pl.Expr]:
+        """What is put in for each placeholder, as text, in the rows that have it: nulls cost nothing."""
+        named = [pl.col(f"{at}:{name}") for at, run in enumerate(self.runs) for name in run.names]
+        return [
+            placeholder.filled(pl.any_horizontal(column == name for column in named), self.lang).alias(f"value:{name}")
+            for name, placeholder in self.placeholders.items()
+        ]
+
+    def _pieces(self, lines: list[pl.DataFrame]) -> list[pl.Expr]:
+        """The texts of the runs with the values between."""
+        pieces = []
+        for at, line in enumerate(lines):
+            for column in line.columns[len(POINTS) :]:
+                piece = pl.col(f"{at}:{column}")
+                if column.startswith("name:"):
+                    value = pl.lit(None, pl.String)
+                    for name in self.runs[at].names[column]:
+                        value = pl.when(piece == name).then(pl.col(f"value:{name}")).otherwise(value)
+                    piece = value
+                pieces.append(piece)
+        return pieces
+
+
+def _every(name: str, lines: list[pl.DataFrame]) -> list[pl.Expr]:
+    return [pl.col(f"{at}:{name}") for at in range(len(lines))]
+
+
+def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
+    """What follows from the score: without an assessment, no address given and one given; then two lines a score.
+
+    The second of the two is for rows in which nothing weighs more than what a repair of the address would mend.
+    """
+    scores = pl.select(score=pl.int_range(lowest, highest + 1, dtype=pl.Int32)).lazy()
+    doublings = -pl.col("score") / card.points_to_double
+    scores = scores.with_columns(
+        bounce_prob=(card.ceiling / (1 + (doublings * math.log(2)).exp())).round(4), grade=_grade(card)
+    )
+    assessed = pl.concat(scores.with_columns(action=_action(card, repair), repair=repair) for repair in (False, True))
+    assessed = assessed.sort("score", "repair").select("bounce_prob", "grade", "action")
+    without = pl.LazyFrame({"action": [None, "fix_address"]}, schema={"action": pl.String})
+    return pl.concat([without, assessed], how="diagonal").select("bounce_prob", "grade", "action").collect()
+
+
+def _grade(card: Scorecard) -> pl.Expr:
+    grade = pl.lit(GRADES[-1])
+    for name in reversed(GRADES[:-1]):
+        grade = pl.when(pl.col("score") <= card.grades[name]).then(pl.lit(name)).otherwise(grade)
+    return grade
+
+
+def _action(card: Scorecard, repair: bool) -> pl.Expr:
+    action = pl.lit(None, pl.String)
+    for grade in GRADES:
+        mended = repair and grade >= card.actions.repair_from
+        usual = "fix_address" if mended else getattr(card.actions, grade)
+        action = pl.when(pl.col("grade") == grade).then(pl.lit(usual)).otherwise(action)
+    return action

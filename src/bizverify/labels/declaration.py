@@ -1,0 +1,117 @@
+"""What the user says of a mailing: when, how, to whom it went, and what it means that a letter did not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from bizverify.errors import LabelError
+from bizverify.labels.reasons import SAYS_NOTHING
+
+ALL: Final = "all"
+
+
+class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is declared of the outcomes of one mailing.
+
+    ``mailed``: the day of mailing. ``returns_requested``: whether undeliverable letters were to come back (in Korea
+    bulk letters only do where they are marked so). ``complete``: whether all that came back is recorded by now.
+    ``mail_class``: a word of the user's (``ordinary``, ``registered``, ``bulk``). ``sent``: the actions whose rows were
+    mailed, or ``("all",)``; ``None`` where that was not said.
+    """
+
+    mailed: date
+    returns_requested: bool
+    complete: bool = False
+    mail_class: str | None = None
+    sent: tuple[str, ...] | None = None
+
+    @property
+    def silence_is_delivery(self) -> bool:
+        """Whether a letter of which nothing was heard has arrived: all that can come back has come back."""
+        return self.returns_requested and self.complete
+
+    def bounced(self) -> pl.Expr:
+        """What learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
+
+        True: the letter came back, unless the addressee refused it. False: it did not, by an outcome or by silence,
+        and it would have. ``said`` is what an outcome says, null for a mailed row without one.
+        """
+        came = pl.col("said").fill_null(False)
+        silent = pl.col("reason_code").is_in(SAYS_NOTHING).fill_null(False)
+        return pl.when(came & ~silent).then(True).when(~came & pl.lit(self.silence_is_delivery)).then(False)
+
+    def was_sent(self) -> pl.Expr:
+        """Whether a row was mailed, by its ``action`` (Boolean)."""
+        if self.sent is None:
+            return pl.lit(False)
+        return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
+
+    def joined(self, later: Declaration, *, replace: bool) -> Declaration:
+        """The declaration with what a later one for the same mailing adds.
+
+        Complete once is complete; what was not said before may be said now. Raises :class:`LabelError` where the two
+        contradict each other, unless ``replace``: then the later one counts.
+        """
+        if replace:
+            return msgspec.structs.replace(
+                later, mail_class=later.mail_class or self.mail_class, sent=later.sent or self.sent
+            )
+        for name, before, now in (
+            ("returns requested", self.returns_requested, later.returns_requested),
+            ("mail class", self.mail_class, later.mail_class),
+            ("sent", self.sent, later.sent),
+        ):
+            if before is not None and now is not None and before != now:
+                raise LabelError(
+                    f"the mailing of {self.mailed} was declared before with {name} {_shown(before)}, now with "
+                    f"{_shown(now)}; say the same, or give --replace if the earlier was wrong"
+                )
+        return msgspec.structs.replace(
+            self,
+            complete=self.complete or later.complete,
+            mail_class=self.mail_class or later.mail_class,
+            sent=self.sent or later.sent,
+        )
+
+
+def declared(
+    mailed: date,
+    returns_requested: bool | None,
+    complete: bool,
+    mail_class: str | None,
+    sent: str | Sequence[str] | None,
+    today: date,
+) -> Declaration:
+    """Return what was declared, checked; raise :class:`LabelError` naming the option and the remedy."""
+    if mailed > today:
+        raise LabelError(f"--mailed {mailed}: is in the future, so nothing of it can have come back yet")
+    if returns_requested is None:
+        raise LabelError(
+            "say whether undeliverable letters were to come back: --returns-requested (marked 반환, or registered "
+            "mail) or --returns-not-requested; it decides whether silence means delivered"
+        )
+    words = (mail_class or "").strip() or None
+    return Declaration(mailed, returns_requested, complete, words, _actions(sent))
+
+
+def _actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if sent is None:
+        return None
+    items = sent.split(",") if isinstance(sent, str) else list(sent)
+    actions = tuple(sorted({item.strip() for item in items} - {""}))
+    if not actions:
+        raise LabelError(f"--sent {sent!r}: names no action; give all, or actions as in send,confirm")
+    if ALL in actions and len(actions) > 1:
+        raise LabelError(f"--sent {','.join(actions)}: is either all, or a list of actions")
+    return actions
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else repr(value)

@@ -1,0 +1,260 @@
+"""The mailing that outcomes are about: an enriched file, with what is known of the run that wrote it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify import number
+from bizverify.errors import ColumnError, LabelError, UsageError
+from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
+from bizverify.state import state_directory
+from bizverify.tables import Table, open_table, reading
+from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.publish import same_file
+
+SERVICE: Final = ("verify", "batch")
+"""The engines of which no answer is the scorecard's."""
+
+LETTER_SCHEMA: Final = {
+    "row_id": pl.UInt32,
+    "b_no": pl.String,
+    "address": pl.String,
+    "fixed_address": pl.String,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "action": pl.String,
+    "reasons": pl.String,
+}
+"""The mailed rows, as the enriched file holds them; ``b_no`` is ten digits, ``reasons`` joined to one text."""
+
+_RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
+_IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
+
+
+@dataclass(frozen=True, slots=True)
+class Enrichment:
+    """What a run's manifest says of it."""
+
+    run_id: str
+    output: str
+    engine: str
+    model: str
+    rows: int
+    started: datetime
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Mailed:
+    """An enriched file as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
+
+    ``columns``: where number, name and address are, as ``#3``. ``id`` tells it from other files: the run's id, else the
+    start of a hash of its answers.
+    """
+
+    id: str
+    path: Path
+    name: str
+    prefix: str
+    letters: pl.LazyFrame
+    rows: int
+    columns: Mapping[str, str]
+    by: Enrichment | None
+    notes: tuple[str, ...]
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that wrote the file."""
+        return self.by.run_id if self.by else None
+
+    @property
+    def engine(self) -> str | None:
+        """The engine of that run."""
+        return self.by.engine if self.by else None
+
+    @property
+    def model(self) -> str | None:
+        """The version of the scorecard that answered; ``None`` where that is not known, or none did."""
+        return self.by.model if self.by and self.by.engine not in SERVICE else None
+
+
+@contextmanager
+def opened_mailing(run: str | Path | None, file: str | Path | None) -> Iterator[Mailed]:
+    """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
+
+    Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
+    output is gone, or the file is not an enriched one.
+    """
+    if run is None and file is None:
+        raise UsageError("say which mailing the outcomes are of: --run ID, or --file with the enriched file")
+    by = _enrichment(run) if run is not None else None
+    path = Path(file) if file is not None else _output_of(by)
+    with open_table(path) as table:
+        prefix, ours = _ours(table)
+        notes: tuple[str, ...] = ()
+        with reading(table):
+            rows = table.count()
+        if by is not None and rows != by.rows:
+            raise LabelError(
+                f"{path}: has {rows:,} rows, run {by.run_id} wrote {by.rows:,}; give the file as it was written"
+            )
+        if by is None:
+            by, notes = _writer_of(path, rows)
+        columns = _record_columns(table, ours, by)
+        letters = _letters(table, ours, columns)
+        with reading(table):
+            id_ = by.run_id if by else _identity(letters)
+            yield Mailed(id_, path, table.name, prefix, letters, rows, _positions(columns), by, notes)
+
+
+def _enrichment(run: str | Path) -> Enrichment:
+    manifest = Path(run)
+    if manifest.suffix != ".json" or not manifest.is_file():
+        if not _RUN_ID.fullmatch(str(run)):
+            raise LabelError(
+                f"--run {run}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it"
+            )
+        manifest = state_directory() / "runs" / f"{run}.json"
+    if not manifest.is_file():
+        raise LabelError(
+            f"--run {run}: there is no manifest {manifest}; give --run the path of the manifest, or --file with the "
+            "enriched file"
+        )
+    found = _manifest(manifest)
+    if found is None:
+        raise LabelError(f"{manifest}: is not the manifest of a run of enrich; give --file with the enriched file")
+    return found
+
+
+def _manifest(path: Path) -> Enrichment | None:
+    """Read a manifest; ``None`` where the file is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Enrichment(
+            run_id=str(found["run_id"]),
+            output=str(found["output"]),
+            engine=str(found["engine"]),
+            model=str(found["versions"]["model"]),
+            rows=int(found["rows"]),
+            started=datetime.fromisoformat(found["started"]),
+            headers={role: str(choice["header"]) for role, choice in found["columns"].items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _output_of(by: Enrichment | None) -> Path:
+    assert by is not None  # noqa: S101 - of run and file one is given
+    path = Path(by.output)
+    if not path.is_file():
+        raise LabelError(
+            f"run {by.run_id} wrote {by.output}, which is not there any more; if it was moved, give it with --file "
+            f"as well: --run {by.run_id} --file PATH"
+        )
+    return path
+
+
+def _writer_of(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...]]:
+    """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known."""
+    folder = state_directory() / "runs"
+    manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
+    for manifest in manifests:
+        found = _manifest(manifest)
+        if found is None or not same_file(Path(found.output), path):
+            continue
+        if found.rows == rows:
+            return found, ()
+        return None, (
+            f"{path} has {rows:,} rows, run {found.run_id} wrote {found.rows:,}: it is taken for a file of its own, "
+            "and which model answered is not known",
+        )
+    return None, (f"no run is known that wrote {path}: which model answered is read from the reasons alone",)
+
+
+def _ours(table: Table) -> tuple[str, dict[str, int]]:
+    """The prefix of the nine columns, and where they are."""
+    ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
+    prefixes = {end.removesuffix(ADDED_COLUMNS[0]) for end in ends if end.endswith(ADDED_COLUMNS[0])}
+    for prefix in sorted(prefixes, key=len):
+        if ours := own_columns(table.headers, prefix):
+            return prefix, ours
+    raise LabelError(
+        f"{table.name}: has not the nine columns ({ADDED_COLUMNS[0]} … {ADDED_COLUMNS[-1]}) that enrichment adds; give "
+        "the file that `bizverify enrich` wrote, with all of them"
+    )
+
+
+def _letters(table: Table, ours: dict[str, int], columns: Mapping[str, int]) -> pl.LazyFrame:
+    """The rows of an enriched file as :data:`LETTER_SCHEMA`."""
+    ids, schema = table.ids, table.frame.collect_schema()
+    places = {name: ids[place] for name, place in ours.items()}
+    for role, place in columns.items():
+        places[role] = ids[place]
+    nested = [name for name, dtype in schema.items() if dtype == pl.List(pl.String)]
+
+    def text(role: str) -> pl.Expr:
+        if role not in places:
+            return pl.lit(None, pl.String)
+        column = pl.col(places[role])
+        return column.list.join(REASON_SEPARATOR) if places[role] in nested else column.cast(pl.String)
+
+    digits = number.compact_expr(pl.col(places["b_no"])) if "b_no" in places else pl.lit(None, pl.String)
+    rows = table.frame.with_row_index("row_id").select(
+        pl.col("row_id").cast(pl.UInt32),
+        digits.alias("b_no"),
+        text("address").alias("address"),
+        text("fixed_address").alias("fixed_address"),
+        text("bounce_prob").cast(pl.Float64, strict=False).alias("bounce_prob"),
+        *(pl.when(text(name) != "").then(text(name)).alias(name) for name in ("grade", "action", "reasons")),
+    )
+    return rows.select(list(LETTER_SCHEMA))
+
+
+def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -> dict[str, int]:
+    """Where the record is: under the headers that the run chose, as far as each of them is there once."""
+    users = [header for place, header in enumerate(table.headers) if place not in ours.values()]
+    given = {role: by.headers[role] for role in RECORD_COLUMNS if by and users.count(by.headers.get(role, "")) == 1}
+    given = {role: f"#{table.headers.index(header) + 1}" for role, header in given.items() if header}
+    try:
+        with reading(table):
+            chosen = choose_columns(table, RECORD_COLUMNS, given, set(ours.values())).columns
+    except ColumnError as error:
+        if "no column with business numbers" not in str(error):
+            raise
+        return {}  # left out by --select: rows can still be named by their row_id
+    return {role: choice.column for role, choice in chosen.items()}
+
+
+def _positions(columns: Mapping[str, int]) -> dict[str, str]:
+    return {role: f"#{place + 1}" for role, place in columns.items()}
+
+
+class _Hashed:
+    """A file that keeps nothing but the hash of what is written to it."""
+
+    def __init__(self) -> None:
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _identity(letters: pl.LazyFrame) -> str:
+    """A hash of number, address and answers, the same whatever format or encoding they are kept in."""
+    hashed = _Hashed()
+    letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
+    return hashed.sha256.hexdigest()[:16]

@@ -1,0 +1,220 @@
+"""Outcomes of a mailing as people keep them: any table that says of letters whether they came back, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.history import address_key
+from bizverify.engine.local import ROW_PROBLEM
+from bizverify.errors import ColumnError, InputError, LabelError
+from bizverify.execute.rows import DIGITS, records
+from bizverify.labels.reasons import came_back, reason_code
+from bizverify.model import Choice
+from bizverify.report import sha256_of
+from bizverify.tables import Table, open_table, reading
+from bizverify.tables.columns import choose_columns
+from bizverify.tables.words import level_of
+
+ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
+"""What is read of outcomes; ``b_no`` or ``row_id`` is required."""
+
+OUTCOME_SCHEMA: Final = {
+    "place": pl.UInt32,
+    "row_id": pl.UInt32,
+    "digits": pl.String,
+    "key": pl.String,
+    "said": pl.Boolean,
+    "reason_code": pl.String,
+    "reason": pl.String,
+    "returned": pl.Date,
+    "mailed_on": pl.Date,
+    "problem": pl.String,
+}
+"""One row an outcome: where it stands (from 1), which letter it means, what it says, and what is wrong with it."""
+
+_DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
+_PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
+_TEXTS: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """A table of outcomes, read.
+
+    ``frame``: :data:`OUTCOME_SCHEMA` and, as ``written:<role>`` (String), the cells that were read. ``blank``: rows
+    that say nothing (no totals or repeated header among them). ``only_returns``: there is no column that says whether
+    a letter came back, so each row is one that did.
+    """
+
+    path: Path
+    name: str
+    columns: Mapping[str, Choice]
+    frame: pl.DataFrame
+    rows: int
+    blank: int
+    only_returns: bool
+    sha256: str
+    notes: tuple[str, ...]
+
+
+def read_outcomes(
+    path: Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+) -> Outcomes:
+    """Read a table of outcomes; raise :class:`InputError` as any reader does, :class:`LabelError` if it says nothing.
+
+    ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers.
+    """
+    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
+        chosen = _chosen(table, dict(columns or {}))
+        if not {"bounced", "reason", "returned"} & set(chosen):
+            raise LabelError(
+                f"{table.name}: no column says whether a letter came back, why or when; the headers are: "
+                f"{', '.join(header or '(blank)' for header in table.headers)}; name one with --columns bounced=HEADER "
+                "(or reason=HEADER where the list holds only what came back)"
+            )
+        raw = _raw(table, chosen).collect(engine="streaming")
+        rows = raw.height
+    only_returns = "bounced" not in chosen
+    told = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null()).with_columns(_read(chosen))
+    frame = told.with_columns(_problem().alias("problem")).collect()
+    blank = pl.col("said").is_null() & pl.col("problem").is_null()
+    kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
+    if kept.is_empty():
+        raise LabelError(f"{table.name}: none of its {rows:,} rows says what became of a letter")
+    if not kept["said"].count() and not only_returns:
+        header = chosen["bounced"].header
+        values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))
+        raise LabelError(
+            f"{table.name}: no value of the column {header!r} is understood: {values}; write Y or N, "
+            "or name another column with --columns bounced=HEADER"
+        )
+    dropped = rows - kept.height
+    return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256_of(path), table.notes)
+
+
+def refuse_future(outcomes: Outcomes, today: date) -> None:
+    """Raise :class:`LabelError` for a return date that is yet to come, naming row and value."""
+    late = outcomes.frame.filter(pl.col("returned") > today).head(1)
+    if late.height:
+        row = late.row(0, named=True)
+        raise LabelError(
+            f"{outcomes.name}: row {row['place']}: the return date {row['returned']} is in the future; correct it, or "
+            "name another column with --columns returned=HEADER"
+        )
+
+
+def mailing_date(outcomes: Outcomes, given: date | None) -> date:
+    """The day of mailing: as given, else the one that the outcomes hold; raise :class:`LabelError`."""
+    if given is not None:
+        return given
+    days = outcomes.frame["mailed_on"].drop_nulls().unique().sort()
+    if days.len() == 1:
+        day: date = days[0]
+        return day
+    if days.len():
+        some = ", ".join(map(str, days.head(3)))
+        raise LabelError(
+            f"{outcomes.name}: holds {days.len():,} mailing dates ({some}, …); say with --mailed DATE which is meant"
+        )
+    raise LabelError(f"{outcomes.name}: holds no mailing date; say with --mailed DATE when the letters were mailed")
+
+
+def _chosen(table: Table, given: dict[str, str]) -> dict[str, Choice]:
+    """The columns by role. A ``row_id`` makes the number optional: it must then be known by its header."""
+    if "row_id" not in given:
+        places = [place for place, header in enumerate(table.headers) if level_of("row_id", header) == "sure"]
+        if len(places) == 1:
+            given["row_id"] = f"#{places[0] + 1}"
+    roles = ("row_id", *ROLES[:-1]) if "row_id" in given else ROLES
+    try:
+        return dict(choose_columns(table, roles, given).columns)
+    except ColumnError as error:
+        if "no column with business numbers" not in str(error):
+            raise
+        raise ColumnError(f"{error}, or the rows of the enriched file, from 0, with --columns row_id=HEADER") from error
+
+
+def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
+    """The cells that are read, as text, numbered from 1; totals and repeated headers marked."""
+    ids = table.ids
+    rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
+    names = rows.collect_schema().names()
+    return rows.select(
+        (pl.col("row_id") + 1).alias("place"),
+        (pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)).alias("digits"),
+        (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else pl.lit(None, pl.String)).alias(ROW_PROBLEM),
+        *(
+            (pl.col(ids[chosen[role].column]).cast(pl.String) if role in chosen else pl.lit(None, pl.String)).alias(
+                f"written:{role}"
+            )
+            for role in _TEXTS
+        ),
+    )
+
+
+def _read(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
+    cell = {role: _filled(pl.col(f"written:{role}")) for role in _TEXTS}
+    own = pl.lit(None, pl.String)  # what says that a letter came back may say why instead
+    why = cell["reason"].is_not_null() | cell["returned"].is_not_null()
+    if "bounced" in chosen:
+        word = came_back(cell["bounced"], chosen["bounced"].header)
+        said = pl.when(cell["bounced"].is_not_null()).then(word).when(why.fill_null(False)).then(pl.lit(True))
+        code = reason_code(cell["bounced"])
+        own = pl.when(word & (code != "other")).then(cell["bounced"])
+    else:
+        named = [cell[role] for role in ("b_no", "row_id", "reason", "returned")]
+        told = pl.any_horizontal(part.is_not_null() for part in named)
+        said = pl.when(~told).then(None).when(told).then(pl.lit(True))
+    reason = pl.coalesce(cell["reason"], own)
+    place = cell["row_id"].str.replace(r"\.0+$", "").cast(pl.UInt32, strict=False)
+    return [
+        said.alias("said"),
+        reason_code(reason).alias("reason_code"),
+        reason.alias("reason"),
+        _day(cell["returned"]).alias("returned"),
+        _day(cell["mailed"]).alias("mailed_on"),
+        place.alias("row_id"),
+        address_key(pl.col("written:address")).alias("key"),
+    ]
+
+
+def _problem() -> pl.Expr:
+    """What is wrong with an outcome by itself; the row is left out, but for a date that cannot be read."""
+    word, why = (
+        _filled(pl.col("written:bounced")),
+        pl.col("reason_code").is_not_null() | pl.col("returned").is_not_null(),
+    )
+    return (
+        pl.when(word.is_not_null() & pl.col("said").is_null())
+        .then(pl.lit("not_understood"))
+        .when(_filled(pl.col("written:row_id")).is_not_null() & pl.col("row_id").is_null())
+        .then(pl.lit("no_row_id"))
+        .when(~pl.col("said") & why)
+        .then(pl.lit("contradicts_itself"))
+        .when(_filled(pl.col("written:returned")).is_not_null() & pl.col("returned").is_null())
+        .then(pl.lit("date_not_read"))
+    )
+
+
+def _filled(text: pl.Expr) -> pl.Expr:
+    """The cell, null where it holds nothing or only a dash."""
+    return pl.when(~text.str.contains(r"^[\s\-]*$")).then(text.str.strip_chars())
+
+
+def _day(text: pl.Expr) -> pl.Expr:
+    packed = text.str.replace(_PACKED, "$1-$2-$3")
+    return packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)
+
+
+__all__ = ["OUTCOME_SCHEMA", "ROLES", "InputError", "Outcomes", "mailing_date", "read_outcomes", "refuse_future"]

@@ -1,0 +1,217 @@
+"""What labelling did: the report that people and scripts read, and the list of what could not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bizverify import number
+from bizverify.errors import OutputError
+from bizverify.labels.declaration import Declaration
+from bizverify.labels.matching import KINDS, PROBLEMS
+from bizverify.model import Choice, counted
+from bizverify.tables import published
+
+if TYPE_CHECKING:
+    from bizverify.labels.sending import Sent
+
+SHOWN: Final = 20
+"""How many outcomes that could not be used the text of a report lists."""
+
+OTHER_MAILING: Final = "other_mailing"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An outcome that could not be used as it is: its row (from 1), a code of PROBLEMS, and the cell that shows it."""
+
+    row: int
+    problem: str
+    value: str | None
+
+    def __str__(self) -> str:
+        value = f" ({self.value})" if self.value else ""
+        return f"row {self.row:,}{value}: {PROBLEMS[self.problem]}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LabelReport:
+    """What became of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
+
+    ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
+    ``by_reason`` those that came back by reason code (``none`` where no reason was given). ``new``, ``known``,
+    ``replaced``: labelled rows by whether the book had them before. ``silent``: mailed rows without an outcome that
+    the book keeps as delivered. ``unread``: rows of which no scorecard gave the reasons.
+    ``listed``: outcomes that could not be used, ``problems`` counts them; those of other mailings are only counted.
+    ``usable``: rows of the mailing from which can be learned now.
+    """
+
+    outcomes: str
+    rows: int
+    blank: int
+    only_returns: bool
+    columns: Mapping[str, Choice]
+    mailing: str
+    file: str
+    mailed_rows: int
+    run_id: str | None
+    engine: str | None
+    model: str | None
+    declaration: Declaration
+    ways: Mapping[str, int]
+    repeated: int
+    bounced: int
+    not_bounced: int
+    by_reason: Mapping[str, int]
+    new: int
+    known: int
+    replaced: int
+    silent: int
+    unread: int
+    usable: int
+    book: str
+    listed: tuple[Listed, ...] = ()
+    problems: Mapping[str, int] = field(default_factory=dict)
+    unmatched: str | None = None
+    output: str | None = None
+    sent: Sent | None = None
+    dry_run: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when outcomes could not be used or understood; 5 when labels are still to be sent."""
+        sending: int = self.sent.exit_code if self.sent is not None else 0
+        return sending or (3 if self.listed else 0)
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values, as ``--json`` prints it."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return values | {
+            "columns": {role: asdict(choice) for role, choice in self.columns.items()},
+            "declaration": msgspec.to_builtins(self.declaration),
+            "ways": dict(self.ways),
+            "by_reason": dict(self.by_reason),
+            "problems": dict(self.problems),
+            "listed": [asdict(one) for one in self.listed],
+            "sent": self.sent.as_dict() if self.sent is not None else None,
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        kinds = {kind: sum(self.problems.get(code, 0) for code in codes) for kind, codes in KINDS.items()}
+        found = [
+            (
+                "outcomes",
+                f"{self.outcomes}: {counted(self.rows, 'row')}" + (f", {self.blank:,} blank" * bool(self.blank)),
+            ),
+            ("mailing", f"{self.file}: {counted(self.mailed_rows, 'row')}, {_said(self.declaration)}"),
+            ("matched", _counts({f"by {way}": count for way, count in self.ways.items()})),
+            ("bounced", f"{self.bounced:,}" + (f" ({_counts(self.by_reason)})" if self.by_reason else "")),
+            ("not bounced", f"{self.not_bounced:,}"),
+        ]
+        if self.repeated:
+            found.append(("said again", f"{counted(self.repeated, 'outcome')} of a row that another one is of"))
+        found += [(kind.replace("_", " "), f"{count:,}") for kind, count in kinds.items() if count]
+        found += [("", str(one)) for one in self.listed[:SHOWN]]
+        if len(self.listed) > SHOWN:
+            rest = f"{len(self.listed) - SHOWN:,} more"
+            found.append(("", rest if self.unmatched else f"{rest}; --unmatched PATH writes them all"))
+        if others := self.problems.get(OTHER_MAILING):
+            found.append(("other mailings", counted(others, "row")))
+        return [*found, *self._book_lines()]
+
+    def _book_lines(self) -> list[tuple[str, str]]:
+        kept = {"new": self.new, "known before": self.known, "replaced": self.replaced}
+        would = "would be recorded" if self.dry_run else "recorded"
+        found = [(would, _counts(kept))]
+        if self.silent:
+            found.append(("silent", f"{counted(self.silent, 'mailed row')} without an outcome, taken as delivered"))
+        if self.unread:
+            found.append(
+                ("unread", f"{counted(self.unread, 'row')} of which no scorecard gave the reasons: not learned from")
+            )
+        found.append(("to learn from", f"{counted(self.usable, 'row')} of this mailing"))
+        if self.sent is not None:
+            found += [("service", line) for line in self.sent.lines()]
+        paths = {"unmatched in": self.unmatched, "output": self.output, "book": self.book}
+        return [*found, *((what, path) for what, path in paths.items() if path)]
+
+    def __repr__(self) -> str:
+        return f"<bizverify.LabelReport {self.mailing}: {self.bounced:,} bounced, {self.not_bounced:,} not>"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what:<18}{value}" for what, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(what)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+            for what, value in self.lines()
+        )
+        warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
+        return f"<table>{rows}</table>{warnings}"
+
+
+def listed(frame: pl.DataFrame) -> tuple[Listed, ...]:
+    """What could not be used (of :class:`bizverify.labels.matching.Matched`), but for what is of other mailings."""
+    found = (
+        frame.filter(pl.col("problem") != OTHER_MAILING)
+        .sort("place")
+        .select("place", "problem", _shown().alias("value"))
+    )
+    return tuple(Listed(*row) for row in found.iter_rows())
+
+
+def write_listed(frame: pl.DataFrame, path: Path) -> None:
+    """Write what could not be used as CSV: row, problem, why, and the cells that were read; raises OutputError."""
+    roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
+    why = pl.col("problem").replace_strict(PROBLEMS, return_dtype=pl.String)
+    cells = frame.sort("place").select(
+        pl.col("place").alias("row"),
+        "problem",
+        why.alias("why"),
+        *(pl.col(cell).alias(role) for cell, role in roles.items()),
+    )
+    with published(path) as temporary:
+        try:
+            cells.write_csv(temporary, include_bom=True)
+        except pl.exceptions.PolarsError as error:
+            raise OutputError(f"{path}: cannot be written: {error}") from error
+
+
+def _shown() -> pl.Expr:
+    """The cell that shows a problem: never an address, and a number only where it is a business number's ten digits."""
+    cell = {
+        "not_understood": pl.col("written:bounced"),
+        "contradicts_itself": pl.col("written:bounced"),
+        "date_not_read": pl.col("written:returned"),
+        "no_row_id": pl.col("written:row_id"),
+        "row_absent": pl.col("written:row_id"),
+    }
+    value = number.format_expr(pl.col("digits"))
+    for problem, shown in cell.items():
+        value = pl.when(pl.col("problem") == problem).then(shown.str.slice(0, 40)).otherwise(value)
+    return value
+
+
+def _said(declaration: Declaration) -> str:
+    """A declaration in words."""
+    words = [
+        f"mailed {declaration.mailed}",
+        declaration.mail_class or "",
+        "returns requested" if declaration.returns_requested else "returns not requested",
+        "complete" if declaration.complete else "partial",
+        f"sent: {', '.join(declaration.sent)}" if declaration.sent else "",
+    ]
+    return ", ".join(filter(None, words))
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return " · ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"

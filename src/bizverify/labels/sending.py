@@ -1,0 +1,235 @@
+"""Labels on their way to the service: ``POST /batch/{job_id}/label``, each once, each written down before it goes.
+
+``labels.label()`` calls :func:`send_labels` with the labels as they are written to a file (see
+:data:`bizverify.labels.joining.LABEL_DTYPES`), the enriched file, and terms as for a run that buys
+(``terms_of("batch", options)``: ``base_url``, ``key_file``, ``ledger``, ``rate``, ``concurrency``, …). It blocks, also
+inside a notebook's event loop; Ctrl-C settles what is under way. Nothing is sent unless this is called.
+
+Only what was bought through ``/batch`` has a job. The ledger knows which: a row's record is its lookup's key, and the
+key's place in the upload is the row of the job. What the service calls that row is in the results of the job (G30).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify.errors import (
+    UsageError,
+)
+from bizverify.execute.buying.brake import Brake
+from bizverify.execute.buying.errand import Halt
+from bizverify.execute.ledger import (
+    HeldLabel,
+    Ledger,
+    Queue,
+    Run,
+    Wanted,
+)
+from bizverify.execute.ledger.opening import ledger_path
+from bizverify.execute.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
+from bizverify.execute.rows import ROW_ID, records
+from bizverify.execute.terms import Terms
+from bizverify.labels.delivery import Delivery, Progress
+from bizverify.labels.joining import checked, earlier
+from bizverify.model import RECORD_COLUMNS, counted
+from bizverify.service import BaseUrl
+from bizverify.state import new_run_id
+from bizverify.tables import Table, open_table, reading
+from bizverify.tables.columns import choose_columns, own_columns
+
+log = logging.getLogger(__name__)
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of labels that were to be sent.
+
+    ``labels``: rows of the file whose letter came back or arrived for certain; ``without_job``: those of them that no
+    upload at this service holds (bought by single requests, or not at all); ``job_rows``: rows of jobs that the others
+    are about, of which ``done`` were sent in earlier runs, ``sent`` in this one, and ``left`` are still to be sent.
+    ``contradictory``: for each row of a job whose rows in the file say both, their ``row_id``; ``unnumbered``: labels
+    of jobs that do not say what they call their rows. Neither is sent. ``refused`` and ``doubts`` in this run; ``held``
+    are all labels of the file that were refused or are in doubt. ``paused`` says why not all was sent.
+    """
+
+    ledger: str
+    labels: int
+    without_job: int
+    job_rows: int = 0
+    done: int = 0
+    sent: int = 0
+    left: int = 0
+    refused: int = 0
+    doubts: int = 0
+    unnumbered: int = 0
+    contradictory: tuple[tuple[int, ...], ...] = ()
+    held: tuple[HeldLabel, ...] = ()
+    paused: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3 where labels are held back, 5 where the same command goes on with what is left."""
+        return 5 if self.paused else 3 if self.held or self.unnumbered else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """What people read."""
+        yield f"labels for the service: {self.sent:,} sent, {self.done:,} sent before, {self.left:,} left"
+        if self.without_job:
+            yield f"{counted(self.without_job, 'label')} of rows that were not bought in an upload: they have no job"
+        if self.contradictory:
+            rows = "; ".join(" and ".join(map(str, group)) for group in self.contradictory[:_SHOWN])
+            yield f"not sent, rows of one lookup say both: {rows}{' …' if len(self.contradictory) > _SHOWN else ''}"
+        if self.unnumbered:
+            yield (
+                f"not sent, {counted(self.unnumbered, 'label')} of jobs whose results do not say how they number rows; "
+                "if you know it, give first_row"
+            )
+        for label in self.held[:_SHOWN]:
+            what = "bounced" if label.bounced else "arrived"
+            yield f"{label.state}: {label.b_no} {what}, row {label.place + 1} of job {label.job_id}: {label.note}"
+        if len(self.held) > _SHOWN:
+            yield f"… and {len(self.held) - _SHOWN:,} more that were refused or are in doubt"
+        if self.held:
+            yield "what is in doubt or refused is sent again with --resend only"
+        if self.paused:
+            yield f"paused: {self.paused}; the same command goes on"
+
+
+def send_labels(
+    labels: pl.DataFrame,
+    path: str | Path,
+    *,
+    terms: Terms,
+    mailed: date | None = None,
+    columns: Mapping[str, str] | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    prefix: str = "",
+    resend: bool = False,
+    first_row: int | None = None,
+    brake: Brake | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> Sent:
+    """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
+
+    ``labels``: as for :func:`bizverify.labels.joining.write_labelled`; rows whose ``bounced`` is null are nobody's
+    business. ``path``: the enriched file that was ``mailed`` (a date: jobs from after it are not those of the letters,
+    unless there is no other). ``columns``, ``sheet``, ``encoding``, ``json_path``, ``prefix``: as it was enriched with.
+    ``resend``: send again what was refused or is in doubt. ``first_row``: what the service calls the first row of a
+    job, where the job's results do not prove it. ``brake`` stops from another thread.
+
+    Raises what ends a run: a refusal (401, 403), a ledger that fails, :class:`bizverify.errors.StoppedError`;
+    ``KeyboardInterrupt``. The ledger has what was sent then.
+    """
+    if first_row not in (None, 0, 1, 2):
+        raise UsageError(f"first_row {first_row}: a service numbers rows from 0, 1 or 2")
+    path, url = Path(path), BaseUrl.parse(terms.base_url, allow_http=terms.allow_http)
+    file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
+    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
+        told = _told(checked(labels, table), table, columns, prefix)
+    if not file.exists():  # nothing was ever bought; a ledger is not made for that
+        return Sent(str(file), told.height, told.height)
+    with Ledger.open(file) as ledger:
+        found = _found(told, ledger, url.origin, mailed)
+        started = datetime.now(UTC)
+        run = Run(new_run_id(started), "label", url.origin, str(path), started.timestamp())
+        queue = ledger.prepare_labels(run, found.wanted, resend=resend)
+        log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
+        delivery = Delivery(ledger, terms, url, first_row, progress)
+        halt = delivery.carried_out(run.run_id, queue.labels, brake or Brake()) if queue.labels else None
+        return _report(found, queue, delivery, halt)
+
+
+def _told(labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None, prefix: str) -> pl.DataFrame:
+    """The labels that say something, with what their row asked for: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
+    ours = {*own_columns(table.headers, prefix).values(), *earlier(table.headers, prefix).values()}
+    chosen = choose_columns(table, RECORD_COLUMNS, columns, ours)
+    rows = records(table, chosen.columns, ours)
+    asked = rows.select(ROW_ID, lookup_expr(rows, suspect=True).alias(LOOKUP))
+    said = labels.drop_nulls("bounced").select(ROW_ID, "bounced", pl.col("bounce_reason").alias("reason")).lazy()
+    return said.join(asked, on=ROW_ID, how="left").sort(ROW_ID).collect(engine="streaming")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Labels by the row of a job that they are about."""
+
+    labels: int
+    without_job: int
+    wanted: tuple[Wanted, ...]
+    contradictory: tuple[tuple[int, ...], ...]
+
+
+def _found(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _Found:
+    """Find the job of each label: the last one before the mailing, else the first; one label for a row of a job."""
+    lookups = told.select(LOOKUP).drop_nulls().unique(maintain_order=True)
+    parts = []
+    for offline, paid in ledger.upload_flags(origin):  # a key holds the flags, and the file does not say with which
+        keys = with_keys(lookups, scope_of(origin, offline, paid))[KEY]
+        parts.append(ledger.job_rows(keys, origin))
+    rows = pl.concat(parts) if parts else ledger.job_rows(pl.Series([], dtype=pl.Binary), origin)
+    rows = rows.with_columns(lookups[LOOKUP].gather(rows["nth"]).alias(LOOKUP), late=pl.col("created") >= _end(mailed))
+    by_worth = pl.when("late").then("created").otherwise(-pl.col("created"))
+    rows = rows.sort("late", by_worth).unique(LOOKUP, keep="first", maintain_order=True)
+    joined = told.join(rows.select(LOOKUP, "upload", "place"), on=LOOKUP, how="left", maintain_order="left")
+    grouped = (
+        joined.drop_nulls("upload")
+        .group_by("upload", "place")
+        .agg(
+            pl.col("bounced").first(),
+            pl.col("reason").drop_nulls().first(),
+            pl.col(ROW_ID),
+            both=pl.col("bounced").n_unique() > 1,
+        )
+        .sort("upload", "place")
+    )
+    sure = grouped.filter(~pl.col("both")).select("upload", "place", "bounced", "reason")
+    both = grouped.filter("both").get_column(ROW_ID)
+    return _Found(
+        labels=told.height,
+        without_job=joined["upload"].null_count(),
+        wanted=tuple(Wanted(*row) for row in sure.iter_rows()),
+        contradictory=tuple(tuple(rows) for rows in both),
+    )
+
+
+def _end(mailed: date | None) -> float:
+    """The end of the day of a mailing, in unix seconds; wherever it was sent, it was not later."""
+    if mailed is None:
+        return float("inf")
+    return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
+
+
+def _report(found: _Found, queue: Queue, delivery: Delivery, halt: Halt | None) -> Sent:
+    rows = {(label.upload, label.place) for label in found.wanted}
+    held = delivery.ledger.held_labels(delivery.url.origin)
+    unnumbered = delivery.unnumbered(queue.labels)
+    return Sent(
+        ledger=str(delivery.ledger.path),
+        labels=found.labels,
+        without_job=found.without_job,
+        job_rows=len(rows) + len(found.contradictory),
+        done=queue.done,
+        sent=delivery.sent,
+        left=len(queue.labels) - delivery.sent - delivery.refused - delivery.doubts - unnumbered,
+        refused=delivery.refused,
+        doubts=delivery.doubts,
+        unnumbered=unnumbered,
+        contradictory=found.contradictory,
+        held=tuple(label for label in held if (label.upload, label.place) in rows),
+        paused=halt.note if halt else None,
+    )

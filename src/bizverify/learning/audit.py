@@ -1,0 +1,103 @@
+"""Quarantined labels are released by people: a sample of letters whose outcome somebody looks up again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bizverify.errors import LabelError
+from bizverify.labels.book import Book
+from bizverify.labels.reasons import came_back
+from bizverify.learning.intervals import interval
+from bizverify.learning.quarantine import FALSE_BOUNCES
+from bizverify.tables import open_table, published, reading
+
+SIZE: Final = 300
+"""Letters of a sample: with 300 that are looked up, a share of wrong labels under 5 % can be told from one above."""
+
+_KEY: Final = ("mailing", "row_id")
+_CHECKED: Final = "checked"
+_COLUMNS: Final = ("mailing", "file", "row_id", "mailed", "bounced", "reason_code", _CHECKED)
+_ONE_SIDED: Final = 0.9
+"""Of the two-sided interval of which one end is passed with 5 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit found: ``wrong`` of ``checked`` labels, at most a share of ``most`` with 95 % confidence."""
+
+    mailings: Mapping[str, tuple[int, int]]
+    """The audited mailings, with their letters and how many came back: a release is of these labels alone."""
+    checked: int
+    wrong: int
+    most: float
+
+    @property
+    def releases(self) -> bool:
+        """Whether so few labels are wrong that they may be learned from."""
+        return self.most <= FALSE_BOUNCES
+
+    def as_dict(self) -> dict[str, object]:
+        """The audit as plain values."""
+        return asdict(self) | {"releases": self.releases}
+
+
+def draw(book: Book, mailings: Mapping[str, object], path: Path, size: int) -> int:
+    """Write letters of quarantined mailings, chosen by chance, to a CSV file with an empty column ``checked``.
+
+    The same labels give the same sample. Returns how many there are; raises :class:`LabelError` where nothing is
+    quarantined, :class:`bizverify.errors.OutputError`.
+    """
+    if not mailings:
+        raise LabelError("no labels are quarantined, so there is nothing to audit")
+    rows = _labels(book, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
+    sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
+    with published(path) as temporary:
+        sample.select(_COLUMNS).write_csv(temporary)
+    return sample.height
+
+
+def audited(book: Book, mailings: Mapping[str, object], path: Path, size: int = SIZE) -> Audit:
+    """Hold a sample that was looked up against the labels; raise :class:`LabelError` where it is no such sample.
+
+    ``checked`` says of every letter what really became of it (returned or not, as in outcomes).
+    """
+    labels = _labels(book, mailings)
+    with open_table(path) as table, reading(table):
+        places = dict(zip(table.headers, table.ids, strict=True))
+        if missing := [name for name in (*_KEY, _CHECKED) if name not in places]:
+            raise LabelError(
+                f"{table.name}: there is no column {missing[0]!r}; give the file of --audit-sample, filled in"
+            )
+        rows = table.frame.select(pl.col(places[name]).cast(pl.String).alias(name) for name in (*_KEY, _CHECKED))
+        given = rows.with_row_index("line", 2).collect()
+    given = given.with_columns(
+        pl.col("row_id").cast(pl.UInt32, strict=False), really=came_back(pl.col(_CHECKED), "returned")
+    )
+    found = given.join(labels, on=list(_KEY), how="left", maintain_order="left")
+    for line, value in found.filter(pl.col("bounced").is_null()).select("line", "row_id").head(1).iter_rows():
+        raise LabelError(f"{table.name}: line {line}: row {value} is no quarantined letter; draw a new sample")
+    blank = found.filter(pl.col("really").is_null())
+    if blank.height or (found.height < min(size, labels.height)) or found.select(_KEY).is_duplicated().any():
+        raise LabelError(
+            f"{table.name}: {found.height - blank.height:,} letters are checked, {min(size, labels.height):,} are "
+            "needed, each once; write returned or delivered into the column 'checked'"
+        )
+    wrong = int((found["really"] != found["bounced"]).sum())
+    counts = labels.group_by("mailing").agg(pl.len(), pl.col("bounced").sum()).sort("mailing")
+    of_mailing = {mailing: (letters, bounced) for mailing, letters, bounced in counts.iter_rows()}
+    return Audit(of_mailing, found.height, wrong, interval(wrong, found.height, _ONE_SIDED)[1])
+
+
+def _labels(book: Book, mailings: Mapping[str, object]) -> pl.DataFrame:
+    """The letters of mailings of which something is known, in a fixed order."""
+    files = {mailing.id: mailing.file for mailing in book.mailings()}
+    evidence = book.evidence(list(mailings), unread=True)
+    known = evidence.filter(pl.col("bounced").is_not_null(), ~pl.col("unread")).sort(_KEY).collect()
+    return known.with_columns(
+        pl.col("mailing").replace_strict(files, default=None, return_dtype=pl.String).alias("file")
+    )

@@ -1,0 +1,313 @@
+"""How well probabilities kept what they promised: a report over rows whose outcome is known.
+
+It works on any probabilities, the local engine's and the service's alike, and needs no more than polars: everything is
+computed from the counts of each distinct probability, of which there are few, so a million rows take about a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify.engine.risk.evidence import LEVEL
+from bizverify.engine.risk.features import LABELS
+from bizverify.errors import LabelError, UsageError
+from bizverify.learning.intervals import interval
+from bizverify.model import REASON_SEPARATOR
+
+BINS: Final = 10
+FEW: Final = 50
+"""Rows below which the figures are too uncertain to judge by."""
+
+GROUPS: Final = ("engine", "model", "grade", "action")
+"""The columns by which the report is broken down, where the rows have them."""
+
+GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "n": pl.Int64,
+    "bounced": pl.Int64,
+    "expected": pl.Float64,
+    "mean_p": pl.Float64,
+    "rate": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "lift": pl.Float64,
+    "brier": pl.Float64,
+    "log_loss": pl.Float64,
+    "auc": pl.Float64,
+}
+"""What is told of each group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is ``rate``
+over the rate of all rows, ``auc`` null where all outcomes are the same."""
+
+_P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
+_FIGURES: Final = (
+    "whose",
+    "n",
+    "left_out",
+    "bounced",
+    "expected",
+    "ratio",
+    "low",
+    "high",
+    "brier",
+    "log_loss",
+    "auc",
+    "ece",
+)
+_WRITTEN: Final = 5e-5
+"""Half of the last place that probabilities are written with: what 0 and 1 may have been."""
+_REASON_HEAD: Final = r"(?:^|\| )\[\S+ [+-]\d+\]"
+_REASON_LABEL: Final = r"\[(\S+) "
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Calibration:
+    """Probabilities against outcomes. Displays as a table in a notebook and as text elsewhere.
+
+    ``n`` rows have both, ``left_out`` lack one; ``bounced`` came back, ``expected`` is the sum of the probabilities.
+    ``ratio`` is bounced over expected (calibration in the large), ``low`` and ``high`` its 95 % interval (Wilson's for
+    the rate, over the mean probability). ``brier``: mean squared error; ``log_loss`` in nats, where probabilities of 0
+    and 1 count as 0.00005 and 0.99995; ``auc``: how often a letter that came back had a higher probability than one
+    that did not, ties counting half. ``ece``: expected calibration error, mean distance of probability and rate
+    over ten bins of about equal count (rows of the same probability stay together, so bins may be fewer and unequal);
+    by chance alone it is above zero. Each is ``None`` where it is not defined: without rows, ``auc`` also where all
+    outcomes are the same.
+
+    ``frame``: the bins with ``bin`` (UInt32), ``lowest``, ``highest`` (Float64) and :data:`GROUP_DTYPES`. ``groups``:
+    for each column (and ``reason``, by the label of reasons) a frame with ``group`` (String) and :data:`GROUP_DTYPES`.
+    ``whose``: whose probabilities they are, if known.
+    """
+
+    n: int
+    left_out: int
+    bounced: int
+    expected: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+    brier: float | None
+    log_loss: float | None
+    auc: float | None
+    ece: float | None
+    frame: pl.DataFrame
+    groups: Mapping[str, pl.DataFrame]
+    whose: str | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What limits the figures: no rows, few of them, or one outcome only."""
+        if not self.n:
+            return ("no row has both a probability and a known outcome: there is nothing to compare",)
+        found = []
+        if self.n < FEW:
+            found.append(f"only {self.n} rows have a known outcome, too few to say how good the probabilities are")
+        if self.bounced in (0, self.n):
+            which = "came back" if self.bounced else "came back in no case"
+            found.append(f"every one of the letters {which}: whether the probabilities rank rightly cannot be said")
+        return tuple(found)
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values, as ``--json`` prints it."""
+        return {name: getattr(self, name) for name in _FIGURES} | {
+            "enough": self.n >= FEW,
+            "deciles": self.frame.to_dicts(),
+            "groups": {column: frame.to_dicts() for column, frame in self.groups.items()},
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The figures as (what, how much) for people; the frames are beside them."""
+        found = [("probabilities", self.whose)] if self.whose else []
+        left_out = f", {self.left_out:,} without outcome or probability left out" if self.left_out else ""
+        found.append(("rows", f"{self.n:,} with a known outcome{left_out}"))
+        if not self.n:
+            return found
+        found.append(("came back", f"{self.bounced:,}, {self.bounced / self.n:.2%}; expected {self.expected:,.1f}"))
+        if self.ratio is not None and self.low is not None and self.high is not None:
+            share = f"{self.ratio:.2f} of what was expected (95 % interval {self.low:.2f} to {self.high:.2f})"
+            found.append(("in the large", f"{share}: {self._verdict(self.low, self.high)}"))
+        base = self.bounced / self.n
+        found.append(("Brier", f"{self.brier:.4f}; {base * (1 - base):.4f} if every row had the mean"))
+        found.append(("log loss", f"{self.log_loss:.4f}"))
+        ranked = "not defined, all outcomes are the same" if self.auc is None else f"{self.auc:.3f}"
+        return [*found, ("AUC", ranked), ("ECE", f"{self.ece:.4f} over {counted_bins(self.frame.height)}")]
+
+    def _verdict(self, low: float, high: float) -> str:
+        if self.n < FEW:
+            return "too few rows to say"
+        if low > 1:
+            return "too low, more came back than expected"
+        return "too high, less came back than expected" if high < 1 else "as expected"
+
+    def __repr__(self) -> str:
+        return f"<bizverify calibration: {self.n:,} rows, {self.bounced:,} bounced, {self.expected:,.1f} expected>"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in self.lines())
+        frames = {"reliability": self.frame, **{f"by {column}": frame for column, frame in self.groups.items()}}
+        tables = "".join(f"<h4>{escape(title)}</h4>{frame._repr_html_()}" for title, frame in frames.items())
+        warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
+        return f"<table>{rows}</table>{warnings}{tables}"
+
+
+def calibration(
+    frame: pl.LazyFrame | pl.DataFrame,
+    *,
+    probability: str = "bounce_prob",
+    bounced: str = "bounced",
+    by: Sequence[str] | None = None,
+    whose: str | None = None,
+) -> Calibration:
+    """Hold probabilities against what happened.
+
+    ``frame`` has ``probability`` (a number, 0 to 1) and ``bounced`` (Boolean); rows where one is null are left out and
+    counted. ``by``: the columns to break the figures down by, by default those of :data:`GROUPS` that are there. With
+    ``reasons`` (List or the joined String), or the ``level:`` columns of evidence, there are figures by reason, too.
+    Raises :class:`LabelError` for a probability that is none, :class:`UsageError` for a column that is not there.
+    """
+    rows, schema = frame.lazy(), frame.lazy().collect_schema()
+    for column in (probability, bounced, *(by or ())):
+        if column not in schema:
+            raise UsageError(f"there is no column {column!r} to calibrate by; the columns are {', '.join(schema)}")
+    chosen = [column for column in (GROUPS if by is None else by) if column in schema]
+    rows = rows.with_columns(p=pl.col(probability).cast(pl.Float64), b=pl.col(bounced).cast(pl.Boolean))
+    known = rows.filter(pl.col("p").is_not_null() & pl.col("b").is_not_null())
+    whole, total, odd, *parts = pl.collect_all(
+        [
+            _counted(known, []),
+            rows.select(pl.len()),
+            known.filter(~pl.col("p").is_between(0, 1) | pl.col("p").is_nan()).select("p").head(1),
+            *(_counted(known, [pl.col(column).cast(pl.String).alias("group")]) for column in chosen),
+            *_reasons(known, schema),
+        ],
+        engine="streaming",
+    )
+    if odd.height:
+        raise LabelError(
+            f"column {probability!r} holds {odd.item()}, which is no probability; give fractions between 0 and 1"
+        )
+    return _of_counts(whole, total.item(), dict(zip([*chosen, "reason"], parts, strict=False)), whose)
+
+
+def _of_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame], whose: str | None) -> Calibration:
+    """The report from counts: rows and bounces of each probability, in all and by group."""
+    whole = whole.sort("p")
+    found = whole.select(*_scores()).row(0, named=True)
+    n, bounced, expected = found["n"], found["bounced"], found["expected"]
+    base = bounced / n if n else None
+    frame = whole.group_by(_bin(), maintain_order=True).agg(
+        _P.min().alias("lowest"), _P.max().alias("highest"), *_scores()
+    )
+    frame = _judged(frame.with_columns(bin=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)), base)
+    ece = frame.select(((pl.col("mean_p") - pl.col("rate")).abs() * _N).sum() / n).item() if n else None
+    low, high = interval(bounced, n) if n else (None, None)
+    large = expected if n and expected > 0 else None
+    return Calibration(
+        n=n,
+        left_out=total - n,
+        bounced=bounced,
+        expected=expected,
+        ratio=bounced / large if large else None,
+        low=low * n / large if large and low is not None else None,
+        high=high * n / large if large and high is not None else None,
+        brier=found["brier"],
+        log_loss=found["log_loss"],
+        auc=found["auc"],
+        ece=ece,
+        frame=frame.select("bin", "lowest", "highest", *GROUP_DTYPES),
+        groups={column: _group(part, base, column) for column, part in parts.items() if part["group"].count()},
+        whose=whose or _named(parts.get("engine")),
+    )
+
+
+def _counted(rows: pl.LazyFrame, keys: Sequence[pl.Expr]) -> pl.LazyFrame:
+    """Rows and bounces of each probability (and key)."""
+    return rows.group_by(*keys, "p").agg(
+        pl.len().cast(pl.Int64).alias("n"), pl.col("b").sum().cast(pl.Int64).alias("bounced")
+    )
+
+
+def _scores() -> list[pl.Expr]:
+    """Aggregations over counts by probability, sorted by it."""
+    n, clear = _N.sum(), _N - _BOUNCED
+    sure = _P.clip(_WRITTEN, 1 - _WRITTEN)
+    missed = -(_BOUNCED * sure.log() + clear * (1 - sure).log()).sum()
+    squared = (_BOUNCED * (1 - _P) ** 2 + clear * _P**2).sum()
+    below = clear.cum_sum() - clear / 2  # letters that arrived and rank lower, ties half
+    pairs = _BOUNCED.sum() * clear.sum()
+    return [
+        n.alias("n"),
+        _BOUNCED.sum().alias("bounced"),
+        (_P * _N).sum().alias("expected"),
+        _ratio((_P * _N).sum(), n).alias("mean_p"),
+        _ratio(_BOUNCED.sum(), n).alias("rate"),
+        _ratio(squared, n).alias("brier"),
+        _ratio(missed, n).alias("log_loss"),
+        _ratio((_BOUNCED * below).sum(), pairs).alias("auc"),
+    ]
+
+
+def _ratio(of: pl.Expr, to: pl.Expr) -> pl.Expr:
+    return pl.when(to > 0).then(of / to)
+
+
+def _bin() -> pl.Expr:
+    """Which of ten bins of equal count a probability falls into, by the rank of its middle row."""
+    middle = _N.cum_sum() - _N / 2
+    return (middle * BINS / _N.sum()).floor().clip(0, BINS - 1).cast(pl.UInt32).alias("bin")
+
+
+def _group(part: pl.DataFrame, base: float | None, column: str) -> pl.DataFrame:
+    found = part.drop_nulls("group").sort("group", "p").group_by("group", maintain_order=True).agg(*_scores())
+    if column == "reason":
+        found = found.sort("n", descending=True, maintain_order=True)
+    return _judged(found, base).select("group", *GROUP_DTYPES)
+
+
+def _judged(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
+    """Add the interval of the rate and how it compares with the rate of all rows."""
+    bounds = [interval(bounced, n) for bounced, n in frame.select("bounced", "n").iter_rows()]  # a row is a group
+    return frame.with_columns(
+        pl.Series("low", [low for low, _ in bounds], pl.Float64),
+        pl.Series("high", [high for _, high in bounds], pl.Float64),
+        (pl.col("rate") / base if base else pl.lit(None, pl.Float64)).alias("lift"),
+    )
+
+
+def _reasons(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
+    """Counts by the label of reasons, each label once a row.
+
+    Labels are taken from each distinct text (or pattern of levels), and only the few sets of them are taken apart.
+    """
+    levels = [name for name in schema if name.startswith(LEVEL)]
+    if "reasons" in schema:
+        joined = isinstance(schema["reasons"], pl.List)
+        text = pl.col("reasons").list.join(REASON_SEPARATOR) if joined else pl.col("reasons").cast(pl.String)
+        known, keys = known.with_columns(text.alias("reasons")), ["reasons"]
+        found = pl.col("reasons").str.extract_all(_REASON_HEAD).list.eval(pl.element().str.extract(_REASON_LABEL))
+    elif levels:
+        keys = levels
+        named = {name: LABELS.get(name.removeprefix(LEVEL), name.removeprefix(LEVEL)) for name in levels}
+        found = pl.concat_list(pl.when(pl.col(name).is_not_null()).then(pl.lit(of)) for name, of in named.items())
+    else:
+        return []
+    labels = found.list.drop_nulls().list.unique().list.sort().list.join(" ").alias("labels")
+    sets = known.select(keys).unique().with_columns(labels)
+    counts = _counted(known.join(sets, on=keys, nulls_equal=True), [pl.col("labels")])
+    each = counts.with_columns(group=pl.col("labels").str.split(" ")).explode("group", empty_as_null=True)
+    return [each.filter(pl.col("group") != "").group_by("group", "p").agg(_N.sum(), _BOUNCED.sum())]
+
+
+def _named(engines: pl.DataFrame | None) -> str | None:
+    return None if engines is None else " and ".join(engines["group"].drop_nulls().unique().sort()) or None
+
+
+def counted_bins(bins: int) -> str:
+    """How many bins, for people."""
+    return f"{bins} bins of about equal count" if bins > 1 else "1 bin"

@@ -1,0 +1,63 @@
+"""What the labels decide: whether the challenger takes the champion's place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+import polars as pl
+
+from bizverify.engine.risk.scorecard import Learned, Scorecard
+from bizverify.learning.challenger import challenger
+from bizverify.learning.fit import Fit
+from bizverify.learning.gate import Gate, blocks, gate
+from bizverify.learning.material import RIPE_AT
+from bizverify.learning.patterns import patterns
+from bizverify.learning.quarantine import doubts
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Champion and challenger, what the gate says, and ``doubts`` about all labels together."""
+
+    champion: Scorecard
+    challenger: Scorecard
+    gate: Gate
+    doubts: tuple[str, ...]
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the challenger takes the champion's place."""
+        return self.gate.passed and not self.doubts
+
+    @property
+    def fit(self) -> Fit:
+        """The fit to all labels."""
+        return self.gate.fit
+
+
+def decided(
+    rows: pl.DataFrame, champion: Scorecard, prior: Scorecard, since: datetime | None, version: str, now: datetime
+) -> Decision:
+    """Let a challenger be learned from evidence in its order, and held against the champion.
+
+    ``since``: when the champion took its place; labels that could be used by then may have chosen it, so they teach
+    the challenger and are no part of the contest. ``version`` and ``now`` are the challenger's.
+    """
+    fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
+    before = rows.filter(~fresh)
+    known = patterns(before.lazy()) if before.height else None
+    judged = gate(known, list(blocks(rows.filter(fresh))), champion, prior)
+    counted = patterns(rows.lazy())
+    made = challenger(judged.fit, champion)
+    learned = Learned(
+        parent=champion.version,
+        at=now,
+        labels=int(counted["n"].sum()),
+        bounced=int(counted["bounced"].sum()),
+        e_value=round(min(judged.e_value, 1e12), 3),
+        false_bounces=round(judged.fit.false_bounces, 4),
+    )
+    made = msgspec.structs.replace(made, version=version, learned=learned)
+    return Decision(champion, made, judged, doubts(counted, champion, prior))

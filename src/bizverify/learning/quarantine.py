@@ -1,0 +1,47 @@
+"""Labels that cannot be what they are said to be are kept apart until somebody has looked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.learning.challenger import served
+from bizverify.learning.fit import design, fitted
+
+FALSE_BOUNCES: Final = 0.05
+"""The largest share of false bounces that is still taken for what happens in a mail room."""
+
+ENOUGH_TO_FIT: Final = 300
+"""Labels of a mailing from which its own share of false bounces is estimated."""
+
+_SAFE: Final = 0.03
+_TIMES, _PLUS = 4, 3
+_NONE_EXPECTED: Final = 7.0
+"""Returns expected where none came: by chance that happens once in a thousand mailings (e⁻⁷)."""
+
+
+def doubts(counted: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> tuple[str, ...]:
+    """Why these labels (patterns with their counts) are not to be learned from; empty if they are."""
+    n, bounced = int(counted["n"].sum()), int(counted["bounced"].sum())
+    probabilities = served(champion, design(counted))
+    expected = float(counted["n"].to_numpy() @ probabilities)
+    if bounced == n:
+        return (f"one class only: all {n:,} letters came back, none is known to have arrived",)
+    if not bounced and expected > _NONE_EXPECTED:
+        return (f"one class only: none of {n:,} letters came back where {expected:.1f} were expected",)
+    found = []
+    if n >= ENOUGH_TO_FIT and (share := fitted(counted, prior).false_bounces) > FALSE_BOUNCES:
+        found.append(
+            f"about {share:.0%} of the letters that arrived seem to be recorded as returned (at most "
+            f"{FALSE_BOUNCES:.0%} is usual)"
+        )
+    safe = probabilities < _SAFE
+    foreseen = float(counted["n"].to_numpy()[safe] @ probabilities[safe])
+    came_back = int(counted["bounced"].to_numpy()[safe].sum())
+    if came_back > _TIMES * foreseen + _PLUS:
+        found.append(
+            f"of the safest letters (under {_SAFE:.0%}) {came_back:,} came back where {foreseen:.1f} were expected"
+        )
+    return tuple(found)

@@ -1,0 +1,102 @@
+"""Label books for tests of learning: mailings of one of the simulated worlds, recorded as `bizverify label` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.labels.book import KNOWN, About, Batch, Book
+from bizverify.labels.declaration import Declaration
+from bizverify.labels.matching import LABEL_SCHEMA
+from bizverify.learning.challenger import served
+from bizverify.learning.fit import design
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from risk_worlds import World, draw, frame
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MAILED = date(2026, 6, 1)
+
+
+def letters(seed: int, rows: int, truth: Callable[[dict[str, np.ndarray]], np.ndarray] | None = None) -> pl.DataFrame:
+    """Rows with their levels and whether they ``bounced``, in a world of this seed unless ``truth`` says otherwise."""
+    rng = np.random.default_rng([seed, 7])
+    drawn = draw(rng, rows)
+    p = (truth or World.of(seed).probability)(drawn)
+    return frame(drawn).with_columns(bounced=pl.Series(rng.random(rows) < p))
+
+
+def as_the_expert_says(drawn: dict[str, np.ndarray]) -> np.ndarray:
+    """A world in which the built-in scorecard is right."""
+    return served(Scorecard.load(), design(frame(drawn)))
+
+
+def mail(
+    book: Book,
+    known: pl.DataFrame,
+    *,
+    name: str = "m1",
+    mailed: date = MAILED,
+    recorded: datetime = NOW,
+    complete: bool = True,
+    unread: bool = False,
+) -> None:
+    """Record a mailing of :func:`letters`; a null in ``bounced`` is no outcome."""
+    known = known.with_row_index("row_id")
+    about = About(
+        id=name,
+        file=f"{name}.csv",
+        run_id=None,
+        engine="local",
+        model=Scorecard.load().version,
+        declaration=Declaration(mailed=mailed, returns_requested=True, complete=complete),
+        sources=(),
+        recorded_at=recorded,
+    )
+    said = {"row_id": pl.col("row_id"), "letter": pl.col("row_id"), "said": pl.col("bounced")}
+    labels = known.filter(pl.col("bounced").is_not_null()).select(
+        said.get(column, pl.lit(None)).cast(dtype).alias(column) for column, dtype in LABEL_SCHEMA.items()
+    )
+    score = Scorecard.load().base.points
+    told = known.with_columns(
+        score=pl.lit(score, pl.Int32),
+        bounce_prob=pl.Series(served(Scorecard.load(), design(known))),
+        grade=pl.lit("A"),
+        model=pl.lit(Scorecard.load().version),
+        unread=pl.lit(unread),
+        b_no=pl.lit(None, pl.String),
+        address_key=pl.lit(None, pl.String),
+    )
+    none = labels.select("row_id", "letter").clear()
+    book.record(
+        Batch(
+            about=about,
+            labels=labels,
+            doubtful=none,
+            known=lambda rows: told.filter(pl.col("row_id").is_in(rows.implode())).select("row_id", *KNOWN),
+            sent=lambda _: none,
+            now=recorded,
+        )
+    )
+
+
+def counted(known: pl.DataFrame) -> pl.DataFrame:
+    """Letters as patterns, counted."""
+    return known.group_by(list(LEVEL_DTYPES)).agg(pl.len().alias("n"), pl.col("bounced").sum())
+
+
+def a_book(folder: Path, *mailings: pl.DataFrame) -> Book:
+    """A book with these mailings, one a day."""
+    book = Book(folder)
+    for place, known in enumerate(mailings, 1):
+        mail(book, known, name=f"m{place}", mailed=MAILED.replace(day=place))
+    return book

@@ -1,0 +1,403 @@
+"""The calibration report: every figure against its definition, and honest where there is nothing to say."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.errors import LabelError, UsageError
+from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration
+from bizverify.learning.drift import NONE, drift, large_alarm, level_counts
+from bizverify.learning.intervals import chi_square_bound, interval
+from bizverify.learning.labelled import calibration_of
+
+Rows = list[tuple[float, bool]]
+
+
+def made(n: int, seed: int = 1, truth: float = 1.0, places: int = 2) -> Rows:
+    """Letters with probabilities of two places; ``truth`` times as many come back as they say."""
+    dice = random.Random(seed)
+    rows = []
+    for _ in range(n):
+        p = round(dice.betavariate(0.8, 6), places)
+        rows.append((p, dice.random() < p * truth))
+    return rows
+
+
+def frame_of(rows: Rows) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema={"bounce_prob": pl.Float64, "bounced": pl.Boolean}, orient="row")
+
+
+def naive_auc(rows: Rows) -> float:
+    """By definition: all pairs."""
+    came, stayed = [p for p, b in rows if b], [p for p, b in rows if not b]
+    wins = sum((x > y) + (x == y) / 2 for x in came for y in stayed)
+    return wins / (len(came) * len(stayed))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_scores_are_those_of_their_definitions(seed: int) -> None:
+    """Brier, log loss, AUC with ties, expected, all over single rows."""
+    rows = made(400, seed, places=1)
+    report = calibration(frame_of(rows))
+    n, bounced = len(rows), sum(b for _, b in rows)
+    sure = [(min(max(p, 5e-5), 1 - 5e-5), b) for p, b in rows]
+    assert (report.n, report.bounced, report.left_out) == (n, bounced, 0)
+    assert report.expected == pytest.approx(sum(p for p, _ in rows))
+    assert report.ratio == pytest.approx(bounced / sum(p for p, _ in rows))
+    assert report.brier == pytest.approx(sum((p - b) ** 2 for p, b in rows) / n)
+    assert report.log_loss == pytest.approx(-sum(math.log(p if b else 1 - p) for p, b in sure) / n)
+    assert report.auc == pytest.approx(naive_auc(rows), abs=1e-12)
+
+
+def test_an_auc_can_be_told_by_hand() -> None:
+    """Of four pairs one is won, two are tied, one is lost: (1 + 1/2 + 1/2) / 4."""
+    report = calibration(frame_of([(0.2, True), (0.4, True), (0.2, False), (0.4, False)]))
+    assert report.auc == 0.5
+    assert calibration(frame_of([(0.9, True), (0.1, False)])).auc == 1.0
+    assert calibration(frame_of([(0.1, True), (0.9, False)])).auc == 0.0
+
+
+def test_the_calibration_error_is_that_of_ten_bins_of_equal_count() -> None:
+    """Without ties the bins are tenths of the sorted rows, and the error their mean distance."""
+    dice = random.Random(4)
+    rows = sorted((dice.random(), dice.random() < 0.3) for _ in range(500))
+    report = calibration(frame_of(rows))
+    tenths = [rows[50 * place : 50 * place + 50] for place in range(10)]
+    apart = [abs(sum(p for p, _ in tenth) - sum(b for _, b in tenth)) / 500 for tenth in tenths]
+    assert report.ece == pytest.approx(sum(apart))
+    assert report.frame["bin"].to_list() == list(range(1, BINS + 1))
+    assert report.frame["n"].to_list() == [50] * BINS
+    assert report.frame["lowest"].to_list() == [tenth[0][0] for tenth in tenths]
+    assert report.frame["highest"].to_list() == [tenth[-1][0] for tenth in tenths]
+    assert report.frame["rate"].to_list() == pytest.approx([sum(b for _, b in tenth) / 50 for tenth in tenths])
+
+
+def test_rows_of_one_probability_are_never_parted() -> None:
+    """So there may be fewer bins; all rows are in one."""
+    report = calibration(frame_of([(0.03, False)] * 900 + [(0.5, True)] * 100))
+    assert report.frame.select("lowest", "highest", "n").rows() == [(0.03, 0.03, 900), (0.5, 0.5, 100)]
+    assert report.ece == pytest.approx((900 * 0.03 + 100 * 0.5) / 1000)
+
+
+def test_true_probabilities_are_found_calibrated_and_wrong_ones_are_not() -> None:
+    """In the large: the interval holds 1, or lies on the side where it should."""
+    report = calibration(frame_of(made(20_000, seed=2)))
+    assert report.low is not None
+    assert report.high is not None
+    assert report.low < 1 < report.high
+    assert "as expected" in str(report)
+    assert report.ece is not None
+    assert report.ece < 0.01
+    assert "too high, less came back" in str(calibration(frame_of(made(20_000, truth=0.7))))
+    assert "too low, more came back" in str(calibration(frame_of(made(20_000, truth=1.3))))
+
+
+def test_the_interval_of_the_large_holds_the_truth_as_often_as_it_says() -> None:
+    """In 200 worlds about 95 % of the intervals hold 1; far fewer would be a wrong formula."""
+    reports = [calibration(frame_of(made(400, seed))) for seed in range(200)]
+    held = sum(1 for report in reports if report.low is not None and report.high and report.low <= 1 <= report.high)
+    assert 184 <= held <= 200
+
+
+def test_an_interval_is_wilsons() -> None:
+    """A figure of the literature, and sound ends: none of ten is not "surely never"."""
+    low, high = interval(15, 148)
+    assert (round(low, 4), round(high, 4)) == (0.0624, 0.1605)
+    assert interval(0, 10)[0] == 0.0
+    assert 0.25 < interval(0, 10)[1] < 0.35
+    assert interval(10, 10)[1] == 1.0
+    assert interval(0, 0) == (0.0, 1.0)
+    wide, narrow = interval(15, 148, 0.99), interval(15, 148)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def test_rows_without_outcome_or_probability_are_left_out_and_counted() -> None:
+    """They change nothing but that count."""
+    known = made(300)
+    more = pl.DataFrame(
+        [(None, True), (0.5, None), (None, None)],
+        schema={"bounce_prob": pl.Float64, "bounced": pl.Boolean},
+        orient="row",
+    )
+    report, without = calibration(pl.concat([frame_of(known), more])), calibration(frame_of(known))
+    assert (report.n, report.left_out) == (300, 3)
+    assert report.as_dict() | {"left_out": 0} == without.as_dict()
+    assert "3 without outcome or probability left out" in str(report)
+
+
+@pytest.mark.parametrize("bounced", [True, False])
+def test_with_one_outcome_only_there_is_no_auc(bounced: bool) -> None:
+    """It is not defined; the other figures are, and the report says so."""
+    report = calibration(frame_of([(0.1, bounced), (0.3, bounced)] * 40))
+    assert report.auc is None
+    assert report.frame["auc"].null_count() == report.frame.height
+    assert report.brier is not None
+    assert "not defined" in str(report)
+    assert any("cannot be said" in warning for warning in report.warnings)
+
+
+def test_few_rows_are_too_few_to_say() -> None:
+    """Below fifty there is no verdict; at fifty there is."""
+    few, enough = calibration(frame_of(made(FEW - 1))), calibration(frame_of(made(FEW)))
+    assert "too few rows to say" in str(few)
+    assert any("too few to say" in warning for warning in few.warnings)
+    assert few.as_dict()["enough"] is False
+    assert "too few" not in str(enough)
+    assert enough.as_dict()["enough"] is True
+
+
+def test_without_any_row_nothing_is_told() -> None:
+    """No figure, no error, and a warning."""
+    report = calibration(frame_of([]))
+    assert (report.n, report.ratio, report.brier, report.auc, report.ece) == (0, None, None, None, None)
+    assert report.frame.is_empty()
+    assert report.warnings == ("no row has both a probability and a known outcome: there is nothing to compare",)
+    assert report.lines() == [("rows", "0 with a known outcome")]
+
+
+def test_probabilities_of_nought_do_not_divide() -> None:
+    """Nothing expected: no ratio; a certain word that failed costs much, not infinitely much."""
+    report = calibration(frame_of([(0.0, False), (0.0, True)] * 30))
+    assert (report.ratio, report.low, report.high) == (None, None, None)
+    assert report.log_loss == pytest.approx(-(math.log(5e-5) + math.log(1 - 5e-5)) / 2)
+
+
+@pytest.mark.parametrize("odd", [1.2, -0.01, float("nan"), float("inf"), 38.0])
+def test_what_is_no_probability_is_an_error(odd: float) -> None:
+    """A column of percents must not be taken for one of fractions."""
+    with pytest.raises(LabelError, match=r"'bounce_prob' holds .*which is no probability"):
+        calibration(frame_of([(0.1, True), (odd, False)]))
+
+
+def test_a_column_that_is_not_there_is_an_error() -> None:
+    """With what there is."""
+    frame = frame_of([(0.1, True)])
+    for options in ({"by": ["plant"]}, {"probability": "p"}, {"bounced": "b"}):
+        with pytest.raises(UsageError, match="the columns are bounce_prob, bounced"):
+            calibration(frame, **options)  # type: ignore[arg-type]
+
+
+def test_groups_are_reported_like_the_whole() -> None:
+    """Each group has the figures that its rows alone would have; rows without a group are in none."""
+    rows = made(600)
+    grade = ["A" if p < 0.03 else "B" if p < 0.2 else None for p, _ in rows]
+    frame = frame_of(rows).with_columns(pl.Series("grade", grade), action=pl.lit("send"))
+    report = calibration(frame)
+    assert set(report.groups) == {"grade", "action"}
+    grades = report.groups["grade"]
+    assert grades["group"].to_list() == ["A", "B"]
+    assert dict(grades.drop("group").schema) == GROUP_DTYPES
+    for group in ("A", "B"):
+        alone, told = calibration(frame.filter(pl.col("grade") == group)), grades.filter(pl.col("group") == group)
+        found = told.row(0, named=True)
+        for name in ("n", "bounced", "expected", "brier", "log_loss", "auc"):
+            assert found[name] == pytest.approx(getattr(alone, name))
+        assert (found["low"], found["high"]) == pytest.approx(interval(alone.bounced, alone.n))
+        assert found["lift"] == pytest.approx((alone.bounced / alone.n) / (report.bounced / report.n))
+    assert set(calibration(frame, by=("action",)).groups) == {"action"}
+
+
+def test_engines_are_told_apart() -> None:
+    """Where a file has answers of both, the report says whose, and how each did."""
+    frame = frame_of(made(200)).with_columns(engine=pl.Series(["local", "batch"] * 100))
+    report = calibration(frame)
+    assert report.whose == "batch and local"
+    assert report.groups["engine"]["n"].to_list() == [100, 100]
+    assert report.lines()[0] == ("probabilities", "batch and local")
+    assert calibration(frame, whose="the service").whose == "the service"
+
+
+REASONS = (
+    "[status +57] closed (registry) | [base -50] start (model) | [address +3] lot (file) | [address +15] no unit (x)",
+    "[base -50] start (model) | [kind -3] a company (number)",
+    None,
+)
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_each_label_of_reasons_counts_once_a_row(lists: bool) -> None:
+    """Two reasons about the address are one row about the address; reasons may be a list or one text."""
+    frame = frame_of([(0.6, True), (0.02, False), (0.1, True)] * 20).with_columns(reasons=pl.Series(REASONS * 20))
+    if lists:
+        frame = frame.with_columns(pl.col("reasons").str.split(" | "))
+    found = calibration(frame).groups["reason"]
+    assert dict(found.select("group", "n").rows()) == {"base": 40, "address": 20, "status": 20, "kind": 20}
+    assert found["group"][0] == "base"
+    address = found.filter(pl.col("group") == "address").row(0, named=True)
+    assert (address["bounced"], address["expected"], address["lift"]) == (20, pytest.approx(12), pytest.approx(1.5))
+
+
+def test_evidence_is_reported_by_its_levels() -> None:
+    """The book has no reasons but the levels that held; features of one subject are one label, as in the reasons."""
+    levels = {name: [None] * 3 for name in LEVEL_DTYPES} | {
+        "level:status": ["active", "suspended", None],
+        "level:address": ["found", None, None],
+        "level:unit": ["missing", "missing", None],
+    }
+    frame = frame_of([(0.6, True), (0.02, False), (0.1, True)]).with_columns(pl.DataFrame(levels, schema=LEVEL_DTYPES))
+    found = calibration(frame).groups["reason"]
+    assert dict(found.select("group", "n").rows()) == {"address": 2, "status": 2}
+
+
+def test_the_report_is_shown_as_text_and_as_html() -> None:
+    """Every figure of the text stands in the page; what comes from the file is escaped."""
+    report = calibration(frame_of(made(300)).with_columns(engine=pl.lit("<b>")))
+    page = report._repr_html_()
+    assert "<b>" not in page.split("<h4>")[0]
+    assert "&lt;b&gt;" in page
+    assert "AUC" in page
+    assert repr(report).startswith("<bizverify calibration: 300 rows")
+    assert [len(line) for line in report.lines()] == [2] * len(report.lines())
+
+
+def test_a_million_rows_take_seconds() -> None:
+    """Counting by probability and by pattern of reasons, not by row (the bound is wide: other processes run here)."""
+    dice = random.Random(7)
+    frame = pl.DataFrame({"place": pl.int_range(0, 1_000_000, eager=True)}).select(
+        bounce_prob=(pl.col("place").hash(1) % 900) / 1000,
+        bounced=pl.col("place").hash(2) % 11 == 0,
+        grade=pl.lit("A"),
+        reasons=pl.Series([dice.choice(REASONS) for _ in range(1000)] * 1000, dtype=pl.String),
+    )
+    started = time.monotonic()
+    report = calibration(frame.lazy())
+    assert report.n == 1_000_000
+    assert time.monotonic() - started < 10
+
+
+# ── labelled files ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("extension", ["csv", "xlsx", "parquet", "json"])
+def test_a_labelled_file_of_any_format_gives_the_same_report(tmp_path: Path, extension: str) -> None:
+    """Typed or as text, with the outcome blank where it is not known."""
+    frame = frame_of(made(200)).with_columns(
+        pl.lit("124-81-00998").alias("b_no"), bounced=pl.when(pl.int_range(pl.len()) % 7 > 0).then("bounced")
+    )
+    path = tmp_path / f"labelled.{extension}"
+    writers = {
+        "csv": frame.write_csv,
+        "xlsx": frame.write_excel,
+        "parquet": frame.write_parquet,
+        "json": frame.write_json,
+    }
+    writers[extension](path)
+    assert calibration_of(path).as_dict() == calibration(frame).as_dict()
+
+
+def test_our_columns_are_found_behind_a_users_own_of_that_name(tmp_path: Path) -> None:
+    """A user's column called `grade` stays the user's; ours is `grade_bv`."""
+    path = tmp_path / "labelled.csv"
+    path.write_text(
+        "b_no,grade,bounce_prob,grade_bv,bounced\n1248100998,gold,0.1,A,true\n1248100998,tin,0.2,B,\n", encoding="utf-8"
+    )
+    report = calibration_of(path)
+    assert report.groups["grade"]["group"].to_list() == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("b_no,bounce_prob\n1248100998,0.1\n", "there is no column 'bounced'.*bizverify label"),
+        ("b_no,bounced\n1248100998,true\n", "there is no column 'bounce_prob'"),
+        ("b_no,bounce_prob,bounced\n1,0.1,true\n2,0.1,perhaps\n", "row 2, column 'bounced': 'perhaps' cannot be read"),
+        ("b_no,bounce_prob,bounced\n1,,true\n2,3 %,true\n", "row 2, column 'bounce_prob': '3 %' cannot be read"),
+        ("b_no,bounce_prob,bounced\n1,3,true\n", r"'bounce_prob' holds 3\.0, which is no probability"),
+    ],
+)
+def test_a_file_that_is_not_labelled_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    """Column, row and value, and how such a file is made."""
+    path = tmp_path / "labelled.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(LabelError, match=message):
+        calibration_of(path)
+
+
+# ── drift ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def counts(**levels: dict[str, int]) -> pl.DataFrame:
+    rows = [(feature, level, n) for feature, found in levels.items() for level, n in found.items()]
+    return pl.DataFrame(rows, schema={"feature": pl.String, "level": pl.String, "n": pl.Int64}, orient="row")
+
+
+def test_the_stability_index_is_that_of_its_definition() -> None:
+    """Σ (after − before) · ln(after / before), and the level that moved most."""
+    found = drift(counts(age={"young": 300, NONE: 700}), counts(age={"young": 600, NONE: 400})).row(0, named=True)
+    assert found["psi"] == pytest.approx(0.3 * math.log(0.6 / 0.3) + -0.3 * math.log(0.4 / 0.7))
+    assert (found["feature"], found["level"], found["alarm"]) == ("age", "young", True)
+    assert (found["before"], found["after"]) == pytest.approx((0.3, 0.6))
+
+
+def test_equal_shares_are_no_drift_however_many_rows() -> None:
+    """The index is about shares, not counts."""
+    found = drift(counts(age={"young": 30, NONE: 70}), counts(age={"young": 3000, NONE: 7000}))
+    assert found["psi"].to_list() == pytest.approx([0])
+    assert found["alarm"].to_list() == [False]
+
+
+def test_a_level_that_is_new_or_gone_is_drift_and_finite() -> None:
+    """A gazetteer given for the first time moves every row to another level."""
+    found = drift(counts(address={"x": 1000}), counts(address={"y": 1000}))
+    assert found["alarm"].to_list() == [True]
+    assert found["psi"].is_finite().all()
+
+
+def test_few_rows_do_not_alarm_by_chance() -> None:
+    """Twenty letters over ten levels differ from a thousand by more than 0.2 though nothing has changed."""
+    dice = random.Random(3)
+    levels = [f"l{place}" for place in range(10)]
+    alarms = above = 0
+    for _ in range(100):
+        drawn = [dice.choice(levels) for _ in range(20)]
+        now = counts(status={level: drawn.count(level) for level in levels if level in drawn})
+        found = drift(counts(status=dict.fromkeys(levels, 100)), now).row(0, named=True)
+        above += found["psi"] > 0.2
+        alarms += found["alarm"]
+    assert above > 50
+    assert alarms <= 10
+
+
+def test_features_are_sorted_by_drift_and_those_of_one_side_left_out() -> None:
+    """What cannot be compared is not compared."""
+    before = counts(a={"x": 50, "y": 50}, b={"x": 50, "y": 50}, gone={"x": 100})
+    after = counts(a={"x": 60, "y": 40}, b={"x": 90, "y": 10}, new={"x": 100})
+    assert drift(before, after)["feature"].to_list() == ["b", "a"]
+    assert drift(before.clear(), after).is_empty()
+
+
+def test_levels_are_counted_from_evidence() -> None:
+    """Every row once a feature, with a word for none."""
+    evidence = pl.LazyFrame(
+        {"level:age": ["under_1_year", None, None], "level:form": ["lot_number"] * 3},
+        schema={name: LEVEL_DTYPES[name] for name in ("level:age", "level:form")},
+    )
+    assert level_counts(evidence).rows() == [("age", NONE, 2), ("age", "under_1_year", 1), ("form", "lot_number", 3)]
+
+
+def test_the_bound_of_chance_is_the_chi_square_one() -> None:
+    """Against the tables: 6.63, 9.21 and 23.21 for 1, 2 and 10 degrees of freedom at 99 %."""
+    for freedom, value in ((1, 6.635), (2, 9.210), (10, 23.209)):
+        assert chi_square_bound(freedom) == pytest.approx(value, rel=0.02)
+    assert chi_square_bound(0) == 0
+
+
+def test_the_alarm_in_the_large_needs_more_than_chance() -> None:
+    """80 of 1,600 where 78 were expected is nothing, where 45 were it is an alarm; one for too few, too."""
+    calm, high, low = large_alarm(1600, 80, 78), large_alarm(1600, 80, 45), large_alarm(1600, 80, 130)
+    assert calm is not None
+    assert high is not None
+    assert low is not None
+    assert (calm.alarm, high.alarm, low.alarm) == (False, True, True)
+    assert high.ratio == pytest.approx(80 / 45)
+    assert high.low > 1
+    assert calm.as_dict()["expected"] == 78
+    assert large_alarm(0, 0, 0) is None
+    assert large_alarm(10, 0, 0) is None

@@ -1,0 +1,195 @@
+"""What was known at mailing is read back out of the reasons of an enriched file, whatever became of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizverify.engine import Scorecard
+from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT
+from bizverify.engine.risk.reading import known
+from bizverify.model import Lang
+from test_reasons import LEVELS, cards, frame_of, rows
+
+
+def enriched(card: Scorecard, lang: Lang, count: int = 1_000, seed: int = 16) -> pl.DataFrame:
+    frame = card.assess(frame_of(rows(count, seed)), LEVELS, lang).collect()
+    return frame.with_columns(pl.when(pl.col("reasons") != "").then("reasons").alias("reasons"))
+
+
+def read(frame: pl.DataFrame, card: Scorecard, **options: object) -> pl.DataFrame:
+    return known(frame.lazy(), "reasons", cards=[card], **options).collect()
+
+
+def one(text: object, **columns: object) -> dict[str, object]:
+    frame = pl.DataFrame({"reasons": [text], **{name: [value] for name, value in columns.items()}})
+    return read(frame, Scorecard.load()).row(0, named=True)
+
+
+def told_levels(card: Scorecard, frame: pl.DataFrame) -> pl.DataFrame:
+    """Of each feature the level that a row has, where the card tells it."""
+    wanted = []
+    for feature, names in FEATURES.items():
+        told = [name for name in names if (level := card.features[feature][name]).points or level.always]
+        there = pl.col(f"is:{feature}").is_in(told)
+        if feature not in WITHOUT_ASSESSMENT:
+            there &= pl.col("assessable")
+        column = f"level:{feature}"
+        wanted.append(pl.when(there).then(f"is:{feature}").cast(LEVEL_DTYPES[column]).alias(column))
+    return frame.select(wanted)
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("which", ["built-in", "learned"])
+@pytest.mark.parametrize("form", ["text", "list", "csv"])
+def test_reasons_give_back_the_levels_and_the_score(which: str, lang: Lang, form: str, tmp_path: Path) -> None:
+    """From text, lists and CSV, in both languages: exactly the levels that have points or are always told."""
+    card = cards()[which]
+    frame = enriched(card, lang)
+    file = frame.select("reasons", "bounce_prob")
+    if form == "list":
+        file = file.with_columns(pl.col("reasons").str.split(" | "))
+    if form == "csv":
+        file.write_csv(tmp_path / "enriched.csv")
+        file = pl.read_csv(tmp_path / "enriched.csv")
+    back = read(file, card)
+    assert not back["unread"].any()
+    assert back.select(*LEVEL_DTYPES).equals(told_levels(card, frame))
+    scored = frame.select(score=pl.when("assessable").then("score"))
+    assert back["score"].equals(scored["score"])
+    assert back["score"].null_count() < back.height
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["en", "ko"]))
+def test_any_row_can_be_read_back(seed: int, lang: Lang) -> None:
+    """Whatever holds beside whatever: the reasons say it all."""
+    card = Scorecard.load()
+    frame = enriched(card, lang, count=5, seed=seed)
+    back = read(frame.select("reasons"), card)
+    assert back.select(*LEVEL_DTYPES).equals(told_levels(card, frame))
+
+
+def test_of_two_cards_with_the_same_texts_either_reads_the_other() -> None:
+    """A reason is known by its words; other points under the same words change the score, not the level."""
+    old, new = cards()["built-in"], cards()["learned"]
+    frame = enriched(new, "en")
+    back = known(frame.select("reasons").lazy(), "reasons", cards=[old, new]).collect()
+    assert back.select(*LEVEL_DTYPES).equals(told_levels(new, frame))
+
+
+BASE = "[base -50] where an ordinary business letter starts (model)"
+ACTIVE = "[status -3] business active (registry)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{BASE} | [status -3] business brisk (registry)",
+        f"{BASE} | [status -3] business active (juso)",
+        f"{BASE} | {ACTIVE} | {ACTIVE}",
+        f"{BASE} | {ACTIVE} | [status +30] business suspended (registry)",
+        f"{BASE} | [status] business active (registry)",
+        f"{BASE} | [status -99999999999999] business active (registry)",
+        f"{BASE} | [status -3] business active (registry) and more",
+        f"{BASE} | called them on Monday",
+        f"{BASE} | [",
+        "휴업 중",
+    ],
+)
+def test_what_no_card_says_is_unread(text: str) -> None:
+    """Edited, doubled and contradictory reasons mark the row, and there is no score."""
+    row = one(text)
+    assert row["unread"]
+    assert row["score"] is None
+
+
+def test_a_contradiction_tells_no_level() -> None:
+    """Of two levels of one feature neither is believed."""
+    row = one(f"{BASE} | {ACTIVE} | [status +30] business suspended (registry)")
+    assert row["level:status"] is None
+
+
+@pytest.mark.parametrize("text", [None, "", "  ", " | "])
+def test_a_row_without_reasons_says_nothing(text: str | None) -> None:
+    """An invalid row has no reasons: no score, no levels, and nothing that could not be read."""
+    row = one(text)
+    assert row.pop("unread") is False
+    assert {value for name, value in row.items() if name != "reasons"} == {None}
+
+
+def test_spaces_around_the_separator_do_not_matter() -> None:
+    """A text that was joined by a bare stroke, or over two lines, is read."""
+    row = one(f"{BASE}|{ACTIVE}  |\n[kind -3] a company by its number (number)")
+    assert (row["score"], row["level:status"], row["level:kind"]) == (-56, "active", "corporation")
+
+
+def test_points_must_be_those_of_the_model_if_it_is_known() -> None:
+    """A changed number is noticed where the version of the scorecard is known; of another version nothing is said."""
+    version = Scorecard.load().version
+    changed = f"{BASE} | {ACTIVE.replace('-3', '-9')}"
+    assert one(changed, model=version)["unread"]
+    assert one(f"{BASE} | {ACTIVE}", model=version)["score"] == -53
+    assert one(changed, model="2020.1")["score"] == -59
+    assert one(changed)["score"] == -59
+
+
+def test_a_probability_without_its_base_is_not_believed() -> None:
+    """Where a probability is given, the reason that every row has must be there."""
+    assert one(ACTIVE, bounce_prob=0.02)["unread"]
+    assert not one(ACTIVE, bounce_prob=None)["unread"]
+    assert one(ACTIVE)["score"] is None
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([1, 2]),
+        pl.Series([None, None]),
+        pl.Series([[1], [2]]),
+        pl.Series([[], None], dtype=pl.List(pl.String)),
+        pl.Series([{"a": 1}, {"a": 2}]),
+        pl.Series([b"a", None]),
+        pl.Series([["a"], ["b"]], dtype=pl.Array(pl.String, 1)),
+        pl.Series(["a", None], dtype=pl.Categorical),
+        pl.Series([[[BASE]], None]),
+    ],
+)
+def test_a_column_of_anything_raises_no_error(column: pl.Series) -> None:
+    """What is no text is unread where it is anything at all."""
+    back = read(pl.DataFrame({"reasons": column}), Scorecard.load())
+    assert back.height == 2
+    for value, unread in zip(column.to_list(), back["unread"], strict=True):
+        assert unread == bool(value)
+
+
+def test_the_address_tells_the_region_where_no_reason_does() -> None:
+    """A region without points leaves no reason; a learned one is told by its reason, whatever the address says."""
+    frame = pl.DataFrame(
+        {
+            "reasons": [f"{BASE} | {ACTIVE}", None, f"{BASE} | [region +2] what letters to Busan have shown (model)"],
+            "address": ["서울특별시 강남구 테헤란로 1", "서울특별시 강남구 테헤란로 1", "서울특별시 강남구 테헤란로 1"],
+        }
+    )
+    back = read(frame, Scorecard.load(), address="address")
+    assert back["level:region"].to_list() == ["seoul", None, "busan"]
+    assert read(frame, Scorecard.load())["level:region"].to_list() == [None, None, "busan"]
+
+
+def test_a_text_that_two_cards_use_for_two_levels_tells_neither() -> None:
+    """Which card wrote it is not known, so nothing is guessed."""
+    card = Scorecard.load()
+    status = dict(card.features["status"])
+    status["suspended"], status["active"] = (
+        msgspec.structs.replace(status[one], en=status[other].en)
+        for one, other in (("suspended", "active"), ("active", "suspended"))
+    )
+    other = msgspec.structs.replace(card, version="other", features=card.features | {"status": status})
+    back = known(pl.LazyFrame({"reasons": [f"{BASE} | {ACTIVE}"]}), "reasons", cards=[card, other]).collect()
+    assert back["unread"].to_list() == [True]

@@ -1,0 +1,286 @@
+"""What became of earlier letters: which of them counts for a row, and how a run uses and tells it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.engine.history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
+from bizverify.errors import LabelError, UsageError
+from bizverify.labels import label
+from conftest import NINE, json_of, write
+
+TODAY = date(2026, 11, 22)
+NUMBER = 1248100998
+ADDRESS = "경기도 수원시 영통구 삼성로 129"
+
+Letter = tuple[int, str, str, date]
+
+
+def key_of(address: str | None) -> str | None:
+    found: str | None = pl.select(address_key(pl.lit(address, pl.String))).item()
+    return found
+
+
+def told(*letters: Letter, number: int | None = NUMBER, address: str | None = ADDRESS) -> str | None:
+    """What a history of (number, address, outcome, day of mailing) says of one row."""
+    rows = [(b_no, key_of(written), outcome, mailed) for b_no, written, outcome, mailed in letters]
+    history = pl.LazyFrame(rows, schema=HISTORY_SCHEMA, orient="row")
+    frame = pl.LazyFrame({"key": [number], "address": [address]}, schema={"key": pl.UInt64, "address": pl.String})
+    found: str | None = attach_history(frame, history, TODAY).collect(engine="streaming")[HISTORY].item()
+    return found
+
+
+def test_what_came_back_is_remembered_for_good() -> None:
+    """A letter that came back speaks against its address however long ago it was."""
+    assert told((NUMBER, ADDRESS, "moved", date(2021, 1, 1))) == "moved"
+    assert told((NUMBER, ADDRESS, "absent", date(2021, 1, 1))) == "absent"
+
+
+def test_what_arrived_is_remembered_for_a_year() -> None:
+    """A letter that arrived speaks for its address for twelve months, and not a day longer."""
+    assert told((NUMBER, ADDRESS, "delivered", date(2025, 11, 23))) == "delivered"
+    assert told((NUMBER, ADDRESS, "delivered", date(2025, 11, 22))) is None
+
+
+def test_the_newest_letter_counts() -> None:
+    """Of several letters to one address the newest says how things are, in whatever order they were recorded."""
+    moved, arrived = (NUMBER, ADDRESS, "moved", date(2025, 1, 1)), (NUMBER, ADDRESS, "delivered", date(2026, 6, 1))
+    assert told(moved, arrived) == told(arrived, moved) == "delivered"
+    assert (
+        told((NUMBER, ADDRESS, "delivered", date(2025, 12, 1)), (NUMBER, ADDRESS, "moved", date(2026, 6, 1))) == "moved"
+    )
+
+
+def test_an_old_arrival_does_not_bring_back_an_older_return() -> None:
+    """Where the newest letter arrived too long ago to count, nothing is known: an older return is out of date, too."""
+    assert told((NUMBER, ADDRESS, "moved", date(2023, 1, 1)), (NUMBER, ADDRESS, "delivered", date(2024, 1, 1))) is None
+
+
+def test_two_letters_of_one_day_always_say_the_same() -> None:
+    """Two letters of one day that say different things give one answer, the one that says more."""
+    letters = [(NUMBER, ADDRESS, outcome, date(2026, 6, 1)) for outcome in ("absent", "moved", "delivered")]
+    assert told(*letters) == told(*reversed(letters)) == "moved"
+
+
+def test_letters_of_the_future_are_not_known_yet() -> None:
+    """For a run that is reckoned as of an earlier day, what was mailed later has not happened."""
+    assert told((NUMBER, ADDRESS, "moved", date(2026, 11, 23))) is None
+
+
+def test_another_address_of_the_same_number_is_another_matter() -> None:
+    """What came back from the old address says nothing of the new one, and nothing of another business at the old."""
+    letter = (NUMBER, ADDRESS, "moved", date(2026, 6, 1))
+    assert told(letter, address="서울특별시 강남구 테헤란로 152") is None
+    assert told(letter, number=1208147521) is None
+
+
+@pytest.mark.parametrize("address", [None, "", "-", "경기도 수원시 영통구 삼성로 1**"])
+def test_rows_without_an_address_have_no_history(address: str | None) -> None:
+    """A blank or masked address is no address that a letter went to."""
+    assert told((NUMBER, ADDRESS, "moved", date(2026, 6, 1)), address=address) is None
+
+
+def test_without_a_history_the_column_is_there_and_says_nothing() -> None:
+    """An engine without a history has the same column, null in every row."""
+    frame = pl.LazyFrame({"key": [1], "address": ["가"]})
+    found = attach_history(frame, None, TODAY).collect()
+    assert found.schema[HISTORY] == pl.String
+    assert found[HISTORY].to_list() == [None]
+
+
+def test_rows_keep_their_order_and_their_number() -> None:
+    """However many letters a business got, its rows stay as many as they are, where they are."""
+    count = 50_000
+    rows = pl.LazyFrame({"key": [NUMBER, 1] * (count // 2), "address": [ADDRESS, "다른 곳"] * (count // 2)})
+    rows = rows.with_columns(pl.col("key").cast(pl.UInt64)).with_row_index("row")
+    letters = [(NUMBER, key_of(ADDRESS), "moved", date(2026, month, 1)) for month in range(1, 11)]
+    history = pl.LazyFrame(letters, schema=HISTORY_SCHEMA, orient="row")
+    found = attach_history(rows, history, TODAY).collect(engine="streaming")
+    assert found["row"].to_list() == list(range(count))
+    assert found[HISTORY].to_list() == ["moved", None] * (count // 2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("서울특별시 강남구 테헤란로 152, 3층", "서울특별시  강남구 테헤란로152(3층)"),
+        ("강남구 테헤란로 １５２", "강남구 테헤란로 152"),
+        ("TOWER 3층, 센텀로 97", "tower 3층 센텀로 97"),
+        ("강남구 테헤란로\u00a0152\u200b", "강남구 테헤란로 152"),
+        ("\u1100\u1161\u11bc남구 1", "강남구 1"),
+    ],
+)
+def test_spellings_of_one_address_have_one_key(one: str, other: str) -> None:
+    """Spaces, punctuation, case, width and Unicode's forms make no other address."""
+    assert key_of(one) == key_of(other) is not None
+
+
+def test_other_addresses_have_other_keys() -> None:
+    """Another number, another unit, or none, is another address; what says nothing has no key."""
+    keys = [key_of(address) for address in (ADDRESS, f"{ADDRESS}, 3층", "경기도 수원시 영통구 삼성로 130")]
+    assert len(set(keys)) == 3
+    assert [key_of(address) for address in (None, " - ", "없음", "삼성로 ***", "()")] == [None] * 5
+
+
+HEAD = "사업자번호,상호,주소\n"
+CAME_BACK = f"124-81-00998,삼성전자,{ADDRESS}\n"
+ARRIVED = "120-81-47521,카카오,제주특별자치도 제주시 첨단로 242\n"
+UNKNOWN = "220-81-62517,네이버,경기도 성남시 분당구 정자일로 95\n"
+THREE = ("bounced", "bounce_reason", "bounced_at")
+
+
+@pytest.fixture
+def mailed(tmp_path: Path) -> Path:
+    """A list that was mailed on 1 October; one letter came back, one arrived, of one nothing is known."""
+    source = write(tmp_path / "in.csv", HEAD + CAME_BACK + ARRIVED + UNKNOWN)
+    bv.enrich(source, today=date(2026, 10, 1))
+    text = "row_id,반송여부,반송사유,반송일자\n0,Y,이사불명,2026-10-12\n1,N,,\n"
+    outcomes = write(tmp_path / "outcomes.csv", text)
+    recorded = label(
+        outcomes,
+        file=tmp_path / "in.enriched.csv",
+        mailed=date(2026, 10, 1),
+        returns_requested=True,
+        complete=True,
+        today=TODAY,
+    )
+    assert recorded.exit_code == 0
+    return source
+
+
+def points(frame: pl.DataFrame) -> list[list[str]]:
+    """The history of each row as its reasons tell it."""
+    split = [row.split(" | ") if isinstance(row, str) else row for row in frame["reasons"].to_list()]
+    return [[reason.partition("]")[0] + "]" for reason in row if reason.startswith("[history ")] for row in split]
+
+
+def read(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema=False)
+
+
+def test_a_run_knows_what_became_of_earlier_letters(mailed: Path) -> None:
+    """The user's own book is used without being asked for; rows, report and manifest say so."""
+    report = bv.enrich(mailed, today=TODAY)
+    assert points(read(mailed.with_name("in.enriched.csv"))) == [["[history +38]"], ["[history -16]"], []]
+    assert ("history", "2 letters of 1 mailing") in report.lines()
+    told = json_of(Path(str(report.manifest)))
+    assert told["history"]["letters"] == 2
+    assert told["history"]["mailings"] == 1
+    assert told["versions"]["history"] == report.versions.history is not None
+
+
+def test_a_run_without_labels_knows_nothing_of_earlier_letters(mailed: Path) -> None:
+    """labels=False leaves the book alone, and the report does not speak of it."""
+    report = bv.enrich(mailed, today=TODAY, labels=False)
+    assert points(read(mailed.with_name("in.enriched.csv"))) == [[], [], []]
+    assert report.history is None
+    assert report.versions.history is None
+    assert "history" not in dict(report.lines())
+
+
+def test_frames_and_single_businesses_have_a_history_too(mailed: Path) -> None:
+    """verify_frame() and verify() read the same book as a file's run does."""
+    found = bv.verify_frame(read(mailed), today=TODAY)
+    assert points(found) == [["[history +38]"], ["[history -16]"], []]
+    one = bv.verify("124-81-00998", address=ADDRESS, today=TODAY)
+    assert sum("[history +38]" in reason for reason in one.reasons) == 1
+    apart = bv.verify("124-81-00998", address=ADDRESS, today=TODAY, labels=False)
+    assert one.bounce_prob is not None
+    assert apart.bounce_prob is not None
+    assert one.bounce_prob > apart.bounce_prob
+
+
+def test_a_book_that_is_not_there_is_an_error(mailed: Path, tmp_path: Path) -> None:
+    """A folder that was named and is not there is a slip, not a run without history."""
+    with pytest.raises(LabelError, match="there is no such folder"):
+        bv.enrich(mailed, labels=tmp_path / "nowhere")
+
+
+def test_another_folder_is_another_book(mailed: Path, tmp_path: Path) -> None:
+    """With a folder of its own a run knows what is recorded there, here nothing, and not what is in the user's book."""
+    (tmp_path / "empty").mkdir()
+    report = bv.enrich(mailed, today=TODAY, labels=tmp_path / "empty")
+    assert report.history is None
+    assert points(read(mailed.with_name("in.enriched.csv"))) == [[], [], []]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".json", ".parquet"])
+def test_outcomes_are_joined_back_in_every_format(mailed: Path, tmp_path: Path, suffix: str) -> None:
+    """Three columns more, behind the nine, with what became of the row's last letter; all rows and cells stay."""
+    target = tmp_path / f"out{suffix}"
+    report = bv.enrich(mailed, target, today=TODAY, with_outcomes=True)
+    assert report.counts["verified"] == 3
+    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
+        ".csv": read,
+        ".xlsx": pl.read_excel,
+        ".json": pl.read_json,
+        ".parquet": pl.read_parquet,
+    }
+    found = readers[suffix](target)
+    assert found.columns == [*read(mailed).columns, *NINE, *THREE]
+    assert found["상호"].to_list() == ["삼성전자", "카카오", "네이버"]
+    cells = [[str(cell).lower() for cell in row] for row in found.select(THREE).rows()]
+    assert cells == [["true", "이사불명", "2026-10-12"], ["false", "none", "none"], ["none", "none", "none"]]
+
+
+def test_earlier_outcomes_are_replaced_where_they_stand(mailed: Path, tmp_path: Path) -> None:
+    """A file that has the three columns from an earlier run gets them anew, not a second time."""
+    once, twice = tmp_path / "once.csv", tmp_path / "twice.csv"
+    bv.enrich(mailed, once, today=TODAY, with_outcomes=True)
+    report = bv.enrich(once, twice, today=TODAY, with_outcomes=True)
+    assert report.warnings == bv.enrich(mailed, today=TODAY).warnings
+    assert twice.read_bytes() == once.read_bytes()
+
+
+def test_outcomes_of_an_earlier_run_stay_where_none_are_asked_for(mailed: Path, tmp_path: Path) -> None:
+    """Without with_outcomes the three columns of an earlier run are cells like any others."""
+    once, again = tmp_path / "once.csv", tmp_path / "again.csv"
+    bv.enrich(mailed, once, today=TODAY, with_outcomes=True)
+    bv.enrich(once, again, today=TODAY)
+    assert again.read_bytes() == once.read_bytes()
+
+
+def test_columns_of_the_user_that_bear_such_a_name_are_kept(tmp_path: Path) -> None:
+    """A column `bounced` of the user's own stays, ours gets the suffix, and a warning says so."""
+    source = write(tmp_path / "in.csv", "사업자번호,주소,bounced\n" + f"124-81-00998,{ADDRESS},매우\n")
+    report = bv.enrich(source, today=TODAY, with_outcomes=True)
+    found = read(tmp_path / "in.enriched.csv")
+    assert found.columns == ["사업자번호", "주소", "bounced", *NINE, "bounced_bv", *THREE[1:]]
+    assert found["bounced"].to_list() == ["매우"]
+    assert any("'bounced_bv'" in warning for warning in report.warnings)
+    assert any("no outcomes are recorded" in warning for warning in report.warnings)
+
+
+def test_without_an_address_there_is_no_letter_to_speak_of(mailed: Path, tmp_path: Path) -> None:
+    """A list of numbers alone gets the three columns, empty: outcomes are of an address."""
+    source = write(tmp_path / "numbers.csv", "사업자번호\n124-81-00998\n")
+    bv.enrich(source, today=TODAY, with_outcomes=True)
+    assert read(tmp_path / "numbers.enriched.csv").select(THREE).rows() == [(None, None, None)]
+
+
+def test_outcomes_are_not_had_without_the_book() -> None:
+    """with_outcomes and labels=False contradict each other, and that is said before anything is read."""
+    with pytest.raises(UsageError, match="leave --no-labels out"):
+        bv.enrich("nothing.csv", labels=False, with_outcomes=True)
+
+
+def test_the_command_line_has_the_same_options(mailed: Path, run: Callable[..., Any]) -> None:
+    """--no-labels, --labels and --with-outcomes do what they do in Python; two that exclude each other are refused."""
+    done = run("enrich", mailed, "--with-outcomes", "--labels", Path(os.environ["BIZVERIFY_STATE_DIR"]) / "labels")
+    assert done.returncode == 0, done.stderr
+    assert "2 letters of 1 mailing" in done.stderr
+    assert read(mailed.with_name("in.enriched.csv"))["bounced"].to_list() == ["true", "false", None]
+    alone = run("verify", "124-81-00998", "--address", ADDRESS, "--no-labels")
+    assert "[history" not in alone.stdout
+    assert "[history" in run("verify", "124-81-00998", "--address", ADDRESS).stdout
+    both = run("enrich", mailed, "--labels", ".", "--no-labels")
+    assert both.returncode == 2
+    assert "exclude each other" in both.stderr

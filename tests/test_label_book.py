@@ -1,0 +1,304 @@
+"""The label book: labels are united, never counted twice, and say no more than is known."""
+
+from __future__ import annotations
+
+import multiprocessing
+import stat
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bizverify as bv
+from bizverify.engine.history import HISTORY_SCHEMA
+from bizverify.engine.risk.evidence import EVIDENCE_DTYPES
+from bizverify.errors import LabelError
+from bizverify.labels.book import BOOK_SCHEMA, KNOWN, About, Batch, Book, Source
+from bizverify.labels.declaration import Declaration
+from bizverify.labels.matching import LABEL_SCHEMA
+from conftest import SAMPLE, write
+
+DAY = date(2026, 10, 5)
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+ROWS = 24
+LETTERS = [row - row % 2 if row < 8 else row for row in range(ROWS)]
+"""Of the first eight rows each two are one letter."""
+
+Outcome = tuple[int, bool, str | None]
+
+
+def knowledge(rows: pl.Series, model: str = "2026.11.3") -> pl.DataFrame:
+    """What an enriched file would say of rows: the probability is the row's number in percent, of row 20 none."""
+    frame = (
+        rows.alias("row_id")
+        .to_frame()
+        .with_columns(
+            bounce_prob=pl.when(pl.col("row_id") != 20).then(pl.col("row_id") / 100),
+            grade=pl.lit("A"),
+            score=pl.lit(-50, pl.Int32),
+            model=pl.lit(model),
+            unread=pl.col("row_id") == 21,
+            b_no=(pl.col("row_id").replace_strict(range(ROWS), LETTERS) + 1_000_000_000).cast(pl.String),
+            address_key=pl.format("주소{}", pl.col("row_id").replace_strict(range(ROWS), LETTERS)),
+        )
+    )
+    missing = [name for name in KNOWN if name not in frame.columns]
+    return frame.with_columns(pl.lit(None, BOOK_SCHEMA[name]).alias(name) for name in missing)
+
+
+def batch(outcomes: list[Outcome], source: str = "a", day: date = DAY, **declared: Any) -> Batch:
+    declaration = Declaration(**({"mailed": day, "returns_requested": True} | declared))
+    about = About(
+        f"run-{day:%Y%m%d}", "out.csv", "run", "local", "2026.11.3", declaration, (Source(source, source, NOW),), NOW
+    )
+    labels = pl.DataFrame(
+        [(row, LETTERS[row], said, code, code, None) for row, said, code in sorted(set(outcomes))],
+        schema=LABEL_SCHEMA,
+        orient="row",
+    )
+
+    def sent(by: Declaration) -> pl.DataFrame:
+        every = pl.DataFrame(
+            {"row_id": range(ROWS), "letter": LETTERS}, schema={"row_id": pl.UInt32, "letter": pl.UInt32}
+        )
+        return every.unique("letter", keep="first").filter(by.silence_is_delivery and by.sent is not None)
+
+    return Batch(about, labels, pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32}), knowledge, sent, NOW)
+
+
+def rows_of(book: Book) -> pl.DataFrame:
+    return pl.concat([pl.read_parquet(mailing.path) for mailing in book.mailings()])
+
+
+def bounced(book: Book) -> dict[int, bool | None]:
+    return dict(rows_of(book).select("row_id", "bounced").iter_rows())
+
+
+@st.composite
+def mailings(draw: st.DrawFn) -> tuple[list[Outcome], list[list[Outcome]]]:
+    """Outcomes that do not contradict each other, and some parts of them, in any order, with repetitions."""
+    rows = draw(st.lists(st.integers(0, ROWS - 1), unique=True, min_size=1))
+    codes = st.sampled_from([None, "moved", "refused", "absent"])
+    truth = [(row, *draw(st.one_of(st.just((False, None)), st.tuples(st.just(True), codes)))) for row in rows]
+    parts = draw(st.lists(st.lists(st.sampled_from(truth), min_size=1), max_size=4))
+    left = [one for one in truth if not any(one in part for part in parts)]
+    return truth, draw(st.permutations([*parts, *([left] if left else [])]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(mailings(), st.booleans())
+def test_any_split_order_and_repetition_gives_the_same_book(
+    tmp_path_factory: pytest.TempPathFactory, mailing: tuple[list[Outcome], list[list[Outcome]]], complete: bool
+) -> None:
+    """Outcomes that come in parts, twice, in any order leave the rows that they leave when they come at once."""
+    truth, parts = mailing
+    declared: dict[str, Any] = {"complete": complete, "sent": ("all",)}
+    whole, split = (Book(tmp_path_factory.mktemp("book") / name) for name in ("whole", "split"))
+    whole.record(batch(truth, **declared))
+    for place, part in enumerate(parts):
+        split.record(batch(part, str(place), **declared))
+    assert rows_of(split).equals(rows_of(whole))
+    letters = rows_of(whole).filter(pl.col("said").is_null())["letter"]
+    assert letters.is_unique().all()
+    assert set(letters).isdisjoint(LETTERS[row] for row, *_ in truth)
+    assert len(rows_of(whole)) == len(truth) + letters.len()
+
+
+def test_recording_again_changes_nothing_not_even_the_file(tmp_path: Path) -> None:
+    """The second time all labels are known, and the file is the same one, untouched."""
+    book = Book(tmp_path / "b")
+    first = book.record(batch([(1, True, "moved"), (9, False, None)]))
+    before = first.path.stat()
+    again = book.record(batch([(1, True, "moved"), (9, False, None)]))
+    assert (first.new, first.known, again.new, again.known) == (2, 0, 0, 2)
+    assert (again.path.stat().st_ino, again.path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert stat.S_IMODE(before.st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "b").stat().st_mode) == 0o700
+
+
+def test_what_contradicts_the_book_is_not_taken_unless_asked(tmp_path: Path) -> None:
+    """A recorded label stays; with `replace` the new one counts. A reason where there was none is no contradiction."""
+    book = Book(tmp_path)
+    book.record(batch([(9, True, None), (10, False, None), (11, True, "moved")]))
+    kept = book.record(batch([(9, True, "closed"), (10, True, None), (11, True, "absent"), (12, True, None)], "b"))
+    assert sorted(kept.clashing) == [10, 11]
+    assert (kept.new, kept.known, kept.replaced) == (1, 1, 0)
+    codes = dict(rows_of(book).select("row_id", "reason_code").iter_rows())
+    assert codes == {9: "closed", 10: None, 11: "moved", 12: None}
+    replaced = book.record(batch([(10, True, None), (11, True, "absent")], "c"), replace=True)
+    assert (replaced.replaced, replaced.clashing.len()) == (2, 0)
+    assert dict(rows_of(book).select("row_id", "said").iter_rows())[10] is True
+    assert [source.name for source in book.mailings()[0].about.sources] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ({}, {8: True, 9: None, 10: None}),
+        ({"complete": True}, {8: True, 9: False, 10: None}),
+        ({"complete": True, "returns_requested": False}, {8: True, 9: None, 10: None}),
+    ],
+)
+def test_no_return_is_delivery_only_where_it_is_sure(
+    tmp_path: Path, declared: dict[str, Any], expected: dict[int, bool | None]
+) -> None:
+    """Not bounced counts where returns were requested and are complete; a refused letter says nothing either way."""
+    book = Book(tmp_path)
+    book.record(batch([(8, True, "moved"), (9, False, None), (10, True, "refused")], **declared))
+    assert bounced(book) == expected
+
+
+def test_silence_is_delivery_only_of_what_was_sent(tmp_path: Path) -> None:
+    """Complete, requested and sent: each letter without an outcome arrived, once; a later return takes its place."""
+    book = Book(tmp_path)
+    book.record(batch([(8, True, "moved")]))
+    assert bounced(book) == {8: True}
+    done = book.record(batch([(8, True, "moved")], "b", complete=True, sent=("all",)))
+    assert done.silent == len(set(LETTERS)) - 1
+    assert bounced(book)[0] is False
+    assert 1 not in bounced(book)
+    book.record(batch([(1, True, "absent")], "c"))
+    assert bounced(book)[1] is True
+    assert 0 not in bounced(book)
+    assert book.mailings()[0].declaration.complete
+
+
+def test_a_doubtful_letter_has_not_arrived(tmp_path: Path) -> None:
+    """Silence of a letter of which outcomes could not be used says nothing, until one can."""
+    book, sure = Book(tmp_path), {"complete": True, "sent": ("all",)}
+    first = batch([(8, True, None)], **sure)
+    doubtful = pl.DataFrame({"row_id": [9, 2], "letter": [9, 2]}, schema={"row_id": pl.UInt32, "letter": pl.UInt32})
+    book.record(Batch(first.about, first.labels, doubtful, first.known, first.sent, NOW))
+    assert (bounced(book)[9], bounced(book)[2], bounced(book)[10]) == (None, None, False)
+    book.record(batch([(10, False, None)], "b", **sure))
+    assert (bounced(book)[9], bounced(book)[2]) == (None, None)
+    book.record(batch([(9, False, None), (3, True, None)], "c", **sure))
+    assert bounced(book)[9] is False
+    assert 2 not in bounced(book)
+
+
+@pytest.mark.parametrize(
+    ("later", "word"),
+    [({"returns_requested": False}, "returns requested yes, now with no"), ({"mail_class": "bulk"}, "'ordinary'")],
+)
+def test_a_mailing_is_declared_in_one_way(tmp_path: Path, later: dict[str, Any], word: str) -> None:
+    """A declaration that contradicts the recorded one is refused, and can be corrected with `replace`."""
+    book = Book(tmp_path)
+    book.record(batch([(8, True, None)], mail_class="ordinary"))
+    with pytest.raises(LabelError, match=word):
+        book.record(batch([(9, True, None)], "b", **later))
+    assert rows_of(book).height == 1
+    book.record(batch([(9, True, None)], "b", **later), replace=True)
+    for name, value in later.items():
+        assert getattr(book.mailings()[0].declaration, name) == value
+
+
+def test_the_evidence_is_what_the_file_said_when_it_was_mailed(tmp_path: Path) -> None:
+    """Evidence has its columns and dtypes; rows without a probability or of unread reasons are left out."""
+    book = Book(tmp_path)
+    book.record(batch([(8, True, "moved"), (20, True, None), (21, True, None)]))
+    later = batch([(8, True, "moved"), (9, True, None)], "b")
+    changed = Batch(later.about, later.labels, later.doubtful, lambda rows: knowledge(rows, "9.9"), later.sent, NOW)
+    book.record(changed)
+    frame = book.evidence().collect()
+    assert dict(frame.schema) == EVIDENCE_DTYPES | {"mailing": pl.String, "recorded": pl.Datetime("us", "UTC")}
+    assert dict(frame.select("row_id", "model").iter_rows()) == {8: "2026.11.3", 9: "9.9"}
+    assert book.evidence(unread=True).collect().filter("unread")["row_id"].to_list() == [21]
+    assert book.evidence(["other"]).collect().is_empty()
+    assert book.evidence([book.mailings()[0].id]).collect().height == 2
+    assert Book(tmp_path / "none").evidence().collect().is_empty()
+
+
+def test_the_history_is_of_the_newest_mailing(tmp_path: Path) -> None:
+    """moved, absent and delivered, as HISTORY_SCHEMA; other reasons say nothing and hide nothing."""
+    book = Book(tmp_path)
+    assert book.history() is None
+    old, new = date(2026, 3, 1), date(2026, 9, 1)
+    sure = {"complete": True}
+    book.record(batch([(8, True, "moved"), (9, True, "absent"), (10, True, "moved")], day=old, **sure))
+    book.record(batch([(8, False, None), (9, True, "closed"), (11, False, None)], "b", day=new, **sure))
+    history = book.history()
+    assert history is not None
+    frame = history.sort("b_no").collect()
+    assert dict(frame.schema) == HISTORY_SCHEMA
+    found = {number - 1_000_000_000: (outcome, day) for number, _, outcome, day in frame.iter_rows()}
+    assert found == {8: ("delivered", new), 9: ("absent", old), 10: ("moved", old), 11: ("delivered", new)}
+    outcomes = book.outcomes().sort("b_no").collect()
+    assert outcomes["bounced"].to_list() == [False, True, True, False]
+    assert outcomes["bounce_reason"].to_list() == [None, "closed", "moved", None]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 nonsense", None])
+def test_a_damaged_book_file_is_named(tmp_path: Path, content: bytes | None) -> None:
+    """What is damaged or foreign is named with the remedy, by all that reads the book."""
+    book = Book(tmp_path)
+    path = book.record(batch([(8, True, None)])).path
+    if content is None:
+        pl.DataFrame({"a": [1]}).write_parquet(path)
+    else:
+        path.write_bytes(content)
+    for use in (book.mailings, lambda: book.record(batch([(9, True, None)]))):
+        with pytest.raises(LabelError, match=r"run-20261005\.parquet: is damaged.*bizverify label"):
+            use()
+    for query in (book.evidence, book.history, book.outcomes):
+        with pytest.raises(LabelError, match=r"run-20261005\.parquet: is damaged"):
+            query()
+
+
+def _record(folder: Path, row: int) -> None:
+    Book(folder).record(batch([(row, True, None)], str(row)))
+
+
+def test_processes_that_record_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Each waits for the other: all labels are in the book."""
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_record, args=(tmp_path / "b", row)) for row in range(8, 12)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert rows_of(Book(tmp_path / "b"))["row_id"].to_list() == [8, 9, 10, 11]
+
+
+def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
+    """Of the enriched sample the points of the reasons are the score, in CSV as in Parquet, and nothing is unread."""
+    indexes = {"gazetteer": SAMPLE / "gazetteer.parquet", "registry": SAMPLE / "registry.parquet"}
+    outcomes = SAMPLE / "outcomes.csv"
+    found = []
+    for name in ("out.csv", "out.parquet"):
+        bv.enrich(SAMPLE / "customers.csv", tmp_path / name, **indexes)
+        report = bv.label(
+            outcomes, file=tmp_path / name, returns_requested=True, complete=True, book=tmp_path / name[4:]
+        )
+        assert (report.unread, report.exit_code) == (0, 3)
+        found.append(Book(tmp_path / name[4:]).evidence().drop("mailing", "recorded").collect())
+    assert found[0].equals(found[1])
+    closed = found[0].filter(pl.col("level:status").cast(pl.String).str.starts_with("closed"))
+    assert closed["bounced"].mean() > 0.5
+    points = bv.LocalEngine().model
+    rounded = [points.probability(score) for score in found[0]["score"]]
+    assert rounded == pytest.approx(found[0]["bounce_prob"].to_list(), abs=1e-4)
+
+
+def test_answers_of_the_service_are_kept_and_not_learned_from(tmp_path: Path) -> None:
+    """The service has reasons of its own: probability and grade are kept, levels are null, all is unread."""
+    source = write(
+        tmp_path / "l.csv", "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n"
+    )
+    bv.enrich(source, tmp_path / "out.csv")
+    manifest = next((Book().folder.parent / "runs").glob("*.json"))
+    text = manifest.read_text(encoding="utf-8").replace('"engine": "local"', '"engine": "batch"')
+    manifest.write_text(text, encoding="utf-8")
+    outcomes = write(tmp_path / "o.csv", "사업자등록번호,반송사유\n124-81-00998,이사불명\n")
+    report = bv.label(outcomes, file=tmp_path / "out.csv", mailed=DAY, returns_requested=True)
+    assert (report.unread, report.usable, report.engine, report.model) == (1, 0, "batch", None)
+    assert any("not sent to the service" in warning for warning in report.warnings)
+    row = Book().evidence(unread=True).collect().row(0, named=True)
+    assert row["bounce_prob"] is not None
+    assert row["level:status"] is None
+    assert Book().evidence().collect().is_empty()

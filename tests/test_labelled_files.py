@@ -1,0 +1,226 @@
+"""What came back is joined to the enriched file: three columns more, and nothing else of the file changes."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import openpyxl
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import AccountingError, LabelError, UsageError
+from bizverify.execute.join import layout
+from bizverify.labels import joining
+from bizverify.labels.joining import LABEL_COLUMNS, write_labelled
+from bizverify.model import ADDED_COLUMNS, OUR_COLUMNS
+from bizverify.tables import Enriched, excel, open_table
+from bizverify.tables.columns import own_columns
+from conftest import NINE, spreadsheet, write
+
+HEADER = "사업자번호,상호,주소"
+ROWS = ["124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129", "220-81-62517,네이버,", "214-88-12345,=상사,서울"]
+RETURNED = date(2026, 11, 20)
+
+
+def labels(*rows: tuple[int, bool | None, str | None, date | None]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=joining.LABEL_DTYPES, orient="row")
+
+
+SOME = labels((2, True, "=이사불명", RETURNED), (0, False, None, None))
+
+
+@pytest.fixture
+def enriched(tmp_path: Path) -> Callable[[str], Path]:
+    """The three customers, enriched in a format."""
+
+    def make(extension: str) -> Path:
+        source = write(tmp_path / "in.csv", "\r\n".join([HEADER, *ROWS, ""]), "cp949")
+        output = tmp_path / f"mailed{extension}"
+        bv.enrich(source, output)
+        return output
+
+    return make
+
+
+def test_a_csv_gets_three_columns_behind_the_nine_and_keeps_every_byte_before_them(
+    enriched: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Encoding, line ends and cells stay; values are words and ISO dates; our texts never begin a formula."""
+    mailed = enriched(".csv")
+    assert write_labelled(mailed, tmp_path / "out.csv", SOME) == tmp_path / "out.csv"
+    before = mailed.read_bytes().decode("cp949").split("\r\n")
+    after = (tmp_path / "out.csv").read_bytes().decode("cp949").split("\r\n")
+    more = [",bounced,bounce_reason,bounced_at", ",false,,", ",,,", ",true,'=이사불명,2026-11-20", ""]
+    assert after == [line + end for line, end in zip(before, more, strict=True)]
+
+
+def test_labelling_again_replaces_the_three_where_they_stand(enriched: Callable[[str], Path]) -> None:
+    """In place, too: the file itself is replaced in one step, and a label that is gone is gone."""
+    mailed = enriched(".csv")
+    before = mailed.read_bytes()
+    mailed.chmod(0o640)
+    write_labelled(mailed, mailed, SOME)
+    write_labelled(mailed, mailed, labels((1, True, "폐문부재", None)))
+    table = pl.read_csv(mailed, encoding="cp949", infer_schema=False)
+    assert table.columns[-3:] == list(LABEL_COLUMNS)
+    assert table.select(LABEL_COLUMNS).rows() == [(None,) * 3, ("true", "폐문부재", None), (None,) * 3]
+    assert stat.S_IMODE(mailed.stat().st_mode) == 0o640
+    lines = before.decode("cp949").split("\r\n")
+    kept = [line.rsplit(",", 3)[0] for line in mailed.read_bytes().decode("cp949").split("\r\n")]
+    assert kept == lines
+    assert [path.name for path in mailed.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_enriching_a_labelled_file_replaces_the_nine_and_leaves_the_three(
+    enriched: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """They say what happened, which no verification changes."""
+    mailed = enriched(".csv")
+    write_labelled(mailed, mailed, SOME)
+    bv.enrich(mailed, tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == mailed.read_bytes()
+
+
+def test_parquet_and_json_have_the_types(enriched: Callable[[str], Path], tmp_path: Path) -> None:
+    """Boolean, text, date; in JSON a date is ISO text and the objects stay as they stood."""
+    mailed = enriched(".parquet")
+    write_labelled(mailed, tmp_path / "out.parquet", SOME)
+    table, before = pl.read_parquet(tmp_path / "out.parquet"), pl.read_parquet(mailed)
+    assert table.drop(LABEL_COLUMNS).equals(before)
+    assert table.select(LABEL_COLUMNS).schema == {
+        "bounced": pl.Boolean,
+        "bounce_reason": pl.String,
+        "bounced_at": pl.Date,
+    }
+    assert table.select(LABEL_COLUMNS).rows() == [(False, None, None), (None,) * 3, (True, "=이사불명", RETURNED)]
+
+    mailed = enriched(".json")
+    write_labelled(mailed, tmp_path / "out.json", SOME)
+    items = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert [{name: item.pop(name) for name in LABEL_COLUMNS} for item in items] == [
+        {"bounced": False, "bounce_reason": None, "bounced_at": None},
+        dict.fromkeys(LABEL_COLUMNS),
+        {"bounced": True, "bounce_reason": "=이사불명", "bounced_at": "2026-11-20"},
+    ]
+    assert items == json.loads(mailed.read_text(encoding="utf-8"))
+
+
+def workbook(path: Path) -> Path:
+    """A workbook of a user's: a formula beside the table, a second sheet."""
+    book = openpyxl.Workbook()
+    for row in [HEADER.split(","), *(row.split(",") for row in ROWS)]:
+        book.active.append([cell if not cell.startswith("=") else "상사" for cell in row])
+    book.create_sheet("메모")["A1"] = "손대지 마시오"
+    book.save(path)
+    return path
+
+
+def test_a_workbook_of_the_users_gets_cells_spliced_in_and_again(tmp_path: Path) -> None:
+    """Booleans and text, never a formula; labelled again the columns are replaced, all else is as it was."""
+    bv.enrich(workbook(tmp_path / "in.xlsx"), tmp_path / "mailed.xlsx")
+    write_labelled(tmp_path / "mailed.xlsx", tmp_path / "out.xlsx", labels((0, True, "이사", None)))
+    write_labelled(tmp_path / "out.xlsx", tmp_path / "out.xlsx", SOME)
+    book = openpyxl.load_workbook(tmp_path / "out.xlsx")
+    before = openpyxl.load_workbook(tmp_path / "mailed.xlsx").worksheets[0]
+    rows = list(book.worksheets[0].iter_rows(values_only=True))
+    assert [row[:12] for row in rows] == list(before.iter_rows(values_only=True))
+    assert [row[12:] for row in rows] == [
+        LABEL_COLUMNS,
+        (False, None, None),
+        (None,) * 3,
+        (True, "=이사불명", "2026-11-20"),
+    ]
+    assert book.worksheets[0]["N4"].data_type == "s"
+    assert book["메모"]["A1"].value == "손대지 마시오"
+
+
+def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_path: Path) -> None:
+    """Nine and three with a column of the user's between them: both are replaced, and that column is not touched."""
+    bv.enrich(workbook(tmp_path / "in.xlsx"), tmp_path / "mailed.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "mailed.xlsx")
+    for row, cell in enumerate(["담당", "김", "이", "박"], 1):
+        book.worksheets[0].cell(row, 13, cell)
+    book.save(tmp_path / "mailed.xlsx")
+    write_labelled(tmp_path / "mailed.xlsx", tmp_path / "labelled.xlsx", labels((0, True, "이사", None)))
+    with open_table(tmp_path / "labelled.xlsx") as table:
+        ours = own_columns(table.headers, "") | joining.earlier(table.headers)
+        assert list(ours.values()) == [*range(3, 12), 13, 14, 15]
+        columns, warnings = layout(table.headers, "", ours, range(16), OUR_COLUMNS)
+        assert not warnings
+        nine = [pl.lit(f"neu {name}").alias(name) for name in ADDED_COLUMNS]
+        rows = joining.labelled(table.frame.with_row_index("row_id"), SOME).with_columns(nine)
+        result = Enriched(table, rows, columns, rows.select(pl.len()))
+        excel.write(result, tmp_path / "both.xlsx")
+    cells = list(openpyxl.load_workbook(tmp_path / "both.xlsx").worksheets[0].iter_rows(values_only=True))
+    assert [row[12] for row in cells] == ["담당", "김", "이", "박"]
+    assert [row[13] for row in cells] == ["bounced", False, None, True]
+    assert [row[3] for row in cells] == ["biz_status", *["neu biz_status"] * 3]
+
+
+def test_a_column_of_the_users_with_such_a_name_is_kept_and_told(tmp_path: Path) -> None:
+    """Ours gets `_bv`, as the nine do, and labelling again finds it."""
+    source = write(tmp_path / "in.csv", "사업자번호,bounced\n124-81-00998,작년\n")
+    told: list[str] = []
+    for output in ("out.csv", "again.csv"):
+        write_labelled(source, tmp_path / output, labels((0, True, None, RETURNED)), warned=told.append)
+        assert (tmp_path / output).read_text(encoding="utf-8").splitlines() == [
+            "사업자번호,bounced,bounced_bv,bounce_reason,bounced_at",
+            "124-81-00998,작년,true,,2026-11-20",
+        ]
+        source = tmp_path / output
+    assert told == ["the file has a column 'bounced' of its own; it is kept, ours is 'bounced_bv'"]
+    with pytest.warns(UserWarning, match="of its own"):
+        write_labelled(tmp_path / "in.csv", tmp_path / "out.csv", labels())
+
+
+def test_a_file_that_was_never_enriched_gets_the_three_at_its_end(tmp_path: Path) -> None:
+    """And enriching it with outcomes has all twelve: the three stay where they stood."""
+    source = write(tmp_path / "in.csv", f"{HEADER}\n{ROWS[0]}\n")
+    write_labelled(source, tmp_path / "out.csv", labels((0, True, "폐업", RETURNED)))
+    with open_table(tmp_path / "out.csv") as table:
+        assert table.headers == (*HEADER.split(","), *LABEL_COLUMNS)
+        names, _ = layout(table.headers, "", joining.earlier(table.headers), range(6), OUR_COLUMNS)
+        assert [name for name, _ in names] == ["c0", "c1", "c2", *LABEL_COLUMNS, *NINE]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (labels((3, True, None, None)), "a label is about row 3, and the file has 3 rows"),
+        (labels((1, True, None, None), (1, False, None, None)), "row 1 has several labels"),
+        (SOME.drop("bounced_at"), "no column 'bounced_at'"),
+    ],
+)
+def test_labels_that_fit_no_row_are_refused_and_the_file_stays(
+    given: pl.DataFrame, message: str, enriched: Callable[[str], Path]
+) -> None:
+    """A label of another file must not become one of this."""
+    mailed = enriched(".csv")
+    before = mailed.read_bytes()
+    with pytest.raises(LabelError, match=message):
+        write_labelled(mailed, mailed, given)
+    assert mailed.read_bytes() == before
+
+
+def test_what_is_only_read_cannot_be_labelled_in_place(tmp_path: Path) -> None:
+    """A sheet of LibreOffice's is read, and written as another format only."""
+    source = spreadsheet(tmp_path / "in.ods", [HEADER.split(","), ROWS[0].split(",")])
+    with pytest.raises(UsageError, match="cannot be replaced in place"):
+        write_labelled(source, source, labels())
+
+
+def test_rows_that_do_not_balance_are_not_published(
+    enriched: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row less in the output than in the input, and the file stays what it was."""
+    mailed = enriched(".csv")
+    before = mailed.read_bytes()
+    monkeypatch.setattr(joining, "written_rows", lambda *_: 2)
+    with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
+        write_labelled(mailed, mailed, SOME)
+    assert mailed.read_bytes() == before

@@ -1,0 +1,235 @@
+"""Learning from labels, by its parts: the fit, the challenger, the gate, the quarantine."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.learning.challenger import MOST, challenger, moves, served
+from bizverify.learning.decision import decided
+from bizverify.learning.effects import points_frame, saving
+from bizverify.learning.fit import TERMS, Priors, design, expert_points, fitted
+from bizverify.learning.gate import ENOUGH, blocks, gate
+from bizverify.learning.material import RIPE_AT
+from bizverify.learning.patterns import patterns
+from bizverify.learning.quarantine import doubts
+from mailings import as_the_expert_says, counted, letters
+
+CARD = Scorecard.load()
+
+
+def one_pattern(n: int, bounced: int, **levels: str) -> pl.DataFrame:
+    """So many letters with these levels alone."""
+    row = {name: [levels.get(name.partition(":")[2])] for name in LEVEL_DTYPES}
+    return pl.DataFrame(row, schema=LEVEL_DTYPES).with_columns(
+        n=pl.lit(n, pl.UInt32), bounced=pl.lit(bounced, pl.UInt32)
+    )
+
+
+def of(part: pl.DataFrame) -> pl.DataFrame:
+    return patterns(part.with_columns(score=pl.lit(0)).lazy())
+
+
+def test_without_labels_the_expert_is_the_answer() -> None:
+    """A fit to nothing gives every level the points it has."""
+    fit = fitted(one_pattern(0, 0), CARD)
+    assert fit.base == pytest.approx(CARD.base.points)
+    assert list(fit.points().values()) == pytest.approx(expert_points(CARD))
+    assert challenger(fit, CARD).features["status"]["suspended"].points == 30
+    assert moves(CARD, challenger(fit, CARD)) == {}
+
+
+@pytest.mark.parametrize(("bounced", "sign"), [(400, 1), (20, -1)])
+def test_labels_move_a_level_towards_what_they_say(bounced: int, sign: int) -> None:
+    """A level whose letters come back more often than foretold gains points, one whose do so less loses some."""
+    rest = [one_pattern(5_000, 140), one_pattern(500, bounced, status="suspended")]
+    fit = fitted(pl.concat(rest), CARD)
+    assert sign * (fit.points()["status", "suspended"] - 30) > 2
+
+
+def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
+    """From wherever the search starts it ends at the same estimate, and no step aside is better."""
+    known = counted(letters(1, 4_000))
+    fit = fitted(known, CARD)
+    other = fitted(known, CARD, start=fitted(one_pattern(4_000, 2_000), CARD))
+    assert fit.theta() == pytest.approx(other.theta(), abs=2e-3)
+
+    def posterior(theta: np.ndarray) -> float:
+        matrix, priors = design(known), Priors()
+        unit = math.log(2) / CARD.points_to_double
+        eta = (CARD.base.points + theta[1] * (matrix @ np.array(expert_points(CARD)))) * unit
+        eta = eta + theta[0] + matrix @ theta[2:-2]
+        p = 1 / (1 + np.exp(-theta[-2])) / (1 + np.exp(-eta))
+        label = theta[-1] + (1 - theta[-1]) * p
+        n, bounced = (known[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
+        sds = np.array([priors.shift, priors.slope, *(priors.of(feature) for feature, _ in TERMS), priors.ceiling])
+        middle = np.array([0.0, 1.0, *[0.0] * len(TERMS), math.log(CARD.ceiling / (1 - CARD.ceiling))])
+        away = -0.5 * float((((theta[:-1] - middle) / sds) ** 2).sum()) + 14 * math.log(1 - theta[-1])
+        return float(bounced @ np.log(label) + (n - bounced) @ np.log(1 - label)) + away
+
+    best = posterior(fit.theta())
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        aside = fit.theta() + rng.normal(0, 0.01, len(fit.theta()))
+        aside[-1] = abs(aside[-1])
+        assert posterior(aside) <= best + 1e-6
+
+
+def test_wrong_returns_go_to_their_own_rate_and_not_into_the_points() -> None:
+    """With a tenth of the arrived letters recorded as returned, the safest letters are still served as safe."""
+    known = letters(2, 8_000, as_the_expert_says)
+    flip = pl.Series(np.random.default_rng(1).random(known.height) < 0.1)
+    fit = fitted(counted(known.with_columns(bounced=pl.col("bounced") | flip)), CARD)
+    assert 0.06 < fit.false_bounces < 0.13
+    assert abs(challenger(fit, CARD).base.points - CARD.base.points) <= 3
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.floats(0, 1))
+def test_a_challenger_moves_no_level_by_more_than_it_may(seed: int, rate: float) -> None:
+    """Whatever the labels say, base and levels move by ten whole points at most; the rest of the card stays."""
+    rng = np.random.default_rng(seed)
+    known = letters(seed % 50, 400).with_columns(bounced=pl.Series(rng.random(400) < rate))
+    card = challenger(fitted(counted(known), CARD), CARD)
+    before, after = ([one.base.points, *expert_points(one)] for one in (CARD, card))
+    assert max(abs(one - other) for one, other in zip(before, after, strict=True)) <= MOST
+    assert all(isinstance(points, int) for points in after)
+    assert abs(card.ceiling - CARD.ceiling) <= 0.05 + 1e-9
+    assert (card.grades, card.actions, card.version) == (CARD.grades, CARD.actions, CARD.version)
+
+
+def test_a_level_that_lost_its_points_is_still_told() -> None:
+    """A learned card can be learned from again: each level with points once is in the reasons for ever."""
+    known = [one_pattern(20_000, 560), one_pattern(20_000, 560, kind="corporation")]
+    card = challenger(fitted(pl.concat(known), CARD), CARD)
+    for _ in range(3):
+        card = challenger(fitted(pl.concat(known), CARD), card)
+    assert abs(card.features["kind"]["corporation"].points) <= 1
+    assert all(
+        level.always or level.points
+        for feature, levels in CARD.features.items()
+        for name, level in levels.items()
+        if level.points
+        for level in [card.features[feature][name]]
+    )
+    assert Scorecard.parse(card.to_toml()) == card
+
+
+def test_served_is_what_the_scorecard_says() -> None:
+    """The matrix form gives the probabilities that the scorecard itself gives to a score."""
+    known = counted(letters(3, 300))
+    matrix = design(known)
+    scores = CARD.base.points + matrix @ np.array(expert_points(CARD))
+    assert served(CARD, matrix) == pytest.approx([CARD.probability(int(score)) for score in scores], abs=5.1e-5)
+
+
+def test_the_contest_is_won_only_by_foretelling() -> None:
+    """The first block teaches and decides nothing; a challenger that knows better wins later, by a likelihood ratio."""
+    known = letters(4, 6_000)
+    judged = gate(None, [of(known[:100])], CARD, CARD)
+    assert judged.e_value == 1.0
+    assert not judged.passed
+    judged = gate(None, [of(part) for part in (known[:3_000], known[3_000:])], CARD, CARD)
+    fit = fitted(of(known[:3_000]), CARD)
+    rest = of(known[3_000:])
+    said = [served(card, design(rest)) for card in (challenger(fit, CARD), CARD)]
+    label = [fit.false_bounces + (1 - fit.false_bounces) * p for p in said]
+    n, bounced = (rest[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
+    ratio = bounced @ np.log(label[0] / label[1]) + (n - bounced) @ np.log((1 - label[0]) / (1 - label[1]))
+    assert judged.steps[-1].log_e == pytest.approx(float(ratio))
+
+
+def test_blocks_are_in_order_and_hold_every_letter() -> None:
+    """No letter is foretold after it was learned from, none is counted twice."""
+    known = letters(5, 1_000).with_columns(score=pl.lit(0))
+    sizes = [int(block["n"].sum()) for block in blocks(known)]
+    assert sum(sizes) == 1_000
+    assert sizes[:4] == [100, 100, 100, 100]
+    assert sizes == sorted(sizes[:-1]) + sizes[-1:]
+
+
+def test_where_the_expert_is_right_nothing_is_promoted() -> None:
+    """Of 12 worlds in which the built-in scorecard is the truth, one at most lets a challenger through."""
+    passed = [
+        gate(None, list(blocks(letters(seed, 1_000, as_the_expert_says).with_columns(score=pl.lit(0)))), CARD, CARD)
+        for seed in range(12)
+    ]
+    assert sum(judged.passed for judged in passed) <= 1
+
+
+def test_what_chose_the_champion_is_no_part_of_the_contest() -> None:
+    """Labels from before the champion took its place teach the challenger; they are not won twice."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    known = letters(104, 3_000).with_columns(
+        score=pl.lit(0), **{RIPE_AT: pl.Series([start + timedelta(days=place // 500) for place in range(3_000)])}
+    )
+    first = decided(known, CARD, CARD, None, "v+1", start)
+    assert first.promotes
+    again = decided(known, first.challenger, CARD, start + timedelta(days=9), "v+2", start)
+    assert not again.gate.steps
+    assert again.gate.e_value == 1.0
+    assert not again.promotes
+    assert again.challenger.learned is not None
+    assert again.challenger.learned.labels == 3_000
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (one_pattern(50, 50), "one class only: all 50 letters came back"),
+        (one_pattern(2_000, 0), "one class only: none of 2,000 letters came back where 56.4 were expected"),
+        (one_pattern(1_000, 300), "of the safest letters (under 3%) 300 came back where 28.2 were expected"),
+    ],
+)
+def test_labels_that_cannot_be_are_doubted(part: pl.DataFrame, why: str) -> None:
+    """One class only, and safe letters that come back in heaps: both say how many."""
+    assert any(found.startswith(why) for found in doubts(part, CARD, CARD))
+
+
+def test_flipped_labels_are_doubted_and_honest_ones_are_not() -> None:
+    """A tenth of the labels turned round is found out in most worlds; without it nearly no mailing is doubted."""
+    honest = [letters(seed, 1_000) for seed in range(12)]
+    flip = pl.Series(np.random.default_rng(1).random(1_000) < 0.1)
+    flipped = [known.with_columns(bounced=pl.col("bounced") ^ flip) for known in honest]
+    assert sum(bool(doubts(counted(known), CARD, CARD)) for known in flipped) >= 10
+    assert sum(bool(doubts(counted(known), CARD, CARD)) for known in honest) <= 1
+
+
+def test_small_honest_mailings_are_not_doubted() -> None:
+    """Thirty letters that all arrived are what one expects of thirty letters."""
+    assert doubts(one_pattern(30, 0), CARD, CARD) == ()
+
+
+def test_the_points_are_told_with_their_evidence() -> None:
+    """The frame has the base and every level, and counts the letters behind each."""
+    known = counted(letters(6, 500))
+    card = msgspec.structs.replace(CARD, base=msgspec.structs.replace(CARD.base, points=-47))
+    told = points_frame(known, CARD, CARD, card)
+    assert told.height == 1 + len(TERMS)
+    assert told.row(0, named=True)["after"] == -47
+    assert told.row(0, named=True)["letters"] == 500
+    suspended = told.row(by_predicate=(pl.col("feature") == "status") & (pl.col("level") == "suspended"), named=True)
+    assert suspended["letters"] == known.filter(pl.col("level:status") == "suspended")["n"].sum()
+    assert told["expected"][0] == pytest.approx(float(known["n"].to_numpy() @ served(CARD, design(known))))
+
+
+def test_what_a_card_would_hold_is_counted() -> None:
+    """A card that is ten points harsher holds letters that were mailed; the old one held none of these."""
+    known = counted(letters(7, 2_000))
+    harsher = msgspec.structs.replace(CARD, base=msgspec.structs.replace(CARD.base, points=CARD.base.points + 10))
+    effect = saving(known, CARD, harsher)
+    scores = CARD.base.points + design(known) @ np.array(expert_points(CARD))
+    held = (scores <= CARD.grades["C"]) & (scores + 10 > CARD.grades["C"])
+    assert effect.held == known["n"].to_numpy()[held].sum()
+    assert 0 < effect.held_bouncing < effect.held
+    assert effect.mailed == 0
+    assert ENOUGH == 20

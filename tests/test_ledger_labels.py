@@ -1,0 +1,348 @@
+"""Labels in the ledger: every step at its time, whatever happens; and ledgers of the first version become ours."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bizverify.errors import LedgerError
+from bizverify.execute.ledger import (
+    Fetched,
+    Gated,
+    Known,
+    Label,
+    LabelDone,
+    LabelDoubted,
+    LabelRefused,
+    LabelRetracted,
+    LabelSent,
+    Ledger,
+    Numbered,
+    Prepared,
+    Run,
+    Wanted,
+)
+from bizverify.execute.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from bizverify.model import Answer
+
+ORIGIN = "https://service.test"
+NUMBER = "1248100998"
+DAY = 86_400.0
+FIRST_DDL = """
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL UNIQUE,
+    engine TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    file TEXT NOT NULL,
+    started REAL NOT NULL,
+    ended REAL,
+    outcome TEXT,
+    paid INTEGER NOT NULL DEFAULT 0,
+    answered INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE lookups (
+    id INTEGER PRIMARY KEY,
+    key BLOB NOT NULL UNIQUE,
+    b_no TEXT NOT NULL,
+    state TEXT NOT NULL,
+    since REAL NOT NULL,
+    run INTEGER NOT NULL,
+    upload INTEGER,
+    note TEXT,
+    raw BLOB
+);
+CREATE INDEX lookups_held ON lookups (state)
+    WHERE state <> 'done' AND state <> 'uploaded' AND state <> 'refused';
+CREATE TABLE answers (
+    lookup INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    run INTEGER NOT NULL,
+    upload INTEGER,
+    biz_status TEXT,
+    bounce_prob REAL,
+    grade TEXT,
+    action TEXT,
+    fixed_zipcode TEXT,
+    fixed_address TEXT,
+    reasons TEXT NOT NULL
+);
+CREATE TABLE uploads (
+    number INTEGER PRIMARY KEY,
+    upload TEXT NOT NULL UNIQUE,
+    run INTEGER NOT NULL,
+    origin TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN
+        ('prepared', 'gated', 'sent', 'known', 'done', 'doubt', 'unreadable', 'lost', 'refused', 'dropped',
+         'accepted', 'resent')),
+    since REAL NOT NULL,
+    created REAL NOT NULL,
+    rows INTEGER NOT NULL,
+    job_id TEXT,
+    total INTEGER,
+    offline INTEGER,
+    paid INTEGER,
+    counted INTEGER NOT NULL DEFAULT 0,
+    note TEXT,
+    raw BLOB
+);
+CREATE TABLE upload_rows (
+    upload INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    b_no TEXT NOT NULL,
+    PRIMARY KEY (upload, place)
+) WITHOUT ROWID;
+CREATE TABLE limits (
+    origin TEXT PRIMARY KEY,
+    rows INTEGER NOT NULL,
+    at REAL NOT NULL
+);
+CREATE TABLE decisions (
+    number INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    decision TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    rows INTEGER NOT NULL,
+    job_id TEXT
+);
+"""
+"""What the first version made its ledgers with, to the letter."""
+
+
+def key(place: int) -> bytes:
+    return bytes([place]) * 16
+
+
+def first_ledger(path: Path) -> None:
+    """A ledger as the first version left it: an upload that is done, one of its two rows answered."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            f"PRAGMA journal_mode = WAL; BEGIN; {FIRST_DDL}"
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; COMMIT;"
+        )
+        connection.executescript(
+            f"""
+            INSERT INTO runs VALUES (1, 'r1', 'batch', '{ORIGIN}', 'a.csv', 1.0, 2.0, 'done', 2, 1);
+            INSERT INTO lookups VALUES (1, x'{key(1).hex()}', '{NUMBER}', 'done', 2.0, 1, NULL, NULL, NULL);
+            INSERT INTO lookups VALUES (2, x'{key(2).hex()}', '{NUMBER}', 'missing', 2.0, 1, 1, 'none', NULL);
+            INSERT INTO answers VALUES (1, 2.0, 1, 1, 'active', 0.5, 'C', 'confirm', NULL, NULL, '[]');
+            INSERT INTO uploads VALUES
+                (1, 'u1', 1, '{ORIGIN}', 'done', 2.0, 1.5, 2, 'job', 2, NULL, NULL, 1, NULL, NULL);
+            INSERT INTO upload_rows VALUES (1, 0, x'{key(1).hex()}', '{NUMBER}'), (1, 1, x'{key(2).hex()}', '{NUMBER}');
+            """
+        )
+
+
+def tables(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    with closing(sqlite3.connect(path)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: connection.execute(f"PRAGMA table_info({name})").fetchall() for name in sorted(names)}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.open(tmp_path / "ledger.sqlite", clock=lambda: 1000 * DAY) as ledger:
+        load(ledger)
+        yield ledger
+
+
+def load(ledger: Ledger, id: str = "u1", rows: int = 3) -> None:
+    """An upload whose job is known."""
+    ledger.begin(Run(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
+    ledger.settle([Prepared(id, f"run {id}", [(key(n), NUMBER) for n in range(rows)], None, None, ORIGIN)])
+    ledger.settle([Gated(id), Known(id, f"job {id}", rows)])
+
+
+def a_run(number: int) -> Run:
+    return Run(f"label {number}", "label", ORIGIN, "a.csv", 1.0)
+
+
+def test_a_ledger_of_the_first_version_becomes_ours_with_all_that_it_knows(tmp_path: Path) -> None:
+    """Its tables are then those of a new one, and its answers, uploads and doubts are there."""
+    old, new = tmp_path / "old.sqlite", tmp_path / "new.sqlite"
+    first_ledger(old)
+    Ledger.open(new).close()
+    with Ledger.open(old) as ledger:
+        assert not ledger.created
+        (known,) = ledger.entries(pl.Series([key(1), key(2)], dtype=pl.Binary))
+        assert known.sort("place")["state"].to_list() == ["done", "missing"]
+        rows = ledger.job_rows(pl.Series([key(2), key(1), key(9)], dtype=pl.Binary), ORIGIN)
+        assert rows.sort("nth").rows() == [(0, 1, 1, 1.5), (1, 1, 0, 1.5)]
+        assert ledger.labelled_jobs([1])[1].base is None
+        assert len(ledger.prepare_labels(a_run(1), [Wanted(1, 1, True, None)]).labels) == 1
+    assert tables(old) == tables(new)
+    with closing(sqlite3.connect(old)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+
+
+def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction: a ledger is of the old version or of the new one, never between."""
+    path = tmp_path / "ledger.sqlite"
+    first_ledger(path)
+    before = tables(path)
+    monkeypatch.setitem(MIGRATIONS, 1, MIGRATIONS[1] + "INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(LedgerError, match="nowhere"):
+        Ledger.open(path)
+    assert tables(path) == before
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    monkeypatch.undo()
+    Ledger.open(path).close()
+
+
+def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger) -> None:
+    """Labels name rows by it."""
+    answer = Answer("active")
+    ledger.settle([Fetched("u1", {0: answer}, {}, None, 1)])
+    ledger.settle([Fetched("u1", {1: answer}, {}, None)])
+    assert ledger.labelled_jobs([1])[1].base == 1
+    ledger.settle([Numbered("u1", 2)])
+    assert ledger.labelled_jobs([1])[1].base == 2
+
+
+def test_a_run_without_anything_to_send_is_not_kept(ledger: Ledger) -> None:
+    """A nightly command does not fill the ledger."""
+    (label,) = ledger.prepare_labels(a_run(1), [Wanted(1, 0, True, "")]).labels
+    assert label.reason is None
+    ledger.settle([LabelSent(label), LabelDone(label)])
+    assert ledger.prepare_labels(a_run(2), [Wanted(1, 0, True, None)]).done == 1
+    assert [run.run_id for run in ledger.runs()] == ["run u1", "label 1"]
+
+
+def test_what_was_sent_is_forgotten_with_its_upload_and_not_before(tmp_path: Path) -> None:
+    """Else the same outcome would be sent once more; a label in doubt keeps its upload."""
+    now = 0.0
+    with Ledger.open(tmp_path / "ledger.sqlite", clock=lambda: now) as ledger:
+        for id in ("u1", "u2", "u3"):
+            load(ledger, id, rows=1) if id == "u1" else again(ledger, id)
+            ledger.settle([Fetched(id, {0: Answer("active")}, {}, None)])
+        labels = ledger.prepare_labels(a_run(1), [Wanted(upload, 0, True, None) for upload in (1, 2, 3)]).labels
+        ledger.settle([LabelSent(label) for label in labels])
+        ledger.settle([LabelDone(labels[0]), LabelDoubted(labels[1], note="502"), LabelDone(labels[2])])
+        now = 500 * DAY
+        ledger.purge(600)
+        assert ledger.prepare_labels(a_run(2), [Wanted(1, 0, True, None)]).done == 1
+        now = 1000 * DAY
+        ledger.purge(400)
+        left = ledger._connection.execute("SELECT upload, state FROM labels").fetchall()
+        assert left == [(2, "doubt")]
+        assert len(ledger.held_labels(ORIGIN)) == 1
+
+
+def again(ledger: Ledger, id: str) -> None:
+    """The same lookup bought again, as it is when an answer is too old."""
+    ledger.begin(Run(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
+    ledger.settle([Prepared(id, f"run {id}", [(key(0), NUMBER)], None, None, ORIGIN), Gated(id), Known(id, id, 1)])
+
+
+STEPS = {  # change → the states from which it is legal, and where it leads
+    LabelSent: (("prepared",), "sent"),
+    LabelDone: (("sent",), "done"),
+    LabelRefused: (("sent", "prepared"), "refused"),
+    LabelDoubted: (("sent", "doubt"), "doubt"),
+    LabelRetracted: (("sent",), "prepared"),
+}
+WILD = st.integers(0, 9).map(lambda drawn: drawn == 5)
+"""Mostly what a runner does; now and then anything at all."""
+
+
+@dataclass
+class Told:
+    """The model's label."""
+
+    label: Label
+    state: str
+
+
+class Life(RuleBasedStateMachine):
+    """Labels wanted, sent, doubted, changed and decided about at random, crashes among them."""
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.file = self.folder / "0.sqlite"
+        self.lives = self.runs = 0
+        self.told: dict[int, list[Told]] = {place: [] for place in range(3)}
+        self.ledger = Ledger.open(self.file)
+        load(self.ledger)
+
+    def teardown(self) -> None:
+        self.ledger.close()
+        shutil.rmtree(self.folder)
+
+    @rule(place=st.integers(0, 2), bounced=st.booleans(), reason=st.sampled_from([None, "이사"]), resend=WILD)
+    def want(self, place: int, bounced: bool, reason: str | None, resend: bool) -> None:
+        self.runs += 1
+        if any(told.state == "sent" for told in self.told[place]):
+            return  # one process: nothing is wanted anew while it is under way
+        queue = self.ledger.prepare_labels(a_run(self.runs), [Wanted(1, place, bounced, reason)], resend=resend)
+        turns = self.told[place]
+        while turns and turns[-1].state == "prepared" and turns[-1].label[3:] != (bounced, reason):
+            turns.pop()
+        if not turns or turns[-1].label[3:] != (bounced, reason):
+            turns.append(Told(Label(1, place, len(turns), bounced, reason), "prepared"))
+        elif resend and turns[-1].state in ("refused", "doubt"):
+            turns[-1].state = "prepared"
+        state = turns[-1].state
+        assert queue.labels == ((turns[-1].label,) if state == "prepared" else ())
+        assert (queue.done, queue.held) == (state == "done", state in ("refused", "doubt"))
+
+    @precondition(lambda self: any(self.told.values()))
+    @rule(data=st.data(), wild=WILD)
+    def step(self, data: st.DataObject, wild: bool) -> None:
+        every = [told for turns in self.told.values() for told in (turns if wild else turns[-1:])]
+        told = data.draw(st.sampled_from(every))
+        kinds = [kind for kind, (states, _) in STEPS.items() if wild or told.state in states] or list(STEPS)
+        kind = data.draw(st.sampled_from(kinds))
+        states, then = STEPS[kind]
+        change = kind(told.label, note="502")
+        if told.state in states:
+            self.ledger.settle([change])
+            told.state = then
+        else:
+            with pytest.raises(LedgerError, match="does not follow"):
+                self.ledger.settle([Numbered("u1", 1), change])
+            assert self.ledger.labelled_jobs([1])[1].base is None
+
+    @rule(clean=st.booleans())
+    def live_again(self, clean: bool) -> None:
+        """The process ends, or is killed: what is on the disk at that moment is all that is left."""
+        self.lives += 1
+        left = self.folder / f"{self.lives}.sqlite"
+        if not clean:
+            for end in ("", "-wal"):
+                if (file := self.file.with_name(self.file.name + end)).exists():
+                    shutil.copyfile(file, left.with_name(left.name + end))
+        self.ledger.close()
+        self.file = self.file if clean else left
+        self.ledger = Ledger.open(self.file)
+        under_way = [told for turns in self.told.values() for told in turns if told.state == "sent"]
+        assert self.ledger.recovered.labels == len(under_way)
+        for told in under_way:
+            told.state = "doubt"
+
+    @invariant()
+    def knows_what_the_model_knows(self) -> None:
+        rows = self.ledger._connection.execute("SELECT upload, place, turn, bounced, reason, state FROM labels")
+        found = {Label(*row[:3], bool(row[3]), row[4]): row[5] for row in rows}
+        assert found == {told.label: told.state for turns in self.told.values() for told in turns}
+        held = {(label.place, label.state) for label in self.ledger.held_labels(ORIGIN)}
+        last = [turns[-1] for turns in self.told.values() if turns]
+        assert held == {(told.label.place, told.state) for told in last if told.state in ("refused", "doubt")}
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -1,0 +1,416 @@
+"""The store of scorecards: what answers is what the journal says, or an error says why not."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.engine.risk.scorecard import Learned, Scorecard
+from bizverify.errors import ModelError
+from bizverify.models import BUILTIN, ModelStore, completed, differences, points_table, resolved
+
+BUILT_IN = Scorecard.load()
+Damage = Callable[[Path], object]
+
+
+def learned(version: str, parent: str = BUILT_IN.version, active: int = -5) -> Scorecard:
+    """A scorecard that differs from the built-in one in one level."""
+    level = msgspec.structs.replace(BUILT_IN.features["status"]["active"], points=active)
+    features = BUILT_IN.features | {"status": BUILT_IN.features["status"] | {"active": level}}
+    origin = Learned(parent, datetime(2026, 11, 22, tzinfo=UTC), 1600, 80, 25.5, 0.01)
+    return msgspec.structs.replace(BUILT_IN, version=version, features=features, learned=origin)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "models")
+
+
+@pytest.fixture
+def two(store: ModelStore) -> ModelStore:
+    """A store in which v1 was replaced by v2."""
+    store.promote(learned("v1"), {"why": "better", "e_value": 25.5, "labels": 1600, "bounced": 80})
+    store.promote(learned("v2", "v1", -7), {"why": "better still"})
+    return store
+
+
+def test_without_a_promotion_the_built_in_scorecard_answers_and_nothing_is_made(store: ModelStore) -> None:
+    """Looking must not leave a folder behind."""
+    assert store.champion() is BUILT_IN
+    assert (store.versions(), store.history(), store.champion_version()) == ([], [], BUILTIN)
+    assert not store.folder.exists()
+
+
+def test_the_folder_is_in_the_state_directory(state_directory: Path) -> None:
+    """The default place is the one that every run looks into."""
+    assert ModelStore().folder == state_directory / "models"
+
+
+def test_what_was_promoted_last_answers(two: ModelStore) -> None:
+    """Each promotion is a file of its own and an event; the last one is the champion."""
+    assert two.champion() == learned("v2", "v1", -7)
+    assert two.load("v1") == learned("v1")
+    assert two.versions() == ["v1", "v2"]
+    first, second = two.history()
+    assert (first.kind, first.version, first.data["labels"], first.data["replaced"]) == (
+        "promoted",
+        "v1",
+        1600,
+        BUILT_IN.version,
+    )
+    assert second.data["replaced"] == "v1"
+    assert first.at.tzinfo is not None
+
+
+def test_files_are_for_the_user_alone(two: ModelStore) -> None:
+    """Folder, journal and scorecards are private, like everything in the state directory."""
+    assert stat.S_IMODE(two.folder.stat().st_mode) == 0o700
+    for name in ("journal.jsonl", "v1.toml"):
+        assert stat.S_IMODE((two.folder / name).stat().st_mode) == 0o600
+
+
+def test_a_version_is_never_written_again(two: ModelStore) -> None:
+    """What a version means must not change: runs are recorded with it."""
+    before = (two.folder / "v1.toml").read_bytes()
+    for version in ("v1", BUILT_IN.version):
+        with pytest.raises(ModelError, match="exists already, and is never changed"):
+            two.promote(learned(version, "v2"), {})
+    assert (two.folder / "v1.toml").read_bytes() == before
+    assert two.champion_version() == "v2"
+
+
+@pytest.mark.parametrize("version", ["", "builtin", "../v3", "a/b", ".v", "v 1", "v" * 101, "v\n"])
+def test_a_version_that_is_no_file_name_is_refused(store: ModelStore, version: str) -> None:
+    """A version becomes the name of a file in the folder, never outside of it."""
+    with pytest.raises(ModelError, match="cannot be a version"):
+        store.promote(learned(version), {})
+    assert not store.folder.exists()
+
+
+def test_a_challenger_of_a_former_champion_is_refused(two: ModelStore) -> None:
+    """If another process promoted meanwhile, the evidence was gathered against the wrong scorecard."""
+    with pytest.raises(ModelError, match="v3 was learned to replace v1, but v2 answers by now"):
+        two.promote(learned("v3", "v1"), {})
+    assert two.versions() == ["v1", "v2"]
+
+
+def test_going_back_follows_the_line_of_succession(two: ModelStore) -> None:
+    """Twice back from v2 is the built-in one, and not v2 again; forward again by name."""
+    assert two.rollback() == learned("v1")
+    assert two.rollback() is BUILT_IN
+    with pytest.raises(ModelError, match=r"nothing to go back to.*stored versions: v1, v2"):
+        two.rollback()
+    assert two.rollback("v2") == learned("v2", "v1", -7)
+    assert two.champion_version() == "v2"
+    assert two.rollback() is BUILT_IN, "what v2 came after this time is the built-in one"
+    kinds = [(event.kind, event.version, event.data["replaced"]) for event in two.history()[2:]]
+    assert kinds == [
+        ("rolled_back", "v1", "v2"),
+        ("rolled_back", BUILTIN, "v1"),
+        ("rolled_back", "v2", BUILTIN),
+        ("rolled_back", BUILTIN, "v2"),
+    ]
+
+
+def test_learning_goes_on_after_going_back(two: ModelStore) -> None:
+    """A scorecard learned from the one that was gone back to takes its place."""
+    two.rollback("v1")
+    two.promote(learned("v3", "v1"), {})
+    assert two.champion_version() == "v3"
+    assert two.rollback().version == "v1"
+
+
+@pytest.mark.parametrize("to", ["v2", "v9"])
+def test_going_back_to_what_is_not_there_or_answers_already_changes_nothing(two: ModelStore, to: str) -> None:
+    """The message lists what there is; nothing is recorded."""
+    with pytest.raises(ModelError, match="stored versions: v1, v2; builtin is the one of this release"):
+        two.rollback(to)
+    assert len(two.history()) == 2
+
+
+DAMAGES: dict[str, Damage] = {
+    "missing": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:200]),
+    "edited": lambda path: path.write_text(path.read_text(encoding="utf-8").replace("points = -7", "points = -70")),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe\x00"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_champion_is_an_error_that_names_the_way_out(two: ModelStore, damage: str) -> None:
+    """Never does another scorecard answer in silence; going back is possible all the same."""
+    DAMAGES[damage](two.folder / "v2.toml")
+    with pytest.raises(ModelError, match=r"v2\.toml: the scorecard v2 cannot be used: .*bizverify model rollback"):
+        two.champion()
+    assert two.load("v1").version == "v1"
+    assert two.rollback().version == "v1"
+    assert two.champion().version == "v1"
+
+
+def test_going_back_to_a_damaged_scorecard_leaves_the_champion(two: ModelStore) -> None:
+    """A rollback must not replace what works by what does not."""
+    (two.folder / "v1.toml").unlink()
+    with pytest.raises(ModelError, match=r"v1\.toml"):
+        two.rollback()
+    assert two.champion_version() == "v2"
+
+
+def test_a_line_that_a_crash_cut_off_is_ignored_and_repaired(two: ModelStore) -> None:
+    """For every cut of the last line: the promotion did not happen, or did; the next event is whole again."""
+    content = two.path.read_bytes()
+    start = content[:-1].rindex(b"\n") + 1
+    for cut in range(start, len(content)):
+        two.path.write_bytes(content[:cut])
+        whole = cut == len(content) - 1  # nothing is missing but the line's end
+        assert two.champion_version() == ("v2" if whole else "v1")
+        two.note("refused", {"why": "no evidence"})
+        assert [event.kind for event in two.history()] == ["promoted", *(["promoted"] if whole else []), "refused"]
+        assert two.path.read_bytes().endswith(b"}\n")
+    two.path.write_bytes(content + b"\0" * 300)
+    assert two.champion_version() == "v2", "some file systems leave zeros behind after a power cut"
+
+
+def test_a_scorecard_whose_promotion_was_cut_off_can_be_promoted_again(two: ModelStore) -> None:
+    """The file was written, the event was not: the version is free, since it never answered."""
+    content = two.path.read_bytes()
+    two.path.write_bytes(content[: content[:-1].rindex(b"\n") + 20])
+    assert two.champion_version() == "v1"
+    with pytest.raises(ModelError, match="neither a scorecard file nor a version"):
+        resolved("v2", two)
+    two.promote(learned("v2", "v1", -9), {})
+    assert two.champion() == learned("v2", "v1", -9)
+
+
+def test_a_damaged_line_amid_the_journal_is_an_error(two: ModelStore) -> None:
+    """It might be the one that names the champion; the built-in one can still be asked for."""
+    lines = two.path.read_bytes().splitlines(keepends=True)
+    two.path.write_bytes(b"{}\n" + b"".join(lines))
+    for ask in (two.champion, two.versions, two.rollback, lambda: two.note("refused", {})):
+        with pytest.raises(ModelError, match=r"line 1 is damaged.*--model builtin"):
+            ask()
+    assert resolved(BUILTIN, two) is BUILT_IN
+
+
+def test_a_lost_journal_is_an_error_until_somebody_decides(two: ModelStore) -> None:
+    """Scorecards without a journal: nobody knows which one answered."""
+    two.path.unlink()
+    for ask in (two.champion, lambda: two.promote(learned("v3"), {}), two.rollback, lambda: two.rollback("v1")):
+        with pytest.raises(ModelError, match=r"the journal is missing.*rollback builtin"):
+            ask()
+    assert two.rollback(BUILTIN) is BUILT_IN
+    assert two.champion() is BUILT_IN
+
+
+def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> None:
+    """A journal of a later release can be read; notes never change who answers."""
+    two.note("refused", {"version": "v3", "e_value": 3.2, "day": datetime(2026, 11, 22).date(), "at": "never"})
+    with two.path.open("ab") as file:
+        file.write(b'{"at": "2027-01-01T00:00:00+00:00", "kind": "blessed", "version": null, "by": "\\ud55c"}\n')
+    refused, blessed = two.history()[2:]
+    assert (refused.kind, refused.version, refused.data) == ("refused", "v3", {"e_value": 3.2, "day": "2026-11-22"})
+    assert refused.at > datetime(2026, 1, 1, tzinfo=UTC)
+    assert blessed.as_dict() == {
+        "at": "2027-01-01T00:00:00+00:00",
+        "kind": "blessed",
+        "version": None,
+        "by": "한",
+    }
+    assert two.champion_version() == "v2"
+    for kind in ("promoted", "rolled_back"):
+        with pytest.raises(ValueError, match="changes the champion"):
+            two.note(kind, {})
+
+
+def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event is what counts: without it the file that was written before means nothing."""
+    from bizverify.models import journal
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal.os, "fsync", full)
+        with pytest.raises(bv.BizverifyError, match="No space left on device"):
+            two.promote(learned("v3", "v2"), {})
+    assert two.champion_version() == "v2"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from bizverify.models import ModelStore
+store = ModelStore(Path(sys.argv[1]))
+for count in range(25):
+    store.note("refused", {"by": sys.argv[2], "count": count, "pad": "x" * 5000})
+"""
+
+
+def test_processes_that_write_at_once_lose_nothing(store: ModelStore) -> None:
+    """Every event of each of three processes is there, whole and in its order."""
+    folder = str(store.folder)
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, folder, name]) for name in "abc"]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    found = [(event.data["by"], event.data["count"]) for event in store.history()]
+    assert len(found) == 75
+    for name in "abc":
+        assert [count for by, count in found if by == name] == list(range(25))
+
+
+def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing waits, and then says why it does not go on."""
+    from filelock import FileLock
+
+    from bizverify.models import store as module
+
+    monkeypatch.setattr(module, "_WAIT", 0.05)
+    store.folder.mkdir()
+    with FileLock(store.folder / "journal.lock"), pytest.raises(ModelError, match="another process is changing"):
+        store.note("refused", {})
+    assert store.champion() is BUILT_IN
+
+
+# ── which scorecard is meant ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_model_is_a_file_a_version_or_builtin(two: ModelStore, tmp_path: Path) -> None:
+    """Nothing given is the champion; a scorecard is itself."""
+    (tmp_path / "own.toml").write_text(learned("own").to_toml(), encoding="utf-8")
+    assert resolved(None, two).version == "v2"
+    assert resolved("v1", two).version == "v1"
+    assert resolved(Path("v1"), two).version == "v1"
+    assert resolved(BUILTIN, two) is BUILT_IN
+    assert resolved(BUILT_IN.version, two) is BUILT_IN
+    assert resolved(tmp_path / "own.toml", two) == learned("own")
+    assert resolved(card := learned("given"), two) is card
+
+
+def test_a_file_that_exists_goes_before_a_version(
+    two: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of that name does not; `./builtin` is a file, `builtin` never is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "v2").mkdir()
+    (tmp_path / "v1").write_text(learned("file").to_toml(), encoding="utf-8")
+    (tmp_path / "builtin").write_text(learned("file").to_toml(), encoding="utf-8")
+    assert resolved("v1", two).version == "file"
+    assert resolved("v2", two).version == "v2"
+    assert resolved("builtin", two) is BUILT_IN
+    assert resolved("./builtin", two).version == "file"
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("v9", "v9: is neither a scorecard file nor a version that is stored; stored versions: v1, v2"),
+        ("no/such.toml", "no/such.toml: there is no such scorecard file"),
+        ("x" * 5000, "neither a scorecard file nor a version"),
+        ("a\0b", "neither a scorecard file nor a version"),
+    ],
+)
+def test_what_is_no_model_is_refused_with_what_there_is(two: ModelStore, model: str, message: str) -> None:
+    """Nothing else answers in its place."""
+    with pytest.raises(ModelError, match=message):
+        resolved(model, two)
+
+
+def test_every_run_asks_the_champion_unless_told_otherwise(state_directory: Path, tmp_path: Path) -> None:
+    """Frames, files and single businesses; `builtin` switches it off; the report names the version."""
+    ModelStore().promote(learned("v1"), {})
+    frame = pl.DataFrame({"b_no": ["1248100998"], "address": ["경기도 수원시 영통구 삼성로 129"]})
+    frame.write_csv(tmp_path / "list.csv")
+    assert bv.enrich(tmp_path / "list.csv").versions.model == "v1"
+    assert bv.enrich(tmp_path / "list.csv", model="builtin").versions.model == BUILT_IN.version
+    (state_directory / "models" / "v1.toml").unlink()
+    for ask in (
+        lambda: bv.enrich(tmp_path / "list.csv"),
+        lambda: bv.verify_frame(frame),
+        lambda: bv.verify("1248100998"),
+    ):
+        with pytest.raises(ModelError, match="the scorecard v1 cannot be used: No such file"):
+            ask()
+    assert bv.verify("1248100998", model="builtin").row_status == "verified"
+
+
+# ── a scorecard and the release ──────────────────────────────────────────────────────────────────────────────────
+
+
+def without(card: Scorecard, feature: str, level: str | None = None) -> Scorecard:
+    """The scorecard as an earlier release would have had it."""
+    kept = {name: levels for name, levels in card.features.items() if name != feature or level is not None}
+    if level is not None:
+        kept[feature] = {name: value for name, value in card.features[feature].items() if name != level}
+    return msgspec.structs.replace(card, features=kept)
+
+
+def test_levels_that_a_learned_scorecard_never_saw_are_the_built_in_ones() -> None:
+    """All that it learned stays; a whole feature and a single level are filled in, and named."""
+    card = without(without(learned("v1"), "history"), "status", "merged")
+    filled, added = completed(card, BUILT_IN)
+    assert added == ("status.merged", "history.moved", "history.absent", "history.delivered")
+    assert filled.features["status"]["active"].points == -5
+    assert filled.features["history"] == BUILT_IN.features["history"]
+    assert "history" not in card.features
+    assert completed(learned("v1"), BUILT_IN) == (learned("v1"), ())
+
+
+def test_a_champion_of_an_earlier_release_goes_on_answering(store: ModelStore) -> None:
+    """It is completed when it is read; its file stays as it was."""
+    old = without(learned("v1"), "history")
+    store.promote(old, {})
+    found = store.stored(None)
+    assert found.added == ("history.moved", "history.absent", "history.delivered")
+    assert found.release == BUILT_IN.version
+    assert found.card.features["history"]["moved"].points == BUILT_IN.features["history"]["moved"].points
+    assert "history" not in (store.folder / "v1.toml").read_text(encoding="utf-8")
+    scored = bv.LocalEngine(model=store.champion()).verify(pl.LazyFrame({"b_no": ["1248100998"], "address": ["a 1"]}))
+    assert scored.collect()["bounce_prob"].null_count() == 0
+
+
+def test_a_champion_with_a_feature_that_this_release_does_not_know_is_an_error(store: ModelStore) -> None:
+    """After going back to an older release: points are not dropped in silence."""
+    card = learned("v1")
+    card.features["moon"] = {"full": card.features["status"]["active"]}
+    store.promote(card, {})
+    with pytest.raises(ModelError, match=r"v1 cannot be used: .*features\.moon.*rollback"):
+        store.champion()
+
+
+def test_differences_name_what_changed_and_nothing_else() -> None:
+    """Points, cuts, ceiling, actions, texts; equal scorecards have none."""
+    assert differences(BUILT_IN, BUILT_IN) == []
+    assert [found.as_dict() for found in differences(BUILT_IN, learned("v1"))] == [
+        {"what": "status.active points", "a": -3, "b": -5}
+    ]
+    base = msgspec.structs.replace(BUILT_IN.base, points=-48, ko="다른 말")
+    actions = msgspec.structs.replace(BUILT_IN.actions, C="hold")
+    changed = msgspec.structs.replace(
+        BUILT_IN, base=base, actions=actions, ceiling=0.9, grades=BUILT_IN.grades | {"A": -49}
+    )
+    assert [(found.what, found.a, found.b) for found in differences(BUILT_IN, changed)] == [
+        ("base points", -50, -48),
+        ("ceiling", 0.93, 0.9),
+        ("grade A up to", -50, -49),
+        ("actions C", "confirm", "hold"),
+        ("base ko", BUILT_IN.base.ko, "다른 말"),
+    ]
+
+
+def test_the_table_of_points_has_every_level_beside_the_built_in_one() -> None:
+    """One row a level, the base first; a level that the other lacks has null."""
+    table = points_table(learned("v1"), without(BUILT_IN, "history"))
+    assert table.height == 1 + sum(map(len, BUILT_IN.features.values()))
+    assert table.row(0)[:3] == ("base", -50, -50)
+    assert table.filter(pl.col("level") == "status.active").row(0)[:3] == ("status.active", -5, -3)
+    assert table.filter(pl.col("beside").is_null())["level"].to_list() == [
+        f"history.{level}" for level in BUILT_IN.features["history"]
+    ]

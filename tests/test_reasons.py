@@ -1,0 +1,189 @@
+"""Scores, probabilities, grades, actions and reasons, held against a reference that works them out row by row."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import date, timedelta
+
+import msgspec
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bizverify.engine import Scorecard
+from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT
+from bizverify.engine.risk.reasons import told
+from bizverify.engine.risk.runs import runs
+from bizverify.model import Lang
+
+INPUT = {
+    "address": pl.String,
+    "since": pl.Date,
+    "zipcode_given": pl.String,
+    "fixed_zipcode": pl.String,
+    "changes": pl.String,
+}
+SCHEMA = {"title": pl.String} | INPUT | {f"is:{feature}": pl.String for feature in FEATURES}
+LEVELS = {feature: {name: pl.col(f"is:{feature}") == name for name in names} for feature, names in FEATURES.items()}
+UNKNOWN = {
+    "en": {"since": "date not known", "zipcode": "not known", "fixed_zipcode": "not known", "changes": "spelling"},
+    "ko": {"since": "날짜 미상", "zipcode": "미상", "fixed_zipcode": "미상", "changes": "표기"},
+}
+ADDRESSES = ["세종특별자치시 한누리대로 2130", "서울 강남구 테헤란로 1", "", None, "서울 강남구 ***", " - "]
+
+
+def rows(count: int, seed: int) -> list[dict[str, object]]:
+    """Rows in which anything may hold, beside anything else; what is put into texts may be missing."""
+    dice = random.Random(seed)
+    made = []
+    for _ in range(count):
+        row: dict[str, object] = {
+            f"is:{feature}": dice.choice(names) if dice.random() < 0.5 else None for feature, names in FEATURES.items()
+        }
+        row |= {
+            "title": dice.choice(["가나다", "", None, "홍**"]),
+            "address": dice.choice(ADDRESSES if dice.random() < 0.3 else ADDRESSES[:2]),
+            "since": dice.choice([None, date(2020, 1, 1) + timedelta(dice.randrange(2000))]),
+            "zipcode_given": dice.choice([None, "06130", "30151"]),
+            "fixed_zipcode": dice.choice([None, "06131"]),
+            "changes": dice.choice([None, "강남 → 강남구", "a | b\n[status +66] c", "{since} $1 \\1"]),
+        }
+        made.append(row)
+    return made
+
+
+def frame_of(made: list[dict[str, object]]) -> pl.LazyFrame:
+    frame = pl.LazyFrame(made, schema=SCHEMA)
+    return frame.with_columns(pl.col("title").alias("name"))
+
+
+def reference(card: Scorecard, row: dict[str, object], lang: Lang) -> dict[str, object]:
+    """The rules of the model in plain words, for one row."""
+    address, title = row["address"] or "", row["title"] or ""
+    assessable = bool(address.strip(" -")) and "*" not in address
+    held = {
+        feature: row[f"is:{feature}"]
+        for feature in card.features
+        if row[f"is:{feature}"] is not None and (assessable or feature in WITHOUT_ASSESSMENT)
+    }
+    levels = [("base", card.base)] if assessable else []
+    levels += [(LABELS.get(feature, feature), card.features[feature][name]) for feature, name in held.items()]
+    ranked = {id(level): place for place, level in enumerate(all_levels(card))}
+    levels = [(label, level) for label, level in levels if level.points or level.always or label == "base"]
+    levels.sort(key=lambda pair: (-abs(pair[1].points), ranked[id(pair[1])]))
+    points = {feature: card.features[feature][name].points for feature, name in held.items()}
+    score = card.base.points + sum(points.values())
+    answer: dict[str, object] = {
+        "score": score,
+        "bounce_prob": None,
+        "grade": None,
+        "action": "fix_address" if title or address.strip(" -") else None,
+        "reasons": " | ".join(
+            f"[{label} {level.points:+d}] {filled(getattr(level, lang), row, lang)} ({level.source})"
+            for label, level in levels
+        ),
+    }
+    if assessable:
+        grade = next((name for name in "ABCD" if score <= card.grades[name]), "E")
+        repair = max([points.get(feature, 0) for feature in card.actions.repair_features], default=0)
+        others = max(points.get(name, 0) for name in card.features if name not in card.actions.repair_features)
+        mended = grade >= card.actions.repair_from and repair > 0 and repair >= others
+        answer |= {
+            "bounce_prob": card.ceiling / (1 + 2 ** (-score / card.points_to_double)),
+            "grade": grade,
+            "action": "fix_address" if mended else getattr(card.actions, grade),
+        }
+    return answer
+
+
+def all_levels(card: Scorecard) -> list[object]:
+    return [card.base, *(level for levels in card.features.values() for level in levels.values())]
+
+
+def filled(text: str, row: dict[str, object], lang: Lang) -> str:
+    values = {
+        "since": None if row["since"] is None else row["since"].isoformat(),
+        "zipcode": row["zipcode_given"],
+        "fixed_zipcode": row["fixed_zipcode"],
+        "changes": None if row["changes"] is None else re.sub(r"[|\n]+", " ", row["changes"]),
+    }
+    return re.sub(r"\{(\w+)\}", lambda found: values[found[1]] or UNKNOWN[lang][found[1]], text)
+
+
+def with_features(card: Scorecard, **changed: dict[str, dict[str, object]]) -> Scorecard:
+    """Return a card with other fields in some levels, unchecked."""
+    features = {feature: dict(levels) for feature, levels in card.features.items()}
+    for feature, levels in changed.items():
+        for name, fields in levels.items():
+            features[feature][name] = msgspec.structs.replace(features[feature][name], **fields)
+    return msgspec.structs.replace(card, features=features)
+
+
+def cards() -> dict[str, Scorecard]:
+    card = Scorecard.load()
+    regions = {name: {"points": place - 8} for place, name in enumerate(FEATURES["region"])}
+    texts = {
+        "moved": {"en": "{changes} {since} {changes} {zipcode}", "ko": "{changes}"},
+        "absent": {"en": "{since}{fixed_zipcode}{zipcode}", "ko": "{zipcode}{zipcode}"},
+    }
+    return {
+        "built-in": card,
+        "learned": with_features(card, region=regions),
+        "odd texts": with_features(card, history=texts),
+        "no repair": msgspec.structs.replace(card, actions=msgspec.structs.replace(card.actions, repair_features=[])),
+    }
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("which", ["built-in", "learned", "odd texts", "no repair"])
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_every_row_gets_what_the_rules_say(which: str, lang: Lang, engine: str) -> None:
+    """What random rows get is what the reference says, character by character."""
+    card, made = cards()[which], rows(1_500, seed=6)
+    answers = card.assess(frame_of(made), LEVELS, lang).collect(engine=engine)
+    assert answers.height == len(made)
+    for row, answer in zip(made, answers.iter_rows(named=True), strict=True):
+        wanted = reference(card, row, lang)
+        probability = wanted.pop("bounce_prob")
+        assert {name: answer[name] for name in wanted} == wanted
+        assert answer["bounce_prob"] == (None if probability is None else pytest.approx(probability, abs=5.1e-5))
+
+
+def test_levels_that_cannot_hold_are_never_told() -> None:
+    """Without a gazetteer its levels are not among those handed in: their columns may say anything, or be missing."""
+    possible = {"status": LEVELS["status"], "kind": LEVELS["kind"]}
+    answers = Scorecard.load().assess(frame_of(rows(300, seed=7)).drop("changes"), possible, "en").collect()
+    labels = {label for text in answers["reasons"] for label in re.findall(r"\[(\w+) ", text)}
+    assert labels == {"base", "status", "kind"}
+
+
+def test_features_that_tell_nothing_are_not_even_looked_at() -> None:
+    """The region has no points in the built-in card: an expression that would fail there is never computed."""
+    failing = LEVELS | {"region": {"seoul": pl.col("address").str.to_integer(strict=True) == 1}}
+    made = frame_of(rows(50, seed=8))
+    answers = Scorecard.load().assess(made, failing, "en").select("reasons", "bounce_prob", "action").collect()
+    assert answers["reasons"].str.contains("base").any()
+
+
+def test_no_rows_have_no_answers() -> None:
+    """A frame without rows comes back with the columns and without rows."""
+    answers = Scorecard.load().assess(frame_of(rows(3, seed=9)).head(0), LEVELS, "ko").collect()
+    assert answers.height == 0
+    assert answers.schema["reasons"] == pl.String
+
+
+def test_the_tables_are_small_and_few() -> None:
+    """What is made beforehand does not grow with the rows: some runs, each of at most 1,024 lines."""
+    for card in cards().values():
+        made = runs(told(card, FEATURES), "en", card.actions.repair_features)
+        assert len(made) <= 12
+        assert all(run.table.height <= 1024 for run in made)
+
+
+@given(st.integers(-3000, 3000), st.integers(1, 100))
+def test_a_probability_has_a_value_for_every_score(score: int, double: int) -> None:
+    """However far the points go, the probability lies between 0 and the ceiling."""
+    card = msgspec.structs.replace(Scorecard.load(), points_to_double=double)
+    assert 0 <= card.probability(score) <= card.ceiling

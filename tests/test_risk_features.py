@@ -1,0 +1,482 @@
+"""The features of the risk: when each level holds, that all of them add up, and that unknown stays unknown."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.engine import Scorecard
+from bizverify.engine.address import Gazetteer, attach
+from bizverify.engine.address.regions import districts
+from bizverify.engine.names import names_differ
+from bizverify.engine.registry import MORE
+from bizverify.engine.risk.features import FEATURES, OPTIONAL, levels
+from conftest import SAMPLE, write
+
+TODAY = date(2026, 11, 21)
+ADDRESS = "경기도 수원시 영통구 삼성로 129"
+SCHEMA = dict.fromkeys(
+    ("name", "address", "zipcode", "kind", "biz_status", "match_level", "form", "unit", "postal_match"), pl.String
+) | {
+    **dict.fromkeys(("zipcode_given", "changes", "fixed_zipcode", "fixed_address"), pl.String),
+    **dict.fromkeys(("registry_name", "history", "region"), pl.String),
+    **dict.fromkeys(("check_digit_ok", "covered", "merged", "crowded", "several_addresses"), pl.Boolean),
+    **dict.fromkeys(("since", "opened", "confirmed"), pl.Date),
+    "taxation": MORE["taxation"],
+}
+PLAIN = dict.fromkeys(SCHEMA) | {"name": "가나다", "address": ADDRESS, "check_digit_ok": True, "covered": False}
+
+
+def level(feature: str, **columns: object) -> str | None:
+    """The level of a feature that holds for a row, as the scorecard sees it."""
+    frame = pl.LazyFrame([PLAIN | columns], schema=SCHEMA)
+    possible = levels(TODAY, registry=True, gazetteer=True, columns=OPTIONAL)
+    code = Scorecard.load().assess(frame, possible, "en").collect()[f"level:{feature}"][0]
+    return FEATURES[feature][code - 1] if code else None
+
+
+# ── each level: where it holds, where it just does not, and where nothing is known ───────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"biz_status": "closed", "merged": True, "since": date(2020, 1, 1)}, "merged"),
+        ({"biz_status": "closed", "merged": True}, "merged"),
+        ({"biz_status": "closed", "merged": False, "since": date(2020, 1, 1)}, "closed_over_12_months"),
+        ({"biz_status": "closed", "merged": None}, "closed_undated"),
+        ({"biz_status": "active", "merged": True}, "active"),
+        ({"biz_status": None, "merged": True}, "not_found"),
+    ],
+)
+def test_merged_takes_the_place_of_closed_and_of_nothing_else(columns: dict[str, object], expected: str) -> None:
+    """A number merged into unit taxation is closed by conversion; an open one is not merged, whatever a source says."""
+    assert level("status", **columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "taxation", "expected"),
+    [
+        ("sole_trader", "simplified", "simplified"),
+        ("sole_trader", "general", None),
+        ("sole_trader", None, None),
+        ("company", "simplified", "corporation"),
+        ("tax_exempt", "simplified", None),
+        (None, "simplified", None),
+    ],
+)
+def test_only_sole_traders_are_simplified_taxpayers(kind: str | None, taxation: str | None, expected: str) -> None:
+    """The registry's taxation counts where the number's kind is a sole trader's."""
+    assert level("kind", kind=kind, taxation=taxation) == expected
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "expected"),
+    [
+        (date(2026, 11, 22), None),
+        (date(2026, 11, 21), "under_6_months"),
+        (date(2026, 5, 22), "under_6_months"),
+        (date(2026, 5, 21), None),
+        (date(2025, 11, 22), None),
+        (date(2025, 11, 21), "from_12_to_24_months"),
+        (date(2024, 11, 22), "from_12_to_24_months"),
+        (date(2024, 11, 21), "from_24_to_48_months"),
+        (date(2022, 11, 22), "from_24_to_48_months"),
+        (date(2022, 11, 21), "over_48_months"),
+        (None, None),
+    ],
+)
+def test_the_age_of_an_address_changes_its_level_on_the_day(confirmed: date | None, expected: str | None) -> None:
+    """Months are reckoned to the day, between 6 and 12 none holds, and a day to come says nothing."""
+    assert level("freshness", confirmed=confirmed) == expected
+
+
+@pytest.mark.parametrize(
+    ("feature", "column", "holds"),
+    [("place", "crowded", "crowded"), ("spread", "several_addresses", "several_addresses")],
+)
+def test_what_the_whole_file_says_is_handed_in_as_a_column(feature: str, column: str, holds: str) -> None:
+    """True holds, False and null do not."""
+    assert [level(feature, **{column: value}) for value in (True, False, None)] == [holds, None, None]
+
+
+@pytest.mark.parametrize("feature", ["history", "region"])
+def test_names_of_levels_are_taken_as_they_are(feature: str) -> None:
+    """Each level holds by its name; another word and null are no level."""
+    assert [level(feature, **{feature: name}) for name in FEATURES[feature]] == list(FEATURES[feature])
+    assert [level(feature, **{feature: name}) for name in ("atlantis", "", None)] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "registered", "expected"),
+    [
+        ("가나다", "라마바", "differs"),
+        ("가나다", "(주)가나다", None),
+        ("가나다", None, None),
+        ("가나다", "라**", None),
+        ("가**", "라마바", "masked"),
+        ("", "라마바", "missing"),
+    ],
+)
+def test_the_name_is_held_against_the_registrys(name: str, registered: str | None, expected: str | None) -> None:
+    """Only a name that is there and readable can differ."""
+    assert level("name", name=name, registry_name=registered) == expected
+
+
+def test_levels_of_columns_that_are_not_there_are_not_possible() -> None:
+    """Without the optional columns their levels are not asked for, so that the frame need not have them."""
+    bare = levels(TODAY, registry=True, gazetteer=True)
+    assert not {"freshness", "place", "spread", "history", "region"} & set(bare)
+    assert "merged" not in bare["status"]
+    assert "simplified" not in bare["kind"]
+    assert "differs" not in bare["name"]
+    whole = levels(TODAY, registry=True, gazetteer=True, columns=OPTIONAL)
+    assert {feature: set(found) for feature, found in whole.items()} == {
+        feature: set(names) - {"not_checked"} for feature, names in FEATURES.items()
+    }
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ("삼성전자(주)", "주식회사 삼성전자", False),
+        ("㈜카카오", "카카오", False),
+        ("ＬＧ전자", "lg 전자", False),
+        ("농업회사법인 가람나래(유)", "가람나래 유한회사", False),
+        ("Samsung Electronics Co., Ltd.", "SAMSUNG ELECTRONICS", False),
+        ("국민은행 강남지점", "KB국민은행", False),
+        ("이마트 성수점", "이마트 왕십리점", False),
+        ("스타벅스 강남점", "스타벅스커피코리아", False),
+        ("가람나래상사", "가람나라상사", False),
+        ("삼셩전자", "삼성전자", False),
+        ("한전", "한국전력공사", False),
+        ("역삼 김밥천국", "김밥천국역삼", False),
+        ("한빛건설", "한빛산업", False),
+        ("한빛건설", "한솔건설", False),
+        ("한빛건설", "새벽건설", True),
+        ("가나다", "라마바", True),
+        ("Best Foods Inc.", "Acme Trading", True),
+        ("SK하이닉스", "LG디스플레이", True),
+        ("이마트(성수점)", "홈플러스", True),
+        ("LG전자", "엘지전자", None),
+        ("삼성전자", "Samsung Electronics", None),
+        ("三星電子", "삼성전자", None),
+        ("IBM", "Oracle", None),
+        ("봄", "여름", None),
+        ("주식회사", "가나다", None),
+        ("123", "가나다", None),
+        ("홍**", "가나다", None),
+        ("가나다", "홍○○", None),
+        ("없음", "가나다", None),
+        ("", "가나다", None),
+        (None, "가나다", None),
+        (None, None, None),
+    ],
+)
+def test_names_differ_only_where_they_are_clearly_two(one: str | None, other: str | None, differ: bool | None) -> None:
+    """Whichever of the two comes first: another spelling is no other name, and what cannot be compared is not known."""
+    frame = pl.DataFrame({"a": [one, other], "b": [other, one]}, schema={"a": pl.String, "b": pl.String})
+    assert frame.select(names_differ(pl.col("a"), pl.col("b"))).to_series().to_list() == [differ, differ]
+
+
+def test_names_are_compared_in_any_batch_and_in_order() -> None:
+    """Answers stand at the rows they belong to, in an empty batch, too, and patterns in names are only text."""
+    pairs = [
+        ("가나다", "라마바"),
+        ("같은", "같은"),
+        (None, "가"),
+        ("(주)가나", "가나"),
+        (".*", "가.나다"),
+        ("한빛", "새벽"),
+    ]
+    frame = pl.DataFrame(pairs * 50, schema=["a", "b"], orient="row").lazy()
+    query = frame.select(names_differ(pl.col("a"), pl.col("b")))
+    assert query.collect(engine="streaming").to_series().to_list() == [True, False, None, False, None, True] * 50
+    assert query.filter(pl.lit(False)).collect().height == 0
+
+
+# ── additivity ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WORDS: dict[str, list[object]] = {
+    "name": ["가나다", "라마바", None, "홍**", ""],
+    "address": [ADDRESS, ADDRESS + ", 3층", "서울특별시 강남구", "(137-070) 서울 서초동 1", None, "", "역삼로 ***"],
+    "zipcode": [None, "06236", "137-070", "6236"],
+    "kind": [None, "company", "public", "non_profit", "sole_trader", "sole_trader"],
+    "biz_status": [None, "active", "suspended", "closed", "closed", "unregistered"],
+    "match_level": [
+        *("exact", "lot_to_road", "region_repaired", "typo_repaired", "building_only", "road_only", "region_only"),
+        *("region_only", "ambiguous", "none", None),
+    ],
+    "form": [None, "road", "lot"],
+    "unit": [None, "given", "missing"],
+    "postal_match": [None, None, "right", "neighbouring", "other_district"],
+    "zipcode_given": [None, "06236", "30100"],
+    "changes": [None, "region 서울 → 부산"],
+    "fixed_zipcode": [None, "06236"],
+    "fixed_address": [None, "서울특별시 강남구 테헤란로 1"],
+    "registry_name": [None, "가나다", "라마바", "가**"],
+    "history": [None, *FEATURES["history"]],
+    "region": [None, *FEATURES["region"]],
+    "taxation": [None, "general", "simplified", "exempt"],
+    **{name: [True, False, None] for name in SCHEMA if SCHEMA[name] == pl.Boolean},
+    **{
+        name: [None, *(TODAY - timedelta(days=days) for days in (-3, 10, 100, 200, 400, 800, 1500, 5000))]
+        for name in ("since", "opened", "confirmed")
+    },
+}
+
+
+def card_with_regions() -> Scorecard:
+    """The built-in scorecard as one that has learned something of each region."""
+    card = Scorecard.load()
+    learned = {
+        name: msgspec.structs.replace(found, points=place - 8 or 1)
+        for place, (name, found) in enumerate(card.features["region"].items())
+    }
+    return msgspec.structs.replace(card, features=card.features | {"region": learned})
+
+
+def scores_of(reasons: pl.Series) -> pl.Series:
+    """The sum of the signed integers of each row's reasons."""
+    points = pl.element().str.extract(r"^\[[a-z_]+ ([+-][0-9]+)\] ").cast(pl.Int32)
+    return reasons.to_frame("r").select(pl.col("r").str.split(" | ").list.eval(points).list.sum()).to_series()
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_all_levels_of_all_features_add_up_in_every_row(lang: bv.model.Lang) -> None:
+    """The signed integers of the reasons are the score behind the probability, whatever holds together."""
+    chance = random.Random(11)
+    frame = pl.DataFrame({name: chance.choices(WORDS[name], k=20_000) for name in SCHEMA}, schema=SCHEMA)
+    card = card_with_regions()
+    seen: set[str] = set()
+    for sources in (True, False):
+        possible = levels(TODAY, registry=sources, gazetteer=sources, columns=OPTIONAL)
+        found = card.assess(frame.lazy(), possible, lang).collect()
+        for feature, names in FEATURES.items():
+            codes = found[f"level:{feature}"].unique()
+            seen |= {f"{feature}.{names[code - 1]}" for code in codes if code}
+        assessed = found.filter(pl.col("bounce_prob").is_not_null())
+        assert assessed.height > 5_000
+        scores = scores_of(assessed["reasons"])
+        assert scores.null_count() == 0
+        expected = [0.93 / (1 + 2 ** (-score / 10)) for score in scores]
+        assert assessed["bounce_prob"].to_list() == pytest.approx(expected, abs=5.1e-5)
+        assert assessed["score"].to_list() == scores.to_list()
+    assert seen == {f"{feature}.{name}" for feature, names in FEATURES.items() for name in names}
+
+
+# ── unknown stays unknown ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("registry")
+    header = "b_no,b_stt,b_stt_cd,tax_type,tax_type_cd,end_dt,utcc_yn,rbf_tax_type,상호,기준일자\n"
+    rows = [
+        "1248100998,계속사업자,01,부가가치세 일반과세자,01,,N,해당없음,삼성전자(주),2026-01-01",
+        "2208162517,폐업자,03,,,20200101,Y,,네이버 주식회사,2026-01-01",
+        "1018109147,폐업자,03,부가가치세 일반과세자,01,20200101,N,,현대*** ,2026-01-01",
+        "6038129936,,,국세청에 등록되지 않은 사업자등록번호입니다.,,,,,,2026-01-01",
+        "3015857580,계속사업자,01,부가가치세 간이과세자,02,,N,해당없음,가람상회,2026-01-01",
+        "4146089630,계속사업자,01,면허세,77,,?,해당없음,,2026-01-01",
+    ]
+    bv.build_registry([write(folder / "nts.csv", header + "\n".join(rows) + "\n")], folder / "r.parquet")
+    return folder / "r.parquet"
+
+
+def sample() -> pl.DataFrame:
+    frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
+    frame = frame.select(b_no="사업자등록번호", name="상호", address="주소", zipcode="우편번호")
+    days = [TODAY - timedelta(days=7 * place) for place in range(frame.height)]
+    place = pl.int_range(pl.len())
+    return frame.with_columns(pl.Series("confirmed", days), crowded=place % 3 == 0, several_addresses=place % 5 == 0)
+
+
+def reasons_of(frame: pl.DataFrame, **sources: object) -> list[str]:
+    answers = bv.LocalEngine(today=TODAY, **sources).answer(frame.lazy()).collect()
+    return answers["reasons"].str.split(" | ").explode().drop_nulls().to_list()
+
+
+def against(reasons: list[str], label: str, source: str) -> list[str]:
+    """The reasons of a label and a source that add points."""
+    found = [reason for reason in reasons if reason.startswith(f"[{label}") and reason.endswith(f"({source})")]
+    return [reason for reason in found if re.match(r"\[[a-z_]+ \+[1-9]", reason)]
+
+
+def test_a_source_that_is_missing_gives_no_points_against_anybody(registry: Path) -> None:
+    """Each source gives positive points where it is there, and none where it is not."""
+    sources = {"registry": registry, "gazetteer": SAMPLE / "gazetteer.parquet"}
+    given = reasons_of(sample(), **sources)
+    for name, source in (("registry", "registry"), ("gazetteer", "juso")):
+        assert against(given, "", source)
+        kept = {other: path for other, path in sources.items() if other != name}
+        assert not against(reasons_of(sample(), **kept), "", source)
+    assert against(given, "freshness", "file")
+    assert against(given, "place", "file")
+    bare = reasons_of(sample().drop("confirmed", "crowded", "several_addresses"), **sources)
+    assert not against(bare, "freshness", "file")
+    assert not against(bare, "place", "file")
+
+
+def test_columns_that_say_nothing_change_nothing(registry: Path) -> None:
+    """Null columns, and columns of those names that are the caller's own, leave every answer as it was."""
+    frame = sample().drop("confirmed", "crowded", "several_addresses")
+    engine = bv.LocalEngine(registry, today=TODAY)
+    plain = engine.answer(frame.lazy()).collect()
+    nulls = {"confirmed": pl.Date, "crowded": pl.Boolean, "several_addresses": pl.Boolean}
+    strange = {"confirmed": True, "crowded": "Y", "several_addresses": 3, "merged": True, "region": "seoul"}
+    for more in (
+        [pl.lit(None, dtype).alias(name) for name, dtype in nulls.items()],
+        [pl.lit(value).alias(name) for name, value in strange.items()],
+    ):
+        answers = engine.answer(frame.lazy().with_columns(more)).collect()
+        assert answers.select(plain.columns).equals(plain)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        date(2024, 1, 31),
+        datetime(2024, 1, 31, 12),
+        20240131,
+        *("2024-01-31", "2024.1.31", "2024. 1. 31.", "20240131", "20240131.0", "2024-01-31 12:00", " 2024/01/31 "),
+    ],
+)
+def test_the_day_an_address_was_confirmed_is_read_as_people_write_it(written: object) -> None:
+    """Dates, times, numbers and texts all give the level of that day."""
+    frame = pl.DataFrame({"b_no": ["1248100998"], "name": ["가"], "address": [ADDRESS], "confirmed": [written]})
+    assert any(reason.startswith("[freshness +14]") for reason in reasons_of(frame))
+
+
+@pytest.mark.parametrize("written", ["", "모름", "2024", "31/01/2024", "2024-13-01", "2024-02-30"])
+def test_a_day_that_cannot_be_read_says_nothing(written: str) -> None:
+    """What is no day is not known."""
+    frame = pl.DataFrame({"b_no": ["1248100998"], "name": ["가"], "address": [ADDRESS], "confirmed": [written]})
+    assert not any(reason.startswith("[freshness") for reason in reasons_of(frame))
+
+
+# ── the region ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_district_of_today_has_a_region_of_the_scorecard() -> None:
+    """The provinces are the levels of the feature, no more and no less, with and without a gazetteer."""
+    names = districts()
+    frame = names.select(
+        address=pl.concat_str("sido", "sigungu", pl.lit("중앙로 1"), separator=" "), zipcode=pl.lit("")
+    )
+    alone = attach(frame.lazy(), None, "en").collect()["region"]
+    assert set(alone) == set(FEATURES["region"])
+    with_gazetteer = attach(frame.lazy(), Gazetteer.open(SAMPLE / "gazetteer.parquet"), "en").collect()["region"]
+    assert with_gazetteer.equals(alone)
+
+
+@pytest.mark.parametrize(
+    ("address", "region"),
+    [
+        ("광주광역시 북구 용봉로 77", "jeonnam_gwangju"),
+        ("전남 여수시 시청로 1", "jeonnam_gwangju"),
+        ("강원도 춘천시 중앙로 1", "gangwon"),
+        ("전라북도 전주시 완산구 효자로 225", "jeonbuk"),
+        ("경북 군위군 군위읍 중앙길 1", "daegu"),
+        ("세종 한누리대로 2130", "sejong"),
+        ("수원시 영통구 삼성로 129", "gyeonggi"),
+        ("서울강남구테헤란로1", "seoul"),
+        ("중구 세종대로 110", None),
+        ("테헤란로 1", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_region_is_the_province_of_today(address: str | None, region: str | None) -> None:
+    """Former names and short forms lead to it; a district that several provinces have says nothing."""
+    frame = pl.LazyFrame({"address": [address], "zipcode": [None]}, schema={"address": pl.String, "zipcode": pl.String})
+    assert attach(frame, None, "en").collect()["region"].to_list() == [region]
+
+
+# ── what a registry may hold ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_registry_of_the_tax_authoritys_answers_knows_taxation_and_merging(registry: Path) -> None:
+    """Its fields are found by their names; an unregistered number is told by its taxation, a masked name is none."""
+    found = pl.read_parquet(registry).sort("b_no")
+    rows = {row["b_no"]: row for row in found.iter_rows(named=True)}
+    assert rows[2208162517]["biz_status"] == "closed"
+    assert [rows[2208162517][name] for name in MORE] == [None, True, "네이버 주식회사"]
+    assert [rows[1018109147][name] for name in MORE] == ["general", False, None]
+    assert [rows[3015857580][name] for name in MORE] == ["simplified", False, "가람상회"]
+    assert [rows[4146089630][name] for name in MORE] == [None, None, None]
+    assert rows[6038129936]["biz_status"] == "unregistered"
+
+
+@pytest.mark.parametrize(
+    ("b_no", "name", "reason"),
+    [
+        ("2208162517", "네이버", "[status +20] merged into unit taxation: the number is no longer used (registry)"),
+        ("1018109147", "현대", "[status +66] closed more than 12 months ago (2020-01-01) (registry)"),
+        ("3015857580", "가람상회", "[kind +3] a simplified taxpayer (registry)"),
+        ("1248100998", "전혀 다른", "[name +14] the name is not the one in the registry (registry)"),
+    ],
+)
+def test_what_a_registry_knows_besides_becomes_a_reason(registry: Path, b_no: str, name: str, reason: str) -> None:
+    """From the source's words to the reason of a row."""
+    answer = bv.verify(b_no, name=name, address=ADDRESS, registry=registry, today=TODAY)
+    assert reason in answer.reasons
+
+
+def test_words_of_taxation_that_are_not_understood_are_listed_and_say_nothing(tmp_path: Path) -> None:
+    """The row is used all the same; the report names the words and counts what is known."""
+    rows = "1248100998,계속사업자,면허세,\n2208162517,폐업자,간이과세자,Y\n1018109147,폐업자,,\n"
+    source = write(tmp_path / "s.csv", "b_no,상태,과세유형,utcc_yn\n" + rows)
+    report = bv.build_registry([source], tmp_path / "r.parquet")
+    assert (report.businesses, report.strange_words) == (3, {"면허세": 1})
+    assert report.known_besides == {"taxation": 1, "merged": 1}
+    assert "면허세 1" in str(report)
+
+
+def test_a_registry_without_them_has_no_such_columns_and_an_older_file_still_opens(tmp_path: Path) -> None:
+    """What no source says costs nothing; the sample's registry is of format 1."""
+    source = write(tmp_path / "s.csv", "b_no,상태,과세유형,상호\n1248100998,계속사업자,,홍**\n")
+    bv.build_registry([source], tmp_path / "r.parquet")
+    assert pl.read_parquet_schema(tmp_path / "r.parquet").names() == ["b_no", "biz_status", "since", "opened", "as_of"]
+    assert bv.LocalEngine(SAMPLE / "registry.parquet").registry.more == ()
+    assert bv.LocalEngine(tmp_path / "r.parquet").registry.more == ()
+
+
+def test_the_newest_row_that_says_so_gives_taxation_and_name_and_the_status_its_merging(tmp_path: Path) -> None:
+    """Sources that know different things of a number come together, but a status brings its own merging."""
+    older = "1248100998,폐업자,간이과세자,Y,옛이름,2025-01-01\n"
+    newer = "1248100998,계속사업자,,,,2026-01-01\n"
+    source = write(tmp_path / "s.csv", f"b_no,상태,과세유형,utcc_yn,상호,기준일자\n{newer}{older}")
+    bv.build_registry([source], tmp_path / "r.parquet")
+    found = pl.read_parquet(tmp_path / "r.parquet").row(0, named=True)
+    assert (found["biz_status"], found["taxation"], found["name"]) == ("active", "simplified", "옛이름")
+    assert "merged" not in found
+
+
+def test_names_of_files_enriched_before_are_not_the_registrys(registry: Path, tmp_path: Path) -> None:
+    """A customer list's own names would be held against themselves; with --columns they are taken all the same."""
+    customers = write(tmp_path / "c.csv", "b_no,상호\n1248100998,내가 부르는 이름\n")
+    bv.enrich(customers, tmp_path / "e.csv", registry=registry)
+    bv.build_registry([tmp_path / "e.csv"], tmp_path / "r.parquet")
+    assert "name" not in pl.read_parquet_schema(tmp_path / "r.parquet")
+    bv.build_registry([tmp_path / "e.csv"], tmp_path / "n.parquet", columns={"name": "상호"})
+    assert pl.read_parquet(tmp_path / "n.parquet")["name"].to_list() == ["내가 부르는 이름"]
+
+
+def test_a_column_of_the_registry_that_no_feature_uses_is_not_read(registry: Path) -> None:
+    """Without names in the input those of the registry stay in the file."""
+    frame = pl.LazyFrame({"b_no": ["1248100998"], "address": [ADDRESS]})
+    plan = bv.LocalEngine(registry, today=TODAY).answer(frame).explain()
+    assert "registry_name" not in plan
+    named = bv.LocalEngine(registry, today=TODAY).answer(frame.with_columns(name=pl.lit("가"))).explain()
+    assert "registry_name" in named
