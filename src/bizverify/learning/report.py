@@ -119,7 +119,7 @@ class Calibrated:
 
     def _moved(self) -> pl.DataFrame:
         change = pl.col("after") - pl.col("before")
-        return self.frame.filter(change != 0).sort(change.abs(), "letters", descending=True)
+        return self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
 
     def _shown(self, row: Mapping[str, object]) -> str:
         name = f"{row['feature']} {row['level']}".replace("_", " ").strip()
