@@ -9,7 +9,7 @@ each border of the grades (3, 8, 20, 50 %) what deciding by the model loses agai
 |p - border| where the two disagree; the mean of the four.
 
 Labels come in mailings of 500 letters, chosen by the scorecard that answers at the time (what it gives 20 % and more
-is held), plus 5 % of those it would hold. A letter takes 12 days on average to come back; what comes after 45 days
+is held), plus 10 % of those it would hold. A letter takes 12 days on average to come back; what comes after 45 days
 counts as arrived. The gated runs go through the very functions of `bizverify calibrate`: a mailing's own quarantine,
 the fit, the gate, the caps.
 """
@@ -29,12 +29,13 @@ from risk_worlds import World, draw, frame
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import challenger, served
 from bizverify.learning.decision import decided
-from bizverify.learning.fit import design, fitted
+from bizverify.learning.design import design
+from bizverify.learning.fit import fitted
 from bizverify.learning.material import RIPE_AT
 from bizverify.learning.patterns import patterns
-from bizverify.learning.quarantine import doubts
+from bizverify.learning.quarantine import distrust, doubts
 
-LETTERS, TEST, EXPLORED = 500, 60_000, 0.05
+LETTERS, TEST, EXPLORED = 500, 60_000, 0.10
 BORDERS = (0.03, 0.08, 0.2, 0.5)
 MARKS = (1_000, 2_500, 10_000)
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -102,18 +103,16 @@ class Course:
 
 def gated(post: Post, total: int) -> Course:
     """Mail, record and calibrate after each mailing, as a scheduled job does."""
-    course, kept, since, mailed = Course(), list[pl.DataFrame](), None, 0
-    while mailed < total:
+    course, kept, aside, since = Course(), list[pl.DataFrame](), 0, None
+    for mailed in range(LETTERS, total + 1, LETTERS):
         letters = post.mailing(course.last)
-        mailed += LETTERS
         now = START + timedelta(days=30 * post.sent, hours=1)
-        if letters.height and not doubts(patterns(letters.lazy()), course.last, PRIOR):
-            kept.append(letters)
+        if doubts(patterns(letters.lazy()), course.last, PRIOR):
+            aside, course.quarantined = aside + letters.height, course.quarantined + 1
         else:
-            course.quarantined += 1
-        if kept and kept[-1] is letters:
+            kept.append(letters)
+        if kept and not distrust(aside, aside + sum(part.height for part in kept)):
             decision = decided(pl.concat(kept), course.last, PRIOR, since, f"learned+{course.promotions + 1}", now)
-            course.quarantined += bool(decision.doubts)
             if decision.promotes:
                 course.last, since, course.promotions = decision.challenger, now, course.promotions + 1
                 course.promoted = course.promoted or mailed
@@ -162,10 +161,10 @@ def world(seed: int, baselines: bool) -> Result:
     here = World.of(seed)
     rng = np.random.default_rng([seed, 1])
     rows = draw(rng, TEST)
-    matrix, truth = design(frame(rows)), here.probability(rows)
+    levels, truth = design(frame(rows)), here.probability(rows)
 
     def score(card: Scorecard) -> Score:
-        return Score.of(truth, served(card, matrix))
+        return Score.of(truth, served(card, levels))
 
     def post(spoil: Spoil, stream: int, of: Truth = here.probability) -> Post:
         return Post(of, np.random.default_rng([seed, stream]), spoil)
@@ -177,7 +176,7 @@ def world(seed: int, baselines: bool) -> Result:
         "gated": {mark: score(card) for mark, card in course.at.items()},
     }
     if baselines:
-        scores |= rivals(post(clean, 3), matrix, truth)
+        scores |= rivals(post(clean, 3), levels.matrix(), truth)
     spoilt = {}
     for name, spoil in (("10 % flipped", flipped), ("returns only", returns_only)):
         run = gated(post(spoil, 4), 5_000)
@@ -192,7 +191,7 @@ def rivals(post: Post, matrix: np.ndarray, truth: np.ndarray) -> dict[str, dict[
     from risk_baselines import MODELS
 
     rows = pl.concat([post.mailing(PRIOR) for _ in range(MARKS[-1] // LETTERS)])
-    levels, labels = design(rows), rows["bounced"].to_numpy()
+    levels, labels = design(rows).matrix(), rows["bounced"].to_numpy()
     return {
         name: {mark: Score.of(truth, model(levels[:mark], labels[:mark])(matrix)) for mark in MARKS}
         for name, model in MODELS.items()

@@ -36,7 +36,8 @@ from bizverify.engine.risk.evidence import LEVEL, LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES, levels
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.calibration import Calibration, calibration
-from bizverify.learning.fit import Priors, design, expert_points, fitted
+from bizverify.learning.design import design, expert_points
+from bizverify.learning.fit import Priors, fitted
 from bizverify.learning.patterns import patterns
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -191,7 +192,7 @@ def compared(build: risk_baselines.Model, *more: str) -> Model:
 
     def model(train: pl.DataFrame, test: pl.DataFrame, _: Scorecard) -> Array:
         def inputs(frame: pl.DataFrame) -> Array:
-            return np.column_stack([design(frame), *(leaked(frame[name], train[name]) for name in more)])
+            return np.column_stack([design(frame).matrix(), *(leaked(frame[name], train[name]) for name in more)])
 
         return build(inputs(train), train["bounced"].to_numpy())(inputs(test))
 

@@ -22,7 +22,7 @@ from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.labels.book import BOOK_SCHEMA, METADATA_KEY, About
 from bizverify.labels.declaration import Declaration
 from bizverify.learning.challenger import served
-from bizverify.learning.fit import TERMS, design
+from bizverify.learning.design import TERMS, design
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BASELINE = """

@@ -16,7 +16,7 @@ from bizverify.labels.book import KNOWN, About, Batch, Book
 from bizverify.labels.declaration import Declaration
 from bizverify.labels.matching import LABEL_SCHEMA
 from bizverify.learning.challenger import served
-from bizverify.learning.fit import design
+from bizverify.learning.design import design
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -25,6 +25,7 @@ from risk_worlds import World, draw, frame
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MAILED = date(2026, 6, 1)
+NAMED = ("b_no", "address_key", "fixed_key")
 
 
 def letters(seed: int, rows: int, truth: Callable[[dict[str, np.ndarray]], np.ndarray] | None = None) -> pl.DataFrame:
@@ -73,8 +74,7 @@ def mail(
         grade=pl.lit("A"),
         model=pl.lit(Scorecard.load().version),
         unread=pl.lit(unread),
-        b_no=pl.lit(None, pl.String),
-        address_key=pl.lit(None, pl.String),
+        **{name: pl.lit(None, pl.String) for name in NAMED if name not in known.columns},
     )
     none = labels.select("row_id", "letter").clear()
     book.record(

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -17,7 +18,7 @@ from bizverify.errors import LabelError, UsageError
 from bizverify.labels.book import Book
 from bizverify.learning import audit_sample, calibrate
 from bizverify.learning.challenger import served
-from bizverify.learning.fit import design
+from bizverify.learning.design import design
 from bizverify.learning.material import RIPE_DAYS
 from bizverify.models import ModelStore, resolved
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
@@ -25,6 +26,12 @@ from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 TODAY = date(2026, 11, 21)
 LEARNABLE = 104
 """A world that is far from what the expert believes."""
+
+
+def turned(known: pl.DataFrame) -> pl.DataFrame:
+    """Letters of which every third of the safe ones is said to have come back."""
+    safe = pl.col("level:address") == "exact_with_unit"
+    return known.with_columns(bounced=pl.col("bounced") | (safe & (pl.int_range(pl.len()) % 3 == 0)))
 
 
 def test_labels_that_prove_a_challenger_make_it_the_champion(tmp_path: Path) -> None:
@@ -156,7 +163,7 @@ def test_an_audit_decides_on_quarantined_labels(tmp_path: Path, wrong: int) -> N
 
 def test_an_audit_that_is_not_filled_in_decides_nothing(tmp_path: Path) -> None:
     """Blank cells, too few rows and rows of another sample are refused with what is missing."""
-    book = a_book(tmp_path, letters(2, 900).filter("bounced"))
+    book = a_book(tmp_path, turned(letters(2, 900)))
     sample = tmp_path / "sample.csv"
     rows = audit_sample(sample, labels=book.folder, today=TODAY)
     with pytest.raises(LabelError, match=f"0 letters are checked, {rows} are needed"):
@@ -171,12 +178,14 @@ def test_an_audit_that_is_not_filled_in_decides_nothing(tmp_path: Path) -> None:
 
 def test_a_release_is_of_the_audited_labels_alone(tmp_path: Path) -> None:
     """Labels that are added to a released mailing have not been looked at: it is quarantined again."""
-    book = a_book(tmp_path, letters(2, 900).filter("bounced"))
+    book = a_book(tmp_path, turned(letters(2, 900)))
     sample = tmp_path / "sample.csv"
     audit_sample(sample, labels=tmp_path, today=TODAY)
-    pl.read_csv(sample).with_columns(checked=pl.lit("returned")).write_csv(sample)
+    right = pl.when("bounced").then(pl.lit("returned")).otherwise(pl.lit("delivered"))
+    pl.read_csv(sample).with_columns(checked=right).write_csv(sample)
     assert calibrate(labels=tmp_path, today=TODAY, audited=sample).set_aside == {}
-    mail(book, letters(2, 1_800).filter("bounced"), name="m1", mailed=MAILED.replace(day=1), recorded=NOW)
+    more = pl.concat([turned(letters(2, 900)), turned(letters(3, 900))])
+    mail(book, more, name="m1", mailed=MAILED.replace(day=1), recorded=NOW)
     assert list(calibrate(labels=tmp_path, today=TODAY).set_aside) == ["m1"]
 
 
@@ -231,3 +240,16 @@ def test_without_numpy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UsageError, match=r'pip install "bizverify\[learn\]"'):
         calibrate(labels=tmp_path)
+
+
+def test_where_many_labels_look_wrong_the_others_are_not_believed(tmp_path: Path) -> None:
+    """With a tenth of all labels turned round, a mailing that looks right by chance is not learned from either."""
+    turned = pl.Series(np.random.default_rng(2).random(1_000) < 0.1)
+    wrong = [letters(seed, 1_000).with_columns(bounced=pl.col("bounced") ^ turned) for seed in (1, 2)]
+    a_book(tmp_path, *wrong, letters(LEARNABLE, 2_000))
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert len(result.set_aside) == 2
+    assert "are in quarantine, so the others are not trusted either" in result.doubts[0]
+    assert not result.promoted
+    assert result.exit_code == 3
+    assert resolved(None) == Scorecard.load()

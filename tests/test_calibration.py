@@ -193,7 +193,7 @@ def test_groups_are_reported_like_the_whole() -> None:
     assert set(report.groups) == {"grade", "action"}
     grades = report.groups["grade"]
     assert grades["group"].to_list() == ["A", "B"]
-    assert dict(grades.drop("group").schema) == GROUP_DTYPES
+    assert dict(grades.drop("group").schema) == GROUP_DTYPES | {"ece": pl.Float64}
     for group in ("A", "B"):
         alone, told = calibration(frame.filter(pl.col("grade") == group)), grades.filter(pl.col("group") == group)
         found = told.row(0, named=True)
@@ -401,3 +401,16 @@ def test_the_alarm_in_the_large_needs_more_than_chance() -> None:
     assert calm.as_dict()["expected"] == 78
     assert large_alarm(0, 0, 0) is None
     assert large_alarm(10, 0, 0) is None
+
+
+def test_each_group_has_its_own_calibration_error() -> None:
+    """A group that was told right has none, one that was told wrong the distance, whatever all together come to."""
+    rows = pl.DataFrame(
+        {
+            "bounce_prob": [0.5] * 200,
+            "bounced": [place % 2 == 0 for place in range(100)] + [True] * 100,
+            "grade": ["A"] * 100 + ["B"] * 100,
+        }
+    )
+    grades = calibration(rows).groups["grade"]
+    assert dict(grades.select("group", "ece").iter_rows()) == pytest.approx({"A": 0.0, "B": 0.5})

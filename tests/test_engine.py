@@ -12,6 +12,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import Scorecard
+from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.errors import ModelError, RegistryError, UsageError
 from bizverify.model import ACTIONS, BIZ_STATUSES, GRADES
 from conftest import NINE
@@ -205,16 +206,21 @@ def test_the_engine_keeps_the_callers_columns_and_their_order(registry: Path) ->
     assert found.select(rows.columns).equals(rows)
 
 
-def test_the_engine_is_one_lazy_query_that_streams(registry: Path) -> None:
-    """No step falls back to holding all rows: only the registry's side of the join is kept in memory."""
-    query = bv.LocalEngine(registry).verify(generated(10).lazy())
+@pytest.mark.parametrize("besides", [False, True])
+def test_the_engine_is_one_lazy_query_that_streams(registry: Path, besides: bool) -> None:
+    """No step falls back to holding all rows: only what is joined to them (registry, history) is kept in memory."""
+    rows, history = generated(10), pl.LazyFrame(schema=HISTORY_SCHEMA) if besides else None
+    if besides:
+        rows = rows.with_columns(confirmed=pl.lit("2020-01-01"), crowded=True, several_addresses=False)
+    query = bv.LocalEngine(registry, history=history).verify(rows.lazy())
     assert isinstance(query, pl.LazyFrame)
     plan = query.show_graph(plan_stage="physical", engine="streaming", raw_output=True) or ""
     kinds = dict(re.findall(r'label="([a-z-]+)[^"]*"(?:,style=filled,fillcolor="([0-9.]+) )?', plan))
     assert "equi-join" in kinds
     fallbacks = [kind for kind, colour in kinds.items() if colour == "0.0"]  # the legend's in-memory fallback
     assert fallbacks == []
-    assert {kind for kind, colour in kinds.items() if colour} <= {"in-memory-source", "equi-join"}
+    twice = {"multiplexer"} if besides else set()  # the history, read once and joined twice
+    assert {kind for kind, colour in kinds.items() if colour} <= {"in-memory-source", "equi-join", *twice}
 
 
 def test_the_engine_refuses_frames_it_cannot_answer() -> None:

@@ -193,3 +193,14 @@ def test_a_text_that_two_cards_use_for_two_levels_tells_neither() -> None:
     other = msgspec.structs.replace(card, version="other", features=card.features | {"status": status})
     back = known(pl.LazyFrame({"reasons": [f"{BASE} | {ACTIVE}"]}), "reasons", cards=[card, other]).collect()
     assert back["unread"].to_list() == [True]
+
+
+@pytest.mark.parametrize(
+    ("given", "unread"), [(0.0228, False), (0.023, False), (0.1, True), (0.0282, True), (None, False)]
+)
+def test_points_that_do_not_come_to_the_probability_are_unread(given: float | None, unread: bool) -> None:
+    """A text cut off between two reasons looks whole: the probability beside it, rounded or not, tells otherwise."""
+    card = Scorecard.load()
+    text = f"{BASE} | [kind -3] a company by its number (number)"
+    assert one(text, bounce_prob=given, model=card.version)["unread"] is unread
+    assert one(text, bounce_prob=given, model="another")["unread"] is False

@@ -130,6 +130,23 @@ def test_other_addresses_have_other_keys() -> None:
     assert [key_of(address) for address in (None, " - ", "없음", "삼성로 ***", "()")] == [None] * 5
 
 
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ("연동 12-3", "연동12-3"),
+        ("연동 123", "연동123"),
+        ("연동 1 2 3", "연동1-2-3"),
+        ("연동 １２－３", "연동12-3"),
+        ("연동 12 , - 3번지", "연동12-3번지"),
+        ("- 연동 12-3 -", "연동12-3"),
+        ("연동 12 가 3-1", "연동12가3-1"),
+    ],
+)
+def test_two_numbers_are_not_one(written: str, key: str) -> None:
+    """Whatever parts two numbers of an address is one dash in its key, so that 12-3 is not 123."""
+    assert key_of(written) == key
+
+
 HEAD = "사업자번호,상호,주소\n"
 CAME_BACK = f"124-81-00998,삼성전자,{ADDRESS}\n"
 ARRIVED = "120-81-47521,카카오,제주특별자치도 제주시 첨단로 242\n"

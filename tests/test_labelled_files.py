@@ -164,28 +164,50 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
 
 def test_a_column_of_the_users_with_such_a_name_is_kept_and_told(tmp_path: Path) -> None:
     """Ours gets `_bv`, as the nine do, and labelling again finds it."""
-    source = write(tmp_path / "in.csv", "사업자번호,bounced\n124-81-00998,작년\n")
+    bv.enrich(write(tmp_path / "in.csv", "사업자번호,bounced\n124-81-00998,작년\n"), tmp_path / "mailed.csv")
+    source = tmp_path / "mailed.csv"
     told: list[str] = []
     for output in ("out.csv", "again.csv"):
         write_labelled(source, tmp_path / output, labels((0, True, None, RETURNED)), warned=told.append)
-        assert (tmp_path / output).read_text(encoding="utf-8").splitlines() == [
-            "사업자번호,bounced,bounced_bv,bounce_reason,bounced_at",
-            "124-81-00998,작년,true,,2026-11-20",
-        ]
+        header, row = (tmp_path / output).read_text(encoding="utf-8").splitlines()
+        assert header == ",".join(["사업자번호", "bounced", *NINE, "bounced_bv", "bounce_reason", "bounced_at"])
+        assert row.startswith("124-81-00998,작년,")
+        assert row.endswith(",true,,2026-11-20")
         source = tmp_path / output
     assert told == ["the file has a column 'bounced' of its own; it is kept, ours is 'bounced_bv'"]
     with pytest.warns(UserWarning, match="of its own"):
         write_labelled(tmp_path / "in.csv", tmp_path / "out.csv", labels())
 
 
+def test_three_columns_of_the_users_own_are_never_taken_for_ours(tmp_path: Path) -> None:
+    """Who keeps bounced, bounce_reason and bounced_at in the list still has them after enriching and labelling."""
+    text = f"{HEADER},{','.join(LABEL_COLUMNS)}\n{ROWS[0]},작년,이사,봄\n"
+    bv.enrich(write(tmp_path / "in.csv", text), tmp_path / "mailed.csv")
+    write_labelled(
+        tmp_path / "mailed.csv", tmp_path / "out.csv", labels((0, True, "폐업", None)), warned=lambda _: None
+    )
+    after = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
+    assert after.select(LABEL_COLUMNS).row(0) == ("작년", "이사", "봄")
+    assert after.select(f"{name}_bv" for name in LABEL_COLUMNS).row(0) == ("true", "폐업", None)
+
+
 def test_a_file_that_was_never_enriched_gets_the_three_at_its_end(tmp_path: Path) -> None:
-    """And enriching it with outcomes has all twelve: the three stay where they stood."""
+    """Only beside the nine are they ours; without these the next run leaves them as the user's."""
     source = write(tmp_path / "in.csv", f"{HEADER}\n{ROWS[0]}\n")
     write_labelled(source, tmp_path / "out.csv", labels((0, True, "폐업", RETURNED)))
     with open_table(tmp_path / "out.csv") as table:
         assert table.headers == (*HEADER.split(","), *LABEL_COLUMNS)
-        names, _ = layout(table.headers, "", joining.earlier(table.headers), range(6), OUR_COLUMNS)
-        assert [name for name, _ in names] == ["c0", "c1", "c2", *LABEL_COLUMNS, *NINE]
+        assert not joining.earlier(table.headers)
+
+
+def test_the_output_may_have_another_encoding(enriched: Callable[[str], Path], tmp_path: Path) -> None:
+    """A CSV is written in the encoding that was asked for, of the same cells; other formats have none."""
+    mailed = enriched(".csv")
+    write_labelled(mailed, tmp_path / "out.csv", SOME, output_encoding="utf-8")
+    lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[1] for line in lines] == ["상호", "삼성전자", "네이버", "=상사"]
+    with pytest.raises(UsageError, match="--output-encoding is for CSV files"):
+        write_labelled(mailed, tmp_path / "out.json", SOME, output_encoding="utf-8")
 
 
 @pytest.mark.parametrize(

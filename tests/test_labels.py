@@ -14,7 +14,7 @@ import pytest
 import xlsxwriter
 
 import bizverify as bv
-from bizverify.errors import ColumnError, InputError, LabelError, UsageError
+from bizverify.errors import ColumnError, InputError, LabelError, OutputError, UsageError
 from bizverify.labels import Book, LabelReport
 from bizverify.testing import FakeService, serve
 from conftest import SAMPLE, json_of, spreadsheet, write
@@ -229,6 +229,120 @@ def test_a_corrected_address_matches_as_well(tmp_path: Path) -> None:
     report = bv.label(tmp_path / "o.csv", file=tmp_path / "out.csv", mailed=MAILED, returns_requested=True)
     assert moved.height > 5
     assert dict(report.ways) == {"number and address": moved.height}
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("26.10.19", date(2026, 10, 19)),
+        ("'26/10/9", date(2026, 10, 9)),
+        ("46314", date(2026, 10, 19)),
+        ("46314.5", date(2026, 10, 19)),
+        ("2026. 10. 19.", date(2026, 10, 19)),
+    ],
+)
+def test_a_day_is_read_as_offices_and_workbooks_write_it(label: Any, text: str, day: date) -> None:
+    """The year first, in two digits as well, or the number that a workbook shows when the cell lost its format."""
+    report = label(f"row_id,반송일자\n0,{text}\n")
+    assert report.exit_code == 0
+    assert pl.read_parquet(report.book)["returned"].to_list() == [day]
+
+
+def test_a_column_headed_with_the_bare_word_is_read(label: Any) -> None:
+    """Lists from a post room often have just 반송 above O and X."""
+    label(f"사업자등록번호,반송\n{NUMBERS[3]},O\n{NUMBERS[0]},X\n")
+    assert said() == {4: True, 0: False}
+
+
+def test_two_columns_of_one_header_are_not_chosen_between(label: Any) -> None:
+    """Whichever were taken might be the wrong one, so the user is asked, and can say it by place."""
+    text = f"사업자등록번호,반송여부,반송여부\n{NUMBERS[3]},Y,N\n"
+    with pytest.raises(ColumnError, match=r"2 columns are headed '반송여부'.*bounced=#2 or bounced=#3"):
+        label(text)
+    label(text, columns={"bounced": "#3"})
+    assert said() == {4: False}
+
+
+def test_a_mailed_file_without_numbers_asks_for_row_ids(label: Any, tmp_path: Path, enriched: Path) -> None:
+    """Where --select left the numbers out, the message says what outcomes must have instead."""
+    bv.enrich(tmp_path / "list.csv", tmp_path / "bare.csv", select="상호")
+    with pytest.raises(LabelError, match="no column of business numbers: name its rows, from 0, in a column row_id"):
+        label(f"사업자등록번호,반송여부\n{NUMBERS[3]},Y\n", file=tmp_path / "bare.csv")
+
+
+def test_a_letter_is_remembered_under_the_corrected_address_too(tmp_path: Path) -> None:
+    """Who takes the corrected address into the list finds what came back from the place under its old spelling."""
+    indexes = {"gazetteer": SAMPLE / "gazetteer.parquet", "registry": SAMPLE / "registry.parquet"}
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **indexes)
+    frame = pl.read_csv(tmp_path / "out.csv", infer_schema=False).with_row_index("row_id")
+    fixed = frame.filter(pl.col("fixed_address") != "", pl.col("bounce_prob").is_not_null()).head(5)
+    fixed.select("row_id", 반송사유=pl.lit("이사불명")).write_csv(tmp_path / "o.csv")
+    bv.label(tmp_path / "o.csv", file=tmp_path / "out.csv", mailed=MAILED, returns_requested=True)
+    cells = fixed.select(사업자번호="사업자등록번호", 주소="fixed_address")
+    cells.write_csv(tmp_path / "next.csv")
+    bv.enrich(tmp_path / "next.csv", tmp_path / "next.out.csv", **indexes)
+    reasons = pl.read_csv(tmp_path / "next.out.csv", infer_schema=False)["reasons"]
+    assert fixed.height == 5
+    assert reasons.str.contains("[history", literal=True).all()
+
+
+def test_the_label_book_is_never_an_output(label: Any, tmp_path: Path) -> None:
+    """What is recorded cannot be overwritten by the labelled file, nor by the list of what did not match."""
+    book = tmp_path / "book"
+    report = label("row_id,반송여부\n0,Y\n", book=book)
+    before = Path(report.book).read_bytes()
+    for written in ({"output": report.book}, {"unmatched": report.book}, {"output": book / "new.parquet"}):
+        with pytest.raises(UsageError, match="of the label book itself"):
+            label("row_id,반송여부\n0,Y\n", book=book, **written)
+    assert Path(report.book).read_bytes() == before
+    assert len(list(book.glob("*.parquet"))) == 1
+
+
+def test_a_book_that_cannot_be_written_is_named(label: Any, tmp_path: Path) -> None:
+    """A file in the place of the folder, or a folder below a file, is told in words."""
+    taken = write(tmp_path / "taken", "x")
+    for book in (taken, taken / "book"):
+        with pytest.raises(LabelError, match="taken"):
+            label("row_id,반송여부\n0,Y\n", book=book)
+
+
+def test_an_output_that_cannot_be_is_refused_before_anything_is_recorded(label: Any, tmp_path: Path) -> None:
+    """A format that cannot be written, or an encoding of a workbook, is no reason to record half of what was asked."""
+    for output, options in (("out.xls", {}), ("out.xlsx", {"output_encoding": "cp949"})):
+        with pytest.raises((UsageError, OutputError)):
+            label("row_id,반송여부\n0,Y\n", output=tmp_path / output, **options)
+    assert Book().mailings() == []
+
+
+def test_a_mailing_of_another_century_is_a_slip(label: Any) -> None:
+    """A year that was typed with a digit too few is refused with how to write it."""
+    with pytest.raises(LabelError, match="before 2000; give the day as"):
+        label("row_id,반송여부\n0,Y\n", mailed=date(202, 6, 10))
+
+
+def test_the_enriched_file_is_opened_as_is_said(label: Any, enriched: Path, tmp_path: Path) -> None:
+    """Its sheet, encoding and JSON path are its own, for reading it and for writing it again; not those of OUTCOMES."""
+    rows = pl.read_csv(enriched, infer_schema=False).to_dicts()
+    other = write(
+        tmp_path / "mailed.json", json.dumps({"a": [{"x": "1"}] * 20, "b": {"rows": rows}}, ensure_ascii=False)
+    )
+    options = {"file": other, "file_json_path": "b.rows", "output": tmp_path / "labelled.json"}
+    label("row_id,반송여부\n0,Y\n", **options)
+    labelled = json_of(tmp_path / "labelled.json")["b"]["rows"]
+    assert [row["bounced"] for row in labelled] == [True, *[None] * (len(rows) - 1)]
+    with pytest.raises(UsageError, match="no key 'c'"):
+        label("row_id,반송여부\n0,Y\n", **options | {"file_json_path": "c.rows"})
+
+
+def test_a_defect_is_not_laid_to_the_file(label: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the enriched file can be read, what polars complains of is ours, and stays what it is."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise pl.exceptions.ComputeError("a defect")
+
+    monkeypatch.setattr("bizverify.labels.match", broken)
+    with pytest.raises(pl.exceptions.ComputeError, match="a defect"):
+        label("row_id,반송여부\n0,Y\n")
 
 
 def test_outcomes_of_one_row_that_differ_are_not_used(label: Any) -> None:

@@ -152,3 +152,15 @@ def test_what_is_not_there_exits_2_and_says_what_is(
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert len(store.history()) == 3
+
+
+def test_the_history_says_in_words_what_was_set_aside_and_audited(run: Run) -> None:
+    """Reasons are sentences and not lists, and a quarantined mailing and an audit name what they are about."""
+    store = ModelStore()
+    store.note("quarantined", {"mailing": "m7", "letters": 1_200, "why": ["one class only", "too many"]})
+    store.note("released", {"mailings": {"m7": [1_200, 90]}, "checked": 300, "wrong": 2})
+    text = run("model", "history").stdout
+    assert "1,200" in text
+    assert "mailing m7: one class only; too many" in text
+    assert "2 of 300 audited labels wrong, mailing m7" in text
+    assert "[" not in text

@@ -90,12 +90,21 @@ def test_only_sole_traders_are_simplified_taxpayers(kind: str | None, taxation: 
         (date(2024, 11, 21), "from_24_to_48_months"),
         (date(2022, 11, 22), "from_24_to_48_months"),
         (date(2022, 11, 21), "over_48_months"),
+        (date(1970, 1, 2), "over_48_months"),
         (None, None),
     ],
 )
 def test_the_age_of_an_address_changes_its_level_on_the_day(confirmed: date | None, expected: str | None) -> None:
     """Months are reckoned to the day, between 6 and 12 none holds, and a day to come says nothing."""
     assert level("freshness", confirmed=confirmed) == expected
+
+
+@pytest.mark.parametrize(
+    "filled_in", [date(1, 1, 1), date(1899, 12, 30), date(1900, 1, 1), date(1970, 1, 1), date(9999, 12, 31)]
+)
+def test_a_day_that_machines_put_where_there_is_none_says_nothing(filled_in: date) -> None:
+    """The first and last days of databases and spreadsheets stand for "not known", and that is no old address."""
+    assert level("freshness", confirmed=filled_in) is None
 
 
 @pytest.mark.parametrize(

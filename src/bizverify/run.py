@@ -23,6 +23,7 @@ from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
 from bizverify.execute.plan import plan as count_plan
 from bizverify.execute.rows import DIGITS, ROW_ID, records
 from bizverify.labels.joining import LABEL_DTYPES as JOINED_DTYPES
+from bizverify.labels.joining import earlier
 from bizverify.labels.remembered import Remembered
 from bizverify.model import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Choice
 from bizverify.output import Target
@@ -84,7 +85,7 @@ def staged(
 ) -> Stages:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
-    labels = _label_columns(table.headers, prefix, ours)
+    labels = earlier(table.headers, prefix)
     before = {*ours.values(), *labels.values()}
     if table.headers:
         with reading(table):
@@ -101,13 +102,6 @@ def staged(
     if table.headers and "address" not in chosen.columns:
         warnings = (*warnings, "no address column was found: the status is verified, no bounce risk is given")
     return Stages(table, chosen.columns, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
-
-
-def _label_columns(headers: Sequence[str], prefix: str, ours: Mapping[str, int]) -> dict[str, int]:
-    """Where earlier outcomes stand right behind the nine of an earlier run: elsewhere they are the user's own."""
-    labels = own_columns(headers, prefix, LABEL_COLUMNS)
-    behind = max(ours.values(), default=-2) + 1
-    return labels if labels.get(LABEL_COLUMNS[0]) == behind else {}
 
 
 def looked_over(stages: Stages, engine: str) -> Stages:

@@ -57,7 +57,11 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
 @click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
 @encoding_option
 @click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
+@click.option("--file-sheet", metavar="NAME", help="The sheet of the enriched file; by default found as --sheet.")
+@click.option("--file-encoding", metavar="NAME", help="The encoding of an enriched CSV file, as --encoding.")
+@click.option("--file-json-path", metavar="PATH", help="Where the list is in an enriched JSON file, as --json-path.")
 @click.option("-o", "--output", type=PATH, help="Write the enriched file again, with what came back in three columns.")
+@click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default ENRICHED's.")
 @click.option(
     "--unmatched", type=PATH, metavar="PATH", help="Write a CSV of the outcomes that could not be used, and why."
 )

@@ -195,12 +195,25 @@ def _event_lines(events: list[Event]) -> list[str]:
     lines = [f"{'when':<18}{'what':<14}{'version':<{width}}{'labels':>10}{'bounced':>9}{'e-value':>10}  why"]
     for event in events:
         labels, bounced, e_value = (event.data.get(name) for name in ("labels", "bounced", "e_value"))
-        why = event.data.get("why") or (f"in place of {event.data['replaced']}" if "replaced" in event.data else "")
+        labels = event.data.get("letters") if labels is None else labels
+        why = _why(event)
         lines.append(
             f"{event.at.astimezone():%Y-%m-%d %H:%M}  {event.kind:<14}{event.version or '':<{width}}"
             f"{_figure(labels):>10}{_figure(bounced):>9}{_figure(e_value):>10}  {why}".rstrip()
         )
     return lines
+
+
+def _why(event: Event) -> str:
+    """What an event is about, in words: the mailing and the reasons, or whom the scorecard replaced."""
+    data = event.data
+    why = data.get("why") or (f"in place of {data['replaced']}" if "replaced" in data else "")
+    if isinstance(data.get("mailings"), dict):  # an audit's
+        why = (
+            f"{data.get('wrong')} of {data.get('checked')} audited labels wrong, mailing {', '.join(data['mailings'])}"
+        )
+    text = "; ".join(map(str, why)) if isinstance(why, list | tuple) else str(why)
+    return f"mailing {data['mailing']}: {text}" if "mailing" in data else text
 
 
 def _as_dict(found: Stored, name: str) -> dict[str, object]:

@@ -27,7 +27,11 @@ _OUTCOMES: Final = ("delivered", "absent", "moved")
 """From the least to the most that is known: of two letters mailed on one day the later of these counts."""
 
 _GAP: Final = r"[\s\p{P}\p{S}\p{Cc}\p{Cf}]+"
-_UNUSUAL: Final = "[^0-9a-z가-힣]"
+_DIGITS_APART: Final = rf"(\p{{N}}){_GAP}(\p{{N}})"
+_APART: Final = "\ue000"
+"""Stands for a gap between digits until all other gaps are gone: of private use, so no gap itself."""
+_STILL_APART: Final = rf"{_APART}\p{{N}}{_GAP}\p{{N}}"
+_UNUSUAL: Final = "[^ -@\\[-~가-힣]"
 _LETTER: Final = ("b_no", "address_key")
 _NUMBER: Final = "letter:b_no"
 _WRITTEN: Final = "letter:mailed_to"
@@ -35,20 +39,32 @@ _KEY: Final = "letter:address_key"
 
 
 def address_key(address: pl.Expr) -> pl.Expr:
-    """Return what two spellings of one address share (String): its letters and digits alone.
+    """Return what two spellings of one address share (String): its letters and digits, and where two numbers part.
 
-    Unicode's compatibility form (NFKC) in lower case, without white space, punctuation, symbols and what has no width.
-    Nothing is understood: ``서울`` and ``서울특별시`` differ, and so do addresses with and without their unit. Null for
-    a blank or masked address.
+    Unicode's compatibility form (NFKC) in lower case, without white space, punctuation, symbols and what has no width;
+    between two digits any of these is one ``-``, for ``12-3`` is not ``123``. Nothing is understood: ``서울`` and
+    ``서울특별시`` differ, and so do addresses with and without their unit. Null for a blank or masked address.
     """
     text = address.cast(pl.String)
     said = pl.when(~is_blank(text) & ~is_masked(text)).then(text)
     # as fields of structs each step is computed once, and the costly ones only on the few texts that need them
-    bare = pl.struct(said.str.replace_all(_GAP, "").alias("bare"))
-    unusual = pl.when(pl.field("bare").str.contains(_UNUSUAL)).then(pl.field("bare"))
-    tidy = unusual.str.normalize("NFKC").str.to_lowercase().str.replace_all(_GAP, "")
-    key = bare.struct.with_fields(pl.coalesce(tidy, pl.field("bare")).alias("key")).struct.field("key")
-    return pl.when(key != "").then(key)
+    key = pl.field("key")
+    steps = pl.struct(said.alias("key"))
+    for step in (
+        _only(key.str.contains(_UNUSUAL), key.str.normalize("NFKC").str.to_lowercase()),
+        key.str.replace_all(_DIGITS_APART, f"${{1}}{_APART}${{2}}"),
+        # a digit that stands alone between two gaps was the end of one find and could not begin the next
+        _only(key.str.contains(_STILL_APART), key.str.replace_all(_DIGITS_APART, f"${{1}}{_APART}${{2}}")),
+        key.str.replace_all(_GAP, ""),
+        _only(key.str.contains(_APART, literal=True), key.str.replace_all(_APART, "-", literal=True)),
+    ):
+        steps = steps.struct.with_fields(step.alias("key"))
+    return steps.struct.with_fields(pl.when(key != "").then(key).alias("key")).struct.field("key")
+
+
+def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
+    """``key`` changed where that is needed, else as it is."""
+    return pl.when(needed).then(changed).otherwise(pl.field("key"))
 
 
 def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date, number: str = "key") -> pl.LazyFrame:

@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import number
-from bizverify.engine.address import grammar
+from bizverify.engine.address.plain import plain_numbers
 from bizverify.engine.blanks import is_masked
 from bizverify.engine.history import address_key
 from bizverify.execute.rows import ROW_ID
@@ -34,12 +34,14 @@ ALIKE: Final = 3
 So the costly comparison is only for the few addresses that may be crowded at all.
 """
 
+_AT_ONCE: Final = 500_000
 _NUMBER: Final = "number"
 _PLACE: Final = "place"
+_KEY: Final = "key"
 _TEXT: Final = "text"
 _FOUND: Final = "whole_file"
-_BUILDINGS: Final = ("main", "lot_main")
-"""What :func:`bizverify.engine.address.grammar.parse` calls the number of a building on its road, and of a lot."""
+_BUILDINGS: Final = ("building", "lot")
+"""What :func:`bizverify.engine.address.plain.plain_numbers` tells of an address."""
 
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
@@ -52,8 +54,9 @@ def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
 
     *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
     :func:`~bizverify.engine.history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several addresses*:
-    the number stands in the file with two building numbers, or with two lot numbers; so neither another spelling, a
-    missing province, unit or postal code, nor the lot address beside the road address counts as another place.
+    the number stands in the file with two building numbers, or with two lot numbers, in addresses that are plain
+    (:mod:`bizverify.engine.address.plain`); so neither another spelling, a missing province, unit or postal code, nor
+    the lot address beside the road address counts as another place.
     """
     names = rows.collect_schema().names()
     if "b_no" not in names or "address" not in names:
@@ -89,34 +92,43 @@ def _hashed(rows: pl.LazyFrame) -> pl.DataFrame:
 
 def _crowded(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     """The ``row_id`` of the rows at a crowded address."""
-    pairs = known.filter(_among(_PLACE, _repeated(known[_PLACE], ALIKE))).unique()
-    alike = _repeated(pairs[_PLACE], ALIKE)
-    keyed = _asked(rows, found, _among(_PLACE, alike)).select(ROW_ID, address_key(pl.col("address")).alias(_PLACE))
-    places = keyed.drop_nulls().with_columns(pl.col(_PLACE).hash()).collect(engine="streaming")
-    businesses = _with_numbers(places, found).drop_nulls().unique([_NUMBER, _PLACE])
-    return places.filter(_among(_PLACE, _repeated(businesses[_PLACE], CROWD)))[ROW_ID]
+    alike = _with_different(known.filter(_among(_PLACE, _repeated(known[_PLACE], ALIKE))), _PLACE, ALIKE)
+    # what is spelled alike has one key: it is made of the first of these rows
+    spelled = _asked(rows, found, _among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
+    keys = spelled.select(ROW_ID, address_key(pl.col("address")).alias(_KEY)).drop_nulls()
+    hashed = keys.with_columns(pl.col(_KEY).hash()).collect(engine="streaming")
+    hashed = hashed.select(found[_PLACE].gather(hashed[ROW_ID]), _KEY)
+    there = found.with_row_index(ROW_ID).filter(_among(_PLACE, alike)).join(hashed, on=_PLACE).drop(_PLACE)
+    crowds = _with_different(there.select(_business(), _KEY).drop_nulls(), _KEY, CROWD)
+    return there.filter(_among(_KEY, crowds))[ROW_ID]
 
 
 def _several(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     """The ``row_id`` of the rows whose number has several addresses."""
-    pairs = known.filter(_among(_NUMBER, _repeated(known[_NUMBER], 2))).unique()
-    respelled = _repeated(pairs[_NUMBER], 2)
+    respelled = _with_different(known.filter(_among(_NUMBER, _repeated(known[_NUMBER], 2))), _NUMBER, 2)
     address = pl.col("address").cast(pl.String)
-    asked = _asked(rows, found, _among(_NUMBER, respelled)).select(
-        ROW_ID, pl.when(~is_masked(address)).then(address).alias("address"), pl.lit(None, pl.String).alias("zipcode")
-    )
-    read = grammar.parse(asked).select(ROW_ID, *_BUILDINGS).collect(engine="streaming")
-    read = _with_numbers(read, found).drop_nulls(_NUMBER)
-    apart = [_repeated(read.select(_NUMBER, name).drop_nulls().unique()[_NUMBER], 2) for name in _BUILDINGS]
+    asked = _asked(rows, found, _among(_NUMBER, respelled))
+    said = asked.select(ROW_ID, pl.when(~is_masked(address)).then(address).alias("address"))
+    read = plain_numbers(said).select(ROW_ID, *_BUILDINGS).collect(engine="streaming")
+    read = read.with_columns(found[_NUMBER].gather(read[ROW_ID])).with_columns(_business()).drop_nulls(_NUMBER)
+    apart = [_with_different(read.select(_NUMBER, name).drop_nulls(), _NUMBER, 2) for name in _BUILDINGS]
     return read.filter(_among(_NUMBER, pl.concat(apart)))[ROW_ID]
 
 
-def _with_numbers(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """Add each row's number, null where it is none: with a wrong check digit, or, as telephone numbers, from 0 on."""
-    numbered = rows.with_columns(found[_NUMBER].gather(rows[ROW_ID]))
+def _business() -> pl.Expr:
+    """The number, null where it is none: with a wrong check digit, or, as telephone numbers, from 0 on."""
     key = pl.col(_NUMBER)
-    right = number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)
-    return numbered.with_columns(pl.when(right).then(key).alias(_NUMBER))
+    return pl.when(number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)).then(key).alias(_NUMBER)
+
+
+def _with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
+    """The values of an integer column that stand beside at least so many different values of the other one.
+
+    A part of them at a time: to find what is different takes ten times the memory of what is looked at.
+    """
+    parts = 1 + pairs.height // _AT_ONCE
+    of_part = (pairs.filter(pl.col(column) % parts == part).unique() for part in range(parts))
+    return pl.concat([_repeated(part[column], times) for part in of_part])
 
 
 def _repeated(values: pl.Series, times: int) -> pl.Series:

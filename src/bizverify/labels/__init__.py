@@ -19,8 +19,8 @@ from bizverify.errors import LabelError, ModelError, UsageError
 from bizverify.execute.terms import ServiceOptions, Terms, terms_of
 from bizverify.labels.book import About, Batch, Book, Mailing, Recorded, Source
 from bizverify.labels.declaration import Declaration, declared
-from bizverify.labels.joining import LABEL_COLUMNS, write_labelled
-from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, Mailed, opened_mailing
+from bizverify.labels.joining import LABEL_COLUMNS, labelled_target, write_labelled
+from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, How, Mailed, opened_mailing
 from bizverify.labels.matching import Matched, candidates, keys_of, letter_of, match
 from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcomes, refuse_future
 from bizverify.labels.report import LabelReport, listed, write_listed
@@ -58,7 +58,11 @@ def label(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    file_sheet: str | None = None,
+    file_encoding: str | None = None,
+    file_json_path: str | None = None,
     output: str | Path | None = None,
+    output_encoding: str | None = None,
     unmatched: str | Path | None = None,
     replace: bool = False,
     book: str | Path | Book | None = None,
@@ -75,7 +79,9 @@ def label(
     ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
     that says whether a letter came back each row is one that did.
 
-    ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing. ``mailed``: the day of mailing,
+    ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
+    ``file_encoding`` and ``file_json_path`` are that file's, as ``sheet``, ``encoding`` and ``json_path`` are those of
+    ``outcomes``. ``mailed``: the day of mailing,
     where ``outcomes`` do not have one. ``returns_requested``: whether undeliverable letters were to come back;
     must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
     ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
@@ -83,7 +89,8 @@ def label(
     Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
     guessed. They are united with what the ``book`` (a folder, by default in the state directory) has of the mailing;
     what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
-    with the columns ``bounced``, ``bounce_reason``, ``bounced_at``. ``unmatched``: where a CSV of what could not be
+    with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's
+    own). ``unmatched``: where a CSV of what could not be
     used is written.
 
     ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
@@ -93,13 +100,18 @@ def label(
 
     Raises :class:`bizverify.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
     contradicts an earlier one), :class:`bizverify.errors.InputError`, :class:`bizverify.errors.UsageError`: nothing
-    was recorded then.
+    was recorded then. :class:`bizverify.errors.OutputError` for an output that cannot be written, when the outcomes may
+    be recorded already: the same call again goes on.
     """
     now, path = datetime.now(UTC), Path(outcomes)
     today = today or date.today()
-    with opened_mailing(run, file) as mailing:
+    home = book if isinstance(book, Book) else Book(Path(book) if book is not None else None)
+    how = How(sheet=file_sheet, encoding=file_encoding, json_path=file_json_path)
+    with opened_mailing(run, file, **how) as mailing:
         terms, notes = _terms(send, mailing, service)
-        _keep_apart(path, mailing.path, output, unmatched)
+        _keep_apart(path, mailing, home, output, unmatched)
+        if output is not None:
+            labelled_target(mailing.path, Path(output), mailing.format, output_encoding)
         read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path)
         day = mailing_date(read, mailed)
         declaration = declared(day, returns_requested, complete, mail_class, sent, today)
@@ -108,7 +120,6 @@ def label(
         matched = match(read.frame, candidates(mailing.letters, read.frame), pl.lit(day))
         if matched.labels.is_empty():
             raise _none_fits(read, mailing, matched)
-        home = book if isinstance(book, Book) else Book(Path(book) if book is not None else None)
         batch = _batch(read, mailing, matched, declaration, now)
         recorded = home.record(batch, replace=replace, dry_run=dry_run)
     matched = _with_clashes(matched, recorded)
@@ -121,11 +132,19 @@ def label(
         report = replaced(report, unmatched=str(unmatched))
     if output is not None:
         warnings = list(report.warnings)
-        write_labelled(mailing.path, output, _labels(recorded), prefix=mailing.prefix, warned=warnings.append)
+        write_labelled(
+            mailing.path,
+            output,
+            _labels(recorded),
+            **mailing.how,
+            output_encoding=output_encoding,
+            prefix=mailing.prefix,
+            warned=warnings.append,
+        )
         report = replaced(report, output=str(output), warnings=tuple(warnings))
     if terms is None:
         return report
-    return replaced(report, sent=_sent(terms, mailing, recorded, output, resend, first_row))
+    return replaced(report, sent=_sent(terms, mailing, recorded, resend, first_row))
 
 
 def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple[Terms | None, tuple[str, ...]]:
@@ -147,7 +166,6 @@ def _sent(
     terms: Terms,
     mailing: Mailed,
     recorded: Recorded,
-    output: str | Path | None,
     resend: bool,
     first_row: int | None,
 ) -> Sent:
@@ -158,21 +176,30 @@ def _sent(
     told = recorded.frame.filter(certain, pl.col("said").is_not_null())
     return send_labels(
         told.select(_LABELLED),
-        output if output is not None else mailing.path,
+        mailing.path,
         terms=terms,
         mailed=recorded.declaration.mailed,
         columns=mailing.columns,
         prefix=mailing.prefix,
         resend=resend,
         first_row=first_row,
+        **mailing.how,
     )
 
 
-def _keep_apart(outcomes: Path, mailed: Path, output: str | Path | None, unmatched: str | Path | None) -> None:
-    """Raise :class:`UsageError` where what is written would replace what is read; only the enriched file may be."""
+def _keep_apart(
+    outcomes: Path, mailing: Mailed, book: Book, output: str | Path | None, unmatched: str | Path | None
+) -> None:
+    """Raise :class:`UsageError` where what is written would replace what is read; only the enriched file may be.
+
+    A file of the label book is never anything else.
+    """
+    for path in (outcomes, mailing.path, output, unmatched):
+        if path is not None and book.is_own(Path(path)):
+            raise UsageError(f"{path}: is of the label book itself, which only `label` writes; give another file")
     labelled, listed = (Path(path) if path is not None else None for path in (output, unmatched))
     keep_apart({"outcomes": outcomes}, {"output": labelled}, False)
-    read = {"outcomes": outcomes, "enriched file": mailed, "labelled file": labelled}
+    read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": labelled}
     keep_apart(read, {"output": None, "list (--unmatched)": listed}, False)
 
 
@@ -198,10 +225,14 @@ def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
         return LabelError(f"{read.name}: none of its outcomes is of that day; its mailing dates are {days}")
     used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
     theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
+    remedy = (
+        "is it the right file (--file, --run), are these the right columns (--columns b_no=HEADER)?"
+        if "b_no" in mailing.columns
+        else "the mailed file has no column of business numbers: name its rows, from 0, in a column row_id"
+    )
     return LabelError(
         f"{read.name}: none of its {read.frame.height:,} outcomes is of {mailing.name}; read were the columns {used}; "
-        f"its numbers are {_some(read.frame['digits'])}, those of the mailed file {_some(theirs)}; is it the right "
-        "file (--file, --run), are these the right columns (--columns b_no=HEADER)?"
+        f"its numbers are {_some(read.frame['digits'])}, those of the mailed file {_some(theirs)}; {remedy}"
     )
 
 
@@ -220,7 +251,7 @@ def _batch(read: Outcomes, mailing: Mailed, matched: Matched, declaration: Decla
     def known(rows: pl.Series) -> pl.DataFrame:
         wanted = mailing.letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
         told = _known(wanted, mailing, cards).collect(engine="streaming")
-        return told.with_columns(keys_of()[0])
+        return told.with_columns(keys_of())
 
     def sent(by: Declaration) -> pl.DataFrame:
         if not (by.silence_is_delivery and by.sent):

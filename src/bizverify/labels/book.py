@@ -31,16 +31,18 @@ BOOK_SCHEMA: Final[dict[str, Any]] = {
     "letter": pl.UInt32,
     "b_no": pl.String,
     "address_key": pl.String,
+    "fixed_key": pl.String,
     "reason": pl.String,
     "returned": pl.Date,
     "recorded": pl.Datetime("us", "UTC"),
 }
 """A row of a book file: the evidence, what an outcome said (``said``, null for silence), and whose letter it was.
 
-``doubt``: outcomes of it could not be used, so its silence says nothing.
+``address_key``, ``fixed_key``: its address as written, and as corrected if it was. ``doubt``: outcomes of it could
+not be used, so its silence says nothing.
 """
 
-KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key")
+KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
 """What a row of the enriched file tells of itself."""
 
 _LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
@@ -174,11 +176,14 @@ class Book:
             found.append(Mailing(about.id, path, about, **_collected(counts, path).row(0, named=True)))
         return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
 
-    def evidence(self, mailings: Iterable[str] | None = None, *, unread: bool = False) -> pl.LazyFrame:
+    def evidence(
+        self, mailings: Iterable[str] | None = None, *, unread: bool = False, addressee: bool = False
+    ) -> pl.LazyFrame:
         """The letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
 
         ``mailings``: their ids, by default all. ``unread``: with the rows of which no scorecard gave the reasons (the
         hosted service's), and a column ``unread`` that tells them; probabilities are there, levels are null.
+        ``addressee``: with ``b_no`` and ``address_key``.
         """
         wanted = None if mailings is None else set(mailings)
         parts = [
@@ -190,7 +195,8 @@ class Book:
         rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
         if not unread:
             rows = rows.filter(~pl.col("unread"))
-        return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *(["unread"] if unread else []))
+        more = [*(["unread"] if unread else []), *(["b_no", "address_key"] if addressee else [])]
+        return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
 
     def outcomes(self) -> pl.LazyFrame:
         """The newest outcome of each addressee, by number and address.
@@ -224,17 +230,27 @@ class Book:
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
     def _outcomes(self) -> pl.LazyFrame:
-        """Rows with number and address of which something is known."""
-        names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no", "address_key"]
-        empty = pl.LazyFrame(schema={name: BOOK_SCHEMA[name] for name in names})
-        rows = pl.concat([empty, *(_scan(path).select(names) for path in self._files())])
+        """Rows with number and address of which something is known: one for the address as written, one as corrected.
+
+        A corrected address is the same place, and the one that the user's next list may have.
+        """
+        names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
+        both = ["address_key", "fixed_key"]
+        empty = pl.LazyFrame(schema={name: BOOK_SCHEMA[name] for name in [*names, *both]})
+        rows = pl.concat([empty, *(_scan(path).select(*names, *both) for path in self._files())])
         told = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
-        return rows.filter(told, pl.col("b_no").is_not_null(), pl.col("address_key").is_not_null()).with_columns(
-            pl.col("b_no").cast(pl.UInt64)
-        )
+        keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
+        found = rows.filter(told, pl.col("b_no").is_not_null()).select(*names, keys).explode("address_key")
+        return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path is that of a file of the book, or would be."""
+        return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.parquet")) if self.folder.is_dir() else []
+        if self.folder.exists() and not self.folder.is_dir():
+            raise LabelError(f"{self.folder}: is a file; a label book is a folder")
+        return sorted(self.folder.glob("*.parquet"))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -246,8 +262,9 @@ class Book:
             raise LabelError(
                 f"{self.folder}: another process has been recording for {_WAIT:.0f} s; try again"
             ) from error
-        except PermissionError as error:
-            raise LabelError(f"{self.folder}: the label book cannot be written: {error.strerror}") from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise LabelError(f"{self.folder}: the label book cannot be written: {why}") from error
 
     def _united(self, batch: Batch, replace: bool) -> tuple[Recorded, About]:
         path = self.folder / f"{batch.about.id}.parquet"
@@ -314,15 +331,15 @@ def _completed(rows: pl.DataFrame, before: pl.DataFrame, batch: Batch, declarati
     """Labels with what is known of their rows: as recorded before, else as the enriched file says it."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
-    when = before.select("row_id", was_said="said", was_recorded="recorded")
+    when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
     frame = rows.join(known, on="row_id", how="left").join(when, on="row_id", how="left")
-    same = pl.col("said").eq_missing(pl.col("was_said"))
-    recorded = pl.when(same).then("was_recorded").fill_null(batch.now)
     frame = frame.with_columns(
         pl.lit(declaration.mailed).alias("mailed"),
         pl.when(~pl.col("doubt")).then(declaration.bounced()).alias("bounced"),
-        recorded.alias("recorded"),
     )
+    # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
+    frame = frame.with_columns(pl.when(same).then("was_recorded").fill_null(batch.now).alias("recorded"))
     return frame.select(pl.col(name).cast(dtype) for name, dtype in BOOK_SCHEMA.items()).sort("row_id")
 
 

@@ -13,6 +13,8 @@ from bizverify.errors import LabelError
 from bizverify.labels.reasons import SAYS_NOTHING
 
 ALL: Final = "all"
+_FIRST_YEAR: Final = 2000
+"""A year before this is a slip: no file was enriched then."""
 
 
 class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +92,8 @@ def declared(
     """Return what was declared, checked; raise :class:`LabelError` naming the option and the remedy."""
     if mailed > today:
         raise LabelError(f"--mailed {mailed}: is in the future, so nothing of it can have come back yet")
+    if mailed.year < _FIRST_YEAR:
+        raise LabelError(f"--mailed {mailed}: is before {_FIRST_YEAR}; give the day as 2026-10-05")
     if returns_requested is None:
         raise LabelError(
             "say whether undeliverable letters were to come back: --returns-requested (marked 반환, or registered "

@@ -19,10 +19,9 @@ from bizverify.errors import LabelError
 from bizverify.execute import join
 from bizverify.execute.rows import ROW_ID
 from bizverify.model import LABEL_COLUMNS
-from bizverify.output import Target, changes, losses
-from bizverify.tables import Enriched, Table, open_table, published, reading, write_table, written_rows
+from bizverify.output import Target, changes, losses, target_of
+from bizverify.tables import Enriched, Format, Table, open_table, published, reading, write_table, written_rows
 from bizverify.tables.columns import own_columns
-from bizverify.tables.detect import output_format, refuse_in_place
 from bizverify.tables.publish import same_file
 
 __all__ = ["LABEL_COLUMNS", "LABEL_DTYPES", "checked", "earlier", "labelled", "write_labelled"]
@@ -46,6 +45,7 @@ def write_labelled(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    output_encoding: str | None = None,
     prefix: str = "",
     warned: Callable[[str], None] | None = None,
 ) -> Path:
@@ -56,7 +56,8 @@ def write_labelled(
     as text, JSON and Parquet in their own types. Columns of an earlier labelling are replaced where they stand; where
     the user has a column of such a name it is kept and ours gets ``_bv``. All other cells, their order, the dialect,
     the workbook around them stay as they are. ``output`` may be ``path`` itself: it is replaced in one step, when the
-    new file is whole and its rows are counted. ``prefix``: as the file was enriched with. ``warned`` is told what the
+    new file is whole and its rows are counted. ``output_encoding``: of a CSV output, by default the file's own.
+    ``prefix``: as the file was enriched with. ``warned`` is told what the
     user should know; by default these are Python warnings. Returns ``output``.
 
     Raises :class:`LabelError` for labels that fit no row of the file, :class:`bizverify.errors.InputError`,
@@ -66,7 +67,7 @@ def write_labelled(
     path, output = Path(path), Path(output)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
         labels = checked(labels, table)
-        target = _target(path, output, table)
+        target = labelled_target(path, output, table.format, output_encoding)
         layout, notes = _layout(table, prefix)
         notes += losses(table, target, same_file(path, output), leaves_out=False, header_unsure=False)
         for note in (*notes, *changes(table, target, layout)):
@@ -75,8 +76,8 @@ def write_labelled(
         with published(output) as temporary:
             tally = rows.select(*join.row_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally)
-            found = write_table(result, temporary, target.format).row(0, named=True)
-            written = written_rows(table, temporary, target.format, None)
+            found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
+            written = written_rows(table, temporary, target.format, target.encoding)
             lost = labels["bounced"].count() - found["labelled"]
             faults = [f"{lost:,} labels are in no row"] if lost else []
             join.balance_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
@@ -85,8 +86,12 @@ def write_labelled(
 
 
 def earlier(headers: Sequence[str], prefix: str = "") -> dict[str, int]:
-    """Where an earlier labelling put the three columns: contract name → position; empty if there was none."""
-    return own_columns(headers, prefix, LABEL_COLUMNS)
+    """Where an earlier labelling put the three columns: contract name → position; empty if there was none.
+
+    It puts them behind the nine. Before them, or in a file that has not the nine, they are the user's own.
+    """
+    nine, labels = own_columns(headers, prefix), own_columns(headers, prefix, LABEL_COLUMNS)
+    return labels if nine and labels and min(labels.values()) > max(nine.values()) else {}
 
 
 def labelled(rows: pl.LazyFrame, labels: pl.DataFrame) -> pl.LazyFrame:
@@ -113,12 +118,13 @@ def checked(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     return labels
 
 
-def _target(path: Path, output: Path, table: Table) -> Target:
-    """What is to be written, in the format that the output's name asks for; in place, in the file's own."""
-    if same_file(path, output):
-        refuse_in_place(path, table.format)
-        return Target(output, table.format, None, backup=False, summary=False)
-    return Target(output, output_format(output), None, backup=False, summary=False)
+def labelled_target(path: Path, output: Path, format: Format, encoding: str | None = None) -> Target:
+    """What is to be written, in the format that the output's name asks for; over the file, in the file's own.
+
+    Raises :class:`bizverify.errors.UsageError`, :class:`bizverify.errors.OutputError` for what cannot be written so.
+    """
+    over = same_file(path, output)
+    return target_of(path, format, None if over else output, over, encoding=encoding, backup=True, summary=False)
 
 
 def _layout(table: Table, prefix: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:

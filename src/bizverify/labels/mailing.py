@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import polars as pl
 
@@ -18,7 +18,7 @@ from bizverify import number
 from bizverify.errors import ColumnError, LabelError, UsageError
 from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.state import state_directory
-from bizverify.tables import Table, open_table, reading
+from bizverify.tables import Format, Table, open_table, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.publish import same_file
 
@@ -54,11 +54,20 @@ class Enrichment:
     headers: dict[str, str]
 
 
+class How(TypedDict):
+    """With what a file is opened, where it is not found rightly."""
+
+    sheet: str | None
+    encoding: str | None
+    json_path: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Mailed:
     """An enriched file as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
 
-    ``columns``: where number, name and address are, as ``#3``. ``id`` tells it from other files: the run's id, else the
+    ``columns``: where number, name and address are, as ``#3``. ``how``: sheet, encoding and JSON path with which it was
+    opened, if they were given. ``id`` tells it from other files: the run's id, else the
     start of a hash of its answers.
     """
 
@@ -69,6 +78,8 @@ class Mailed:
     letters: pl.LazyFrame
     rows: int
     columns: Mapping[str, str]
+    format: Format
+    how: How
     by: Enrichment | None
     notes: tuple[str, ...]
 
@@ -89,8 +100,17 @@ class Mailed:
 
 
 @contextmanager
-def opened_mailing(run: str | Path | None, file: str | Path | None) -> Iterator[Mailed]:
+def opened_mailing(
+    run: str | Path | None,
+    file: str | Path | None,
+    *,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+) -> Iterator[Mailed]:
     """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
+
+    ``sheet``, ``encoding``, ``json_path``: of the enriched file, where they are not found rightly.
 
     Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
     output is gone, or the file is not an enriched one.
@@ -99,7 +119,8 @@ def opened_mailing(run: str | Path | None, file: str | Path | None) -> Iterator[
         raise UsageError("say which mailing the outcomes are of: --run ID, or --file with the enriched file")
     by = _enrichment(run) if run is not None else None
     path = Path(file) if file is not None else _output_of(by)
-    with open_table(path) as table:
+    how = How(sheet=sheet, encoding=encoding, json_path=json_path)
+    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
         prefix, ours = _ours(table)
         notes: tuple[str, ...] = ()
         with reading(table):
@@ -114,7 +135,20 @@ def opened_mailing(run: str | Path | None, file: str | Path | None) -> Iterator[
         letters = _letters(table, ours, columns)
         with reading(table):
             id_ = by.run_id if by else _identity(letters)
-            yield Mailed(id_, path, table.name, prefix, letters, rows, _positions(columns), by, notes)
+        places = _positions(columns)
+        with _held_against(table, letters):
+            yield Mailed(id_, path, table.name, prefix, letters, rows, places, table.format, how, by, notes)
+
+
+@contextmanager
+def _held_against(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
+    """While the letters are used: what polars says is laid to the file only where the file by itself cannot be read."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a panic is no Exception
+        with reading(table):
+            letters.select(pl.all().null_count()).collect(engine="streaming")
+        raise
 
 
 def _enrichment(run: str | Path) -> Enrichment:

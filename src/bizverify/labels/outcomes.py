@@ -18,7 +18,7 @@ from bizverify.labels.reasons import came_back, reason_code
 from bizverify.model import Choice
 from bizverify.report import sha256_of
 from bizverify.tables import Table, open_table, reading
-from bizverify.tables.columns import choose_columns
+from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.words import level_of
 
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
@@ -39,8 +39,13 @@ OUTCOME_SCHEMA: Final = {
 """One row an outcome: where it stands (from 1), which letter it means, what it says, and what is wrong with it."""
 
 _DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
+_SHORT: Final = r"^\s*'?([0-9]{2})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
+_SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
+"""A day as a workbook counts it, from 1982 to 2064, where a cell lost its date format."""
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
-_TEXTS: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
+_SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
+"""What says something of a letter; the other roles say of which."""
+_TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ def read_outcomes(
     ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers.
     """
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
-        chosen = _chosen(table, dict(columns or {}))
+        found = _chosen(table, dict(columns or {}))
+        chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
                 f"{table.name}: no column says whether a letter came back, why or when; the headers are: "
@@ -86,8 +92,8 @@ def read_outcomes(
         raw = _raw(table, chosen).collect(engine="streaming")
         rows = raw.height
     only_returns = "bounced" not in chosen
-    told = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null()).with_columns(_read(chosen))
-    frame = told.with_columns(_problem().alias("problem")).collect()
+    told = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
+    frame = _read(told, chosen).with_columns(_problem().alias("problem")).collect()
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
@@ -99,8 +105,8 @@ def read_outcomes(
             f"{table.name}: no value of the column {header!r} is understood: {values}; write Y or N, "
             "or name another column with --columns bounced=HEADER"
         )
-    dropped = rows - kept.height
-    return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256_of(path), table.notes)
+    dropped, notes = rows - kept.height, (*table.notes, *found.notes)
+    return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256_of(path), notes)
 
 
 def refuse_future(outcomes: Outcomes, today: date) -> None:
@@ -130,7 +136,7 @@ def mailing_date(outcomes: Outcomes, given: date | None) -> date:
     raise LabelError(f"{outcomes.name}: holds no mailing date; say with --mailed DATE when the letters were mailed")
 
 
-def _chosen(table: Table, given: dict[str, str]) -> dict[str, Choice]:
+def _chosen(table: Table, given: dict[str, str]) -> Chosen:
     """The columns by role. A ``row_id`` makes the number optional: it must then be known by its header."""
     if "row_id" not in given:
         places = [place for place, header in enumerate(table.headers) if level_of("row_id", header) == "sure"]
@@ -138,11 +144,20 @@ def _chosen(table: Table, given: dict[str, str]) -> dict[str, Choice]:
             given["row_id"] = f"#{places[0] + 1}"
     roles = ("row_id", *ROLES[:-1]) if "row_id" in given else ROLES
     try:
-        return dict(choose_columns(table, roles, given).columns)
+        chosen = choose_columns(table, roles, given)
     except ColumnError as error:
         if "no column with business numbers" not in str(error):
             raise
         raise ColumnError(f"{error}, or the rows of the enriched file, from 0, with --columns row_id=HEADER") from error
+    for role in _SPOKEN:
+        header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
+        same = [f"{role}=#{place + 1}" for place, other in enumerate(table.headers) if other == header != ""]
+        if len(same) > 1:
+            raise ColumnError(
+                f"{table.name}: {len(same)} columns are headed {header!r}, and they may differ; say which is meant "
+                f"with --columns {' or '.join(same)}"
+            )
+    return chosen
 
 
 def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
@@ -163,30 +178,43 @@ def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     )
 
 
-def _read(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
-    cell = {role: _filled(pl.col(f"written:{role}")) for role in _TEXTS}
-    own = pl.lit(None, pl.String)  # what says that a letter came back may say why instead
+def _read(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
+    """Add what the cells say to the cells; what is said of many letters in the same words is read once."""
+    spoken = [f"written:{role}" for role in _SPOKEN]
+    words = raw.select(spoken).unique().with_columns(_words(chosen)).with_columns(_code())
+    rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
+    cell = {role: _filled(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
+    said = pl.col("said")
+    if "bounced" not in chosen:
+        told = [*cell.values(), pl.col("reason"), _filled(pl.col("written:returned"))]
+        said = pl.when(pl.any_horizontal(part.is_not_null() for part in told)).then(pl.lit(True))
+    return rows.with_columns(
+        said.alias("said"),
+        cell["row_id"].str.replace(r"\.0+$", "").cast(pl.UInt32, strict=False).alias("row_id"),
+        address_key(pl.col("written:address")).alias("key"),
+    )
+
+
+def _words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
+    """What an outcome says of its letter, but for the code of the reason."""
+    cell = {role: _filled(pl.col(f"written:{role}")) for role in _SPOKEN}
     why = cell["reason"].is_not_null() | cell["returned"].is_not_null()
+    said, own = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
     if "bounced" in chosen:
         word = came_back(cell["bounced"], chosen["bounced"].header)
-        said = pl.when(cell["bounced"].is_not_null()).then(word).when(why.fill_null(False)).then(pl.lit(True))
-        code = reason_code(cell["bounced"])
-        own = pl.when(word & (code != "other")).then(cell["bounced"])
-    else:
-        named = [cell[role] for role in ("b_no", "row_id", "reason", "returned")]
-        told = pl.any_horizontal(part.is_not_null() for part in named)
-        said = pl.when(~told).then(None).when(told).then(pl.lit(True))
-    reason = pl.coalesce(cell["reason"], own)
-    place = cell["row_id"].str.replace(r"\.0+$", "").cast(pl.UInt32, strict=False)
+        said = pl.when(cell["bounced"].is_not_null()).then(word).when(why).then(pl.lit(True))
+        # what says that a letter came back may say why instead
+        own = pl.when(word & (reason_code(cell["bounced"]) != "other")).then(cell["bounced"])
     return [
         said.alias("said"),
-        reason_code(reason).alias("reason_code"),
-        reason.alias("reason"),
+        pl.coalesce(cell["reason"], own).alias("reason"),
         _day(cell["returned"]).alias("returned"),
         _day(cell["mailed"]).alias("mailed_on"),
-        place.alias("row_id"),
-        address_key(pl.col("written:address")).alias("key"),
     ]
+
+
+def _code() -> pl.Expr:
+    return reason_code(pl.col("reason")).alias("reason_code")
 
 
 def _problem() -> pl.Expr:
@@ -213,8 +241,11 @@ def _filled(text: pl.Expr) -> pl.Expr:
 
 
 def _day(text: pl.Expr) -> pl.Expr:
-    packed = text.str.replace(_PACKED, "$1-$2-$3")
-    return packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)
+    """A day as is written in Korea: the year first, in four digits or two, or as the number that a workbook has."""
+    packed = text.str.replace(_PACKED, "$1-$2-$3").str.replace(_SHORT, "20$1-$2-$3")
+    written = packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)
+    counted = text.str.extract(_SERIAL).cast(pl.Int64, strict=False) * pl.duration(days=1)
+    return pl.coalesce(written, pl.lit(date(1899, 12, 30)) + counted)
 
 
 __all__ = ["OUTCOME_SCHEMA", "ROLES", "InputError", "Outcomes", "mailing_date", "read_outcomes", "refuse_future"]

@@ -130,7 +130,7 @@ class LabelReport:
 
     def _book_lines(self) -> list[tuple[str, str]]:
         kept = {"new": self.new, "known before": self.known, "replaced": self.replaced}
-        would = "would be recorded" if self.dry_run else "recorded"
+        would = "would record" if self.dry_run else "recorded"
         found = [(would, _counts(kept))]
         if self.silent:
             found.append(("silent", f"{counted(self.silent, 'mailed row')} without an outcome, taken as delivered"))

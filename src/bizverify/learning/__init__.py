@@ -60,7 +60,7 @@ def audit_sample(
     """
     numpy()
     learning = Learning.of(_book(labels), store, today, datetime.now(UTC))
-    return audits.draw(learning.book, learning.quarantined({}), Path(path), size)
+    return audits.draw(learning.book, learning.auditable(), Path(path), size)
 
 
 def _book(folder: str | Path | None) -> Book:
@@ -71,7 +71,7 @@ def _book(folder: str | Path | None) -> Book:
 
 
 def _verdict(learning: Learning, path: Path, *, dry_run: bool) -> Audit:
-    verdict = audits.audited(learning.book, learning.quarantined({}), path)
+    verdict = audits.audited(learning.book, learning.auditable(), path)
     if not dry_run:
         learning.store.note("released" if verdict.releases else "kept", verdict.as_dict())
     return verdict

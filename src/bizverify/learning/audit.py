@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -46,7 +46,7 @@ class Audit:
         return asdict(self) | {"releases": self.releases}
 
 
-def draw(book: Book, mailings: Mapping[str, object], path: Path, size: int) -> int:
+def draw(book: Book, mailings: Collection[str], path: Path, size: int) -> int:
     """Write letters of quarantined mailings, chosen by chance, to a CSV file with an empty column ``checked``.
 
     The same labels give the same sample. Returns how many there are; raises :class:`LabelError` where nothing is
@@ -61,7 +61,7 @@ def draw(book: Book, mailings: Mapping[str, object], path: Path, size: int) -> i
     return sample.height
 
 
-def audited(book: Book, mailings: Mapping[str, object], path: Path, size: int = SIZE) -> Audit:
+def audited(book: Book, mailings: Collection[str], path: Path, size: int = SIZE) -> Audit:
     """Hold a sample that was looked up against the labels; raise :class:`LabelError` where it is no such sample.
 
     ``checked`` says of every letter what really became of it (returned or not, as in outcomes).
@@ -93,10 +93,10 @@ def audited(book: Book, mailings: Mapping[str, object], path: Path, size: int = 
     return Audit(of_mailing, found.height, wrong, interval(wrong, found.height, _ONE_SIDED)[1])
 
 
-def _labels(book: Book, mailings: Mapping[str, object]) -> pl.DataFrame:
+def _labels(book: Book, mailings: Collection[str]) -> pl.DataFrame:
     """The letters of mailings of which something is known, in a fixed order."""
     files = {mailing.id: mailing.file for mailing in book.mailings()}
-    evidence = book.evidence(list(mailings), unread=True)
+    evidence = book.evidence(mailings, unread=True)
     known = evidence.filter(pl.col("bounced").is_not_null(), ~pl.col("unread")).sort(_KEY).collect()
     return known.with_columns(
         pl.col("mailing").replace_strict(files, default=None, return_dtype=pl.String).alias("file")

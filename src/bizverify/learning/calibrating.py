@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -10,13 +10,17 @@ from typing import Any
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.errors import LabelError
 from bizverify.labels.book import Book
 from bizverify.learning import drift
 from bizverify.learning.audit import Audit
 from bizverify.learning.decision import Decision, decided
 from bizverify.learning.effects import Saving, held_share, points_frame, saving
+from bizverify.learning.gate import ENOUGH
 from bizverify.learning.material import RIPE_AT, Material, sifted
+from bizverify.learning.past import Past, judged, last_judged
 from bizverify.learning.patterns import patterns
+from bizverify.learning.quarantine import distrust
 from bizverify.learning.report import Calibrated
 from bizverify.models import ModelStore
 from bizverify.models.journal import DECIDING, PROMOTED
@@ -60,33 +64,55 @@ class Learning:
                 found |= {mailing: (letters, bounced) for mailing, (letters, bounced) in event.data["mailings"].items()}
         return found
 
-    def quarantined(self, released: Released) -> Mapping[str, object]:
-        """The mailings whose labels are set aside."""
-        return self._material(released).set_aside
+    def auditable(self) -> Sequence[str]:
+        """The quarantined mailings that an audit can release; those released before would only thin its sample."""
+        material = self._material(self.released())
+        if material.set_aside and not material.auditable:
+            why = "; ".join(f"{mailing}: {'; '.join(why)}" for mailing, (_, why) in material.set_aside.items())
+            raise LabelError(f"no quarantined labels can be released by an audit ({why})")
+        return material.auditable
 
     def concluded(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
         """Decide, carry it out unless ``dry_run``, and say what was done."""
         released = self.released() | (dict(audit.mailings) if audit is not None and audit.releases else {})
         material = self._material(released)
         if material.rows.is_empty():
+            if not dry_run:
+                self._set_aside(material)
             return self._nothing(material, audit, dry_run=dry_run)
         version = f"{Scorecard.load().version}+{self.promotions + 1}"
-        decision = decided(material.rows, self.champion, Scorecard.load(), self.since, version, self.now)
+        expert = Scorecard.load()
+        past = judged(material.rows, expert.version, last_judged(self.store.history()))
+        decision = decided(
+            material.rows,
+            self.champion,
+            expert,
+            self.since,
+            version,
+            self.now,
+            past.required,
+            distrust(material.suspicious, material.suspicious + material.mailed.height),
+        )
         report = self._report(decision, material, audit, dry_run=dry_run)
         if not dry_run:
-            self._carried_out(decision, report)
+            self._carried_out(decision, report, past)
+            self._set_aside(material)
         return report
 
     def _material(self, released: Released) -> Material:
         return sifted(self.book, self.today, self.champion, Scorecard.load(), released)
 
-    def _carried_out(self, decision: Decision, report: Calibrated) -> None:
+    def _carried_out(self, decision: Decision, report: Calibrated, past: Past) -> None:
         learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
         if decision.promotes:
             self.store.promote(decision.challenger, learned)
         else:
-            self._noted("quarantined" if decision.doubts else "refused", learned | {"why": list(decision.doubts)})
-        for mailing, (letters, why) in report.set_aside.items():
+            why = list(decision.doubts) or [f"an e-value of {past.required:,.0f} is needed"]
+            kind = "quarantined" if decision.doubts else "refused"
+            self._noted(kind, learned | {"why": why} | past.as_event())
+
+    def _set_aside(self, material: Material) -> None:
+        for mailing, (letters, why) in material.set_aside.items():
             self._noted("quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
 
     def _noted(self, kind: str, event: Mapping[str, Any]) -> None:
@@ -112,13 +138,14 @@ class Learning:
             ceiling=(self.champion.ceiling, decision.challenger.ceiling),
             e_value=decision.gate.e_value,
             contest=contest,
-            needed=decision.gate.labels_needed,
+            needed=decision.labels_needed,
+            required=decision.required,
             doubts=decision.doubts,
             frame=frame,
             saving=saving(counted, self.champion, decision.challenger),
             left_out=material.left_out,
             set_aside=material.set_aside,
-            warnings=(*self._drifted(material.rows, frame), *_unexplored(counted, self.champion)),
+            warnings=(*self._drifted(material.mailed, frame), *_unexplored(counted, self.champion)),
             audit=audit,
         )
 
@@ -138,6 +165,7 @@ class Learning:
             e_value=1.0,
             contest=0,
             needed=None,
+            required=ENOUGH,
             doubts=(),
             frame=points_frame(counted, Scorecard.load(), self.champion, self.champion),
             saving=Saving(0, 0, 0.0, 0, 0.0),

@@ -39,8 +39,8 @@ GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "log_loss": pl.Float64,
     "auc": pl.Float64,
 }
-"""What is told of each group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is ``rate``
-over the rate of all rows, ``auc`` null where all outcomes are the same."""
+"""What is told of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
+``rate`` over the rate of all rows, ``auc`` null where all outcomes are the same."""
 
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
 _FIGURES: Final = (
@@ -77,7 +77,8 @@ class Calibration:
     outcomes are the same.
 
     ``frame``: the bins with ``bin`` (UInt32), ``lowest``, ``highest`` (Float64) and :data:`GROUP_DTYPES`. ``groups``:
-    for each column (and ``reason``, by the label of reasons) a frame with ``group`` (String) and :data:`GROUP_DTYPES`.
+    for each column (and ``reason``, by the label of reasons) a frame with ``group`` (String), :data:`GROUP_DTYPES` and
+    ``ece`` (Float64, over ten bins of the group's own).
     ``whose``: whose probabilities they are, if known.
     """
 
@@ -264,10 +265,14 @@ def _bin() -> pl.Expr:
 
 
 def _group(part: pl.DataFrame, base: float | None, column: str) -> pl.DataFrame:
-    found = part.drop_nulls("group").sort("group", "p").group_by("group", maintain_order=True).agg(*_scores())
+    part = part.drop_nulls("group").sort("group", "p")
+    bins = part.with_columns(_bin().over("group")).group_by("group", "bin", maintain_order=True)
+    off = bins.agg(_N.sum(), off=((_P * _N).sum() - _BOUNCED.sum()).abs())
+    ece = off.group_by("group").agg(ece=pl.col("off").sum() / _N.sum())
+    found = part.group_by("group", maintain_order=True).agg(*_scores()).join(ece, on="group", maintain_order="left")
     if column == "reason":
         found = found.sort("n", descending=True, maintain_order=True)
-    return _judged(found, base).select("group", *GROUP_DTYPES)
+    return _judged(found, base).select("group", *GROUP_DTYPES, "ece")
 
 
 def _judged(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:

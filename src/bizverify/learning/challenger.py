@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bizverify.engine.risk.scorecard import Level, Scorecard
-from bizverify.learning.fit import TERMS, Fit, expert_points
+from bizverify.learning.design import TERMS, Design, expert_points
+from bizverify.learning.fit import Fit
 from bizverify.learning.numbers import numpy
 
 if TYPE_CHECKING:
-    from bizverify.learning.fit import Array
+    from bizverify.learning.design import Array
 
 MOST: Final = 10
 """Points that a level may move by in one promotion: a batch of labels that is wrong in a new way does little."""
@@ -36,10 +37,10 @@ def challenger(fit: Fit, champion: Scorecard) -> Scorecard:
     return msgspec.structs.replace(champion, base=base, features=features, ceiling=round(ceiling, 3))
 
 
-def served(card: Scorecard, matrix: Array) -> Array:
-    """The probabilities that a scorecard gives to rows of :func:`bizverify.learning.fit.design`."""
+def served(card: Scorecard, levels: Design) -> Array:
+    """The probabilities that a scorecard gives to the rows of a design."""
     np = numpy()
-    score = card.base.points + matrix @ np.array(expert_points(card), dtype=float)
+    score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
     probabilities: Array = card.ceiling / (1 + 2 ** (-score / card.points_to_double))
     return probabilities
 

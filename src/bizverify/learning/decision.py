@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,7 +12,7 @@ import polars as pl
 from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.learning.challenger import challenger
 from bizverify.learning.fit import Fit
-from bizverify.learning.gate import Gate, blocks, gate
+from bizverify.learning.gate import ENOUGH, Gate, blocks, gate
 from bizverify.learning.material import RIPE_AT
 from bizverify.learning.patterns import patterns
 from bizverify.learning.quarantine import doubts
@@ -19,17 +20,24 @@ from bizverify.learning.quarantine import doubts
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Champion and challenger, what the gate says, and ``doubts`` about all labels together."""
+    """Champion and challenger, what the gate says, ``doubts`` about all labels together, the e-value ``required``."""
 
     champion: Scorecard
     challenger: Scorecard
     gate: Gate
     doubts: tuple[str, ...]
+    required: float = ENOUGH
 
     @property
     def promotes(self) -> bool:
         """Whether the challenger takes the champion's place."""
-        return self.gate.passed and not self.doubts
+        return self.gate.e_value >= self.required and not self.doubts
+
+    @property
+    def labels_needed(self) -> int | None:
+        """After how many labels of the contest the evidence was enough, ``None`` if it is not."""
+        enough = math.log(self.required)
+        return next((step.labels for step in self.gate.steps if step.log_e >= enough), None)
 
     @property
     def fit(self) -> Fit:
@@ -38,26 +46,34 @@ class Decision:
 
 
 def decided(
-    rows: pl.DataFrame, champion: Scorecard, prior: Scorecard, since: datetime | None, version: str, now: datetime
+    rows: pl.DataFrame,
+    champion: Scorecard,
+    prior: Scorecard,
+    since: datetime | None,
+    version: str,
+    now: datetime,
+    required: float = ENOUGH,
+    distrusted: tuple[str, ...] = (),
 ) -> Decision:
     """Let a challenger be learned from evidence in its order, and held against the champion.
 
     ``since``: when the champion took its place; labels that could be used by then may have chosen it, so they teach
-    the challenger and are no part of the contest. ``version`` and ``now`` are the challenger's.
+    the challenger and are no part of the contest. ``version`` and ``now`` are the challenger's. ``required`` is the
+    e-value that is enough. ``distrusted``: why the labels are doubted whatever they say.
     """
     fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
     before = rows.filter(~fresh)
     known = patterns(before.lazy()) if before.height else None
-    judged = gate(known, list(blocks(rows.filter(fresh))), champion, prior)
+    contest = gate(known, list(blocks(rows.filter(fresh))), champion, prior)
     counted = patterns(rows.lazy())
-    made = challenger(judged.fit, champion)
+    made = challenger(contest.fit, champion)
     learned = Learned(
         parent=champion.version,
         at=now,
         labels=int(counted["n"].sum()),
         bounced=int(counted["bounced"].sum()),
-        e_value=round(min(judged.e_value, 1e12), 3),
-        false_bounces=round(judged.fit.false_bounces, 4),
+        e_value=round(min(contest.e_value, 1e12), 3),
+        false_bounces=round(contest.fit.false_bounces, 4),
     )
     made = msgspec.structs.replace(made, version=version, learned=learned)
-    return Decision(champion, made, judged, doubts(counted, champion, prior))
+    return Decision(champion, made, contest, (*distrusted, *doubts(counted, champion, prior)), required)

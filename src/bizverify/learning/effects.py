@@ -9,14 +9,12 @@ import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import served
-from bizverify.learning.fit import TERMS, design, expert_points
+from bizverify.learning.design import TERMS, Design, design, expert_points
 from bizverify.learning.numbers import numpy
 from bizverify.model import GRADES
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from bizverify.learning.fit import Array
 
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -45,12 +43,12 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
     (Int64: labels where it held), ``expected`` (Float64: returns that the scorecard before foretold of them). The
     first row is the base, with all letters.
     """
-    matrix = design(counted)
+    levels = design(counted)
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
-    expected = n * served(before, matrix)
-    sums = [values @ matrix for values in (n, bounced, expected)]
+    expected = n * served(before, levels)
+    sums = [levels.sums(values) for values in (n, bounced, expected)]
     cards = {"expert": expert, "before": before, "after": after}
-    levels = pl.DataFrame(
+    told = pl.DataFrame(
         {
             "feature": [feature for feature, _ in TERMS],
             "level": [level for _, level in TERMS],
@@ -62,15 +60,15 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
     )
     base = {name: card.base.points for name, card in cards.items()}
     totals = {"letters": int(n.sum()), "bounced": int(bounced.sum()), "expected": float(expected.sum())}
-    return pl.concat([pl.DataFrame([{"feature": "base", "level": "", **base, **totals}], schema=levels.schema), levels])
+    return pl.concat([pl.DataFrame([{"feature": "base", "level": "", **base, **totals}], schema=told.schema), told])
 
 
 def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving:
     """Say who would be mailed with the new scorecard that was not, and the other way round."""
-    matrix = design(counted)
+    levels = design(counted)
     n = counted["n"].cast(pl.Float64).to_numpy()
-    bouncing = n * served(after, matrix)
-    was, now = _held(before, matrix), _held(after, matrix)
+    bouncing = n * served(after, levels)
+    was, now = _held(before, levels), _held(after, levels)
     more, fewer = ~was & now, was & ~now
     return Saving(
         letters=int(n.sum()),
@@ -87,9 +85,9 @@ def held_share(counted: pl.DataFrame, card: Scorecard) -> float:
     return float(n[_held(card, design(counted))].sum() / max(n.sum(), 1))
 
 
-def _held(card: Scorecard, matrix: Array) -> Flags:
+def _held(card: Scorecard, levels: Design) -> Flags:
     np = numpy()
-    score = card.base.points + matrix @ np.array(expert_points(card), dtype=float)
+    score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
     cuts = np.array([card.grades[grade] for grade in GRADES[:-1]])
     held = np.array([getattr(card.actions, grade) in HELD for grade in GRADES])
     found: Flags = held[np.searchsorted(cuts, score, side="left")]

@@ -3,7 +3,8 @@
 Labels come in blocks. Before each, a challenger is made of all labels up to then; both foretell the block, and the
 wealth that the challenger's likelihood ratio earns is multiplied up. If the champion is right this e-value reaches 20
 with a probability of 5 % at most, however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe
-testing", 2024). A share of labels held out for a single test gives no such protection.
+testing", 2024). A share of labels held out for a single test gives no such protection. What if labels that were judged
+change later is in ``past``.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import challenger, served
-from bizverify.learning.fit import Fit, design, fitted
+from bizverify.learning.design import design
+from bizverify.learning.fit import Fit, fitted
 from bizverify.learning.numbers import numpy
 from bizverify.learning.patterns import patterns, together
 
 if TYPE_CHECKING:
-    from bizverify.learning.fit import Array
+    from bizverify.learning.design import Array
 
 ENOUGH: Final = 20.0
 """The e-value at which the champion is replaced."""
@@ -50,16 +52,6 @@ class Gate:
     def e_value(self) -> float:
         """The most that the challenger's wealth ever was; 1 is where it starts."""
         return math.exp(min(max((step.log_e for step in self.steps), default=0.0), 700.0))
-
-    @property
-    def passed(self) -> bool:
-        """Whether that is enough."""
-        return self.e_value >= ENOUGH
-
-    @property
-    def labels_needed(self) -> int | None:
-        """How many labels it took, ``None`` if it is not enough."""
-        return next((step.labels for step in self.steps if step.log_e >= math.log(ENOUGH)), None)
 
 
 def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -91,9 +83,9 @@ def gate(before: pl.DataFrame | None, after: Sequence[pl.DataFrame], champion: S
 
 def _won(fit: Fit, champion: Scorecard, block: pl.DataFrame) -> float:
     """By how much the challenger foretold a block better, in log-likelihood; both know of the same wrong labels."""
-    matrix = design(block)
+    levels = design(block)
     challenging, standing = (
-        _likelihood(served(card, matrix), fit.false_bounces, block) for card in (challenger(fit, champion), champion)
+        _likelihood(served(card, levels), fit.false_bounces, block) for card in (challenger(fit, champion), champion)
     )
     return challenging - standing
 

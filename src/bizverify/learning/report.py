@@ -23,7 +23,8 @@ class Calibrated:
 
     ``labels`` letters were used, of which ``bounced`` came back and ``expected`` would have by the ``champion``.
     ``version`` is the challenger's, ``promoted`` whether it answers from now on (in a dry run: would). ``e_value`` is
-    the most that the evidence ever came to, ``needed`` how many labels of the contest that took (``None``: not yet).
+    the most that the evidence ever came to, ``required`` what is enough, ``needed`` after how many of the contest
+    labels it was (``None``: not yet).
     ``frame``: points before and after, see :func:`bizverify.learning.effects.points_frame`. ``left_out``: letters by
     why they are not used; ``set_aside``: quarantined mailings, with their letters and why.
     """
@@ -41,6 +42,7 @@ class Calibrated:
     e_value: float
     contest: int
     needed: int | None
+    required: float
     doubts: tuple[str, ...]
     frame: pl.DataFrame
     saving: Saving
@@ -84,7 +86,8 @@ class Calibrated:
     def _audit(audit: Audit) -> str:
         verdict = "they are released" if audit.releases else "they stay in quarantine"
         share = f"at most {audit.most:.1%} of all with 95 % confidence"
-        return f"{audit.wrong} of {audit.checked} labels are wrong, {share}: {verdict}"
+        remedy = "; correct the wrong ones with `bizverify label … --replace`" if audit.wrong else ""
+        return f"{audit.wrong} of {audit.checked} labels are wrong, {share}: {verdict}{remedy}"
 
     def _findings(self) -> list[tuple[str, str]]:
         ratio = self.bounced / self.expected if self.expected else float("nan")
@@ -108,7 +111,9 @@ class Calibrated:
     def _evidence(self) -> str:
         value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
         after = f", reached after {counted(self.needed, 'letter')}" if self.needed else ""
-        return f"e-value {value} over {counted(self.contest, 'letter')} of the contest; {ENOUGH:.0f} is needed{after}"
+        again = ", more than the usual 20 because labels judged before were changed" if self.required > ENOUGH else ""
+        needed = f"{self.required:,.0f} is needed{again}{after}"
+        return f"e-value {value} over {counted(self.contest, 'letter')} of the contest; {needed}"
 
     def _decision(self) -> str:
         if self.doubts:

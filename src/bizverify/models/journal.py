@@ -46,7 +46,7 @@ def read(path: Path) -> list[Event]:
     """
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
         return []
     except OSError as error:
         raise ModelError(f"{path}: the journal of the scorecards cannot be read: {error.strerror}") from error

@@ -91,6 +91,9 @@ WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
 _FOUND: Final = ("exact", "lot_to_road")
 _REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only")
 
+_FILLED_IN: Final = date(1970, 1, 1)
+"""Up to this day dates are those that machines put where there is none: 0001-01-01, 1900-01-01, 1970-01-01."""
+
 _DIGIT: Final = "[0-9０-９]"
 _STARTS_LIKE_POSTAL: Final = r"^\W*[0-9]{3}"
 _POSTAL_AT_HEAD: Final = r"^\W*(?:[0-9]{3}-[0-9]{3}|[0-9]{5,6})\b"
@@ -170,8 +173,9 @@ def _optional(today: date) -> list[tuple[str, str, Levels]]:
 
 
 def _freshness(today: date) -> Levels:
-    """How old the address is; a day to come says nothing."""
-    confirmed = pl.when(pl.col("confirmed") <= today).then(pl.col("confirmed"))
+    """How old the address is; a day to come says nothing, nor does one that stands where no day is known."""
+    known = (pl.col("confirmed") > _FILLED_IN) & (pl.col("confirmed") <= today)
+    confirmed = pl.when(known).then(pl.col("confirmed"))
     return {
         "under_6_months": confirmed > _months_before(today, 6),
         "from_12_to_24_months": _between(confirmed, today, 24, 12),

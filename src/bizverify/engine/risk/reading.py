@@ -26,6 +26,9 @@ _CODE: Final = 32
 """More than any feature has levels: the codes of twelve features are the digits of one number of 64 bits."""
 
 _TOGETHER: Final = 12
+_ROUNDED: Final = 0.001
+"""How far a probability may be from what the points come to: somebody may have rounded it to a tenth of a percent."""
+
 _SPLIT: Final = REASON_SEPARATOR.strip()
 
 
@@ -38,7 +41,8 @@ def known(
     ``address``: the column with the address as it was mailed; it tells the region where no reason does. ``cards``:
     the scorecards that may have given the reasons, the built-in one by default. Two columns of the frame are used if
     they are there: ``bounce_prob``, and ``model`` (String, the version of the scorecard): of a version that is among
-    ``cards`` the points must agree, too.
+    ``cards`` the points must agree, too, and the probability with what they come to: a text that was cut off between
+    two reasons looks whole.
 
     ``score`` Int32: the sum of the points of all reasons, null where there is no probability (no base reason) or a
     reason cannot be read. ``level:<feature>`` Enum: null where no reason tells one; levels without points that are not
@@ -48,7 +52,8 @@ def known(
     """
     schema = frame.collect_schema()
     model = pl.col("model").cast(pl.String, strict=False) if "model" in schema else pl.lit(None, pl.String)
-    given = pl.col("bounce_prob").is_not_null() if "bounce_prob" in schema else pl.lit(False)
+    probability = pl.col("bounce_prob") if "bounce_prob" in schema else pl.lit(None)
+    given = probability.cast(pl.Float64, strict=False)
     rows = pl.struct(_items(schema[reasons], reasons).alias("items"), model.alias("model"), given.alias("given"))
     reader = Reader(list(cards) or [Scorecard.load()])
     read = rows.map_batches(reader, return_dtype=pl.Struct(_READ), is_elementwise=True)
@@ -104,6 +109,7 @@ class Reader:
         )
         open_ = sorted((text for text in sure if PLACEHOLDER.search(text)), key=_literal, reverse=True)
         self.templates = [_Template(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
+        self.cards = {card.version: card for card in cards}
         self.points = {card.version: pl.Series(_points_of(card), dtype=pl.Int32) for card in cards}
 
     def __call__(self, rows: pl.Series) -> pl.Series:
@@ -122,7 +128,7 @@ class Reader:
             pl.col("bit").bitwise_or().fill_null(0).alias("different"),
             pl.col("unknown", "^wrong:.*$").any(),
         )
-        return _row(pl.concat([frame, summed.drop("row")], how="horizontal"))
+        return _row(pl.concat([frame, summed.drop("row")], how="horizontal"), self._other_probability())
 
     def _read(self, items: pl.DataFrame) -> pl.DataFrame:
         """Add ``term`` and ``points`` to different items; null where no card knows them."""
@@ -151,6 +157,15 @@ class Reader:
             (pl.lit(self.points[version]).gather(pl.col("term")) != pl.col("points")).alias(f"wrong:{version}")
             for version in versions
         ]
+
+    def _other_probability(self) -> pl.Expr:
+        """Whether the points of a row come to another probability than the one beside them, by the row's own model."""
+        other = pl.lit(False)
+        for version, card in self.cards.items():
+            expected = card.ceiling / (1 + 2 ** (-pl.col("points") / card.points_to_double))
+            apart = (pl.col("given") - expected).abs() > _ROUNDED
+            other = pl.when(pl.col("model") == version).then(apart).otherwise(other)
+        return other
 
 
 def _literal(text: str) -> int:
@@ -181,7 +196,7 @@ def _contributions() -> Iterator[pl.Expr]:
         yield pl.when(known).then(part).otherwise(0).alias(f"codes:{first}")
 
 
-def _row(frame: pl.DataFrame) -> pl.Series:
+def _row(frame: pl.DataFrame, other_probability: pl.Expr) -> pl.Series:
     """Make of the sums of a row's items what :func:`known` adds."""
     twice = pl.col("bits") != pl.col("different")
     base = pl.col("different") % 2 == 1
@@ -190,7 +205,8 @@ def _row(frame: pl.DataFrame) -> pl.Series:
         for name in frame.columns
         if name[:6] == "wrong:"
     ]
-    doubts = [pl.col("unknown"), twice, pl.col("given") & ~base & pl.col("items").is_not_null(), *wrong]
+    baseless = pl.col("given").is_not_null() & ~base & pl.col("items").is_not_null()
+    doubts = [pl.col("unknown"), twice, baseless, other_probability, *wrong]
     unread = pl.any_horizontal(doubt.fill_null(False) for doubt in doubts)
     score = pl.when(base & ~unread).then(pl.col("points").cast(pl.Int32, strict=False))
     levels = []

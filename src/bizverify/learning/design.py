@@ -1,0 +1,123 @@
+"""Which level of each feature holds in each pattern: a matrix of zeros and ones that is never written out whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bizverify.engine.risk.features import FEATURES
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.learning.numbers import numpy
+from bizverify.learning.patterns import LEVELS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+    Codes = np.ndarray[Any, np.dtype[np.intp]]
+
+TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
+"""Every level of every feature: the columns of a design."""
+
+_ROWS: Final = 1 << 16
+_SIZES: Final = tuple(map(len, FEATURES.values()))
+
+
+def expert_points(card: Scorecard) -> list[int]:
+    """A scorecard's points in the order of :data:`TERMS`."""
+    return [card.features[feature][level].points for feature, level in TERMS]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """One row a pattern, one column a term: 1 where the level holds. Of a feature one level holds at most.
+
+    ``codes`` has an array for each feature: the place of the level that holds, one beyond the last where none does.
+    """
+
+    codes: tuple[Codes, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes[0])
+
+    def __matmul__(self, weights: Array) -> Array:
+        """The sum of the weights of the levels that hold, for each row."""
+        np = numpy()
+        total: Array = np.zeros(len(self))
+        for codes, part in zip(self.codes, self._parts(weights), strict=True):
+            total += np.append(part, 0.0)[codes]
+        return total
+
+    def sums(self, values: Array) -> Array:
+        """The sum of the rows' values over those in which a level holds, for each term."""
+        np = numpy()
+        counts = [
+            np.bincount(codes, weights=values, minlength=size + 1)[:size]
+            for codes, size in zip(self.codes, _SIZES, strict=True)
+        ]
+        found: Array = np.concatenate(counts)
+        return found
+
+    def products(self, weights: Array, sides: Array) -> tuple[Array, Array]:
+        """For each two terms the sum of the weights of rows in which both hold; for each term the sums of the sides.
+
+        ``sides`` has a column for each of several values of the rows. In single precision: this steers the steps of a
+        fit and does not decide where it ends.
+        """
+        np = numpy()
+        width = len(TERMS) + len(_SIZES)
+        pairs: Array = np.zeros((width, width))
+        sums: Array = np.zeros((width, sides.shape[1]))
+        for first in range(0, len(self), _ROWS):
+            rows = slice(first, first + _ROWS)
+            block = self._written(rows)
+            sums += block.T @ sides[rows].astype(np.float32)
+            pairs += block.T @ (block * weights[rows, None].astype(np.float32))
+        kept = _kept()
+        return pairs[np.ix_(kept, kept)], sums[kept]
+
+    def matrix(self) -> Array:
+        """The matrix itself."""
+        np = numpy()
+        whole: Array = self._written(slice(0, len(self)))[:, _kept()].astype(np.float64)
+        return whole
+
+    def _written(self, rows: slice) -> Any:
+        """Rows of the matrix, in single precision, with one column more behind each feature: none of its levels."""
+        np = numpy()
+        width = len(TERMS) + len(_SIZES)
+        length = len(self.codes[0][rows])
+        block = np.zeros((length, width), dtype=np.float32)
+        flat, starts, first = block.reshape(-1), np.arange(length) * width, 0
+        for codes, size in zip(self.codes, _SIZES, strict=True):
+            flat[starts + first + codes[rows]] = 1.0
+            first += size + 1
+        return block
+
+    def _parts(self, weights: Array) -> Iterator[Array]:
+        first = 0
+        for size in _SIZES:
+            yield weights[first : first + size]
+            first += size
+
+
+def design(patterns: pl.DataFrame) -> Design:
+    """The design of a frame with ``level:<feature>`` columns."""
+    return Design(
+        tuple(
+            patterns[column].to_physical().cast(pl.Int64).fill_null(size).to_numpy()
+            for column, size in zip(LEVELS, _SIZES, strict=True)
+        )
+    )
+
+
+def _kept() -> list[int]:
+    """The columns of terms among those of :meth:`Design._written`."""
+    kept, first = list[int](), 0
+    for size in _SIZES:
+        kept += range(first, first + size)
+        first += size + 1
+    return kept

@@ -1,0 +1,202 @@
+"""What learning takes from the book, what it leaves, and that asking often wins nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.errors import LabelError
+from bizverify.labels.book import Book
+from bizverify.learning import audit_sample, calibrate
+from bizverify.learning.material import REPEATED, RIPE_AT, Material, sifted
+from bizverify.learning.past import Past, judged, last_judged
+from bizverify.models import ModelStore
+from bizverify.models.journal import Event
+from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
+from test_calibrate import TODAY, turned
+
+CARD = Scorecard.load()
+
+
+def material(book: Book) -> Material:
+    return sifted(book, TODAY, CARD, CARD, {})
+
+
+def addressed(known: pl.DataFrame) -> pl.DataFrame:
+    """Letters with a number and an address each."""
+    return known.with_row_index("b_no").with_columns(pl.col("b_no").cast(pl.String), address_key=pl.lit("somewhere"))
+
+
+def flipped(seed: int, rows: int, share: float = 0.1) -> pl.DataFrame:
+    """Letters of a world where the expert is right, a share of the outcomes turned round."""
+    wrong = pl.Series(np.random.default_rng(seed).random(rows) < share)
+    return letters(seed, rows, as_the_expert_says).with_columns(bounced=pl.col("bounced") ^ wrong)
+
+
+def test_the_same_letter_in_every_mailing_counts_once(tmp_path: Path) -> None:
+    """A hundred addressees mailed each week are a hundred witnesses: repeating what they said proves nothing."""
+    known = addressed(letters(3, 100))
+    book = a_book(tmp_path, *[known] * 20)
+    found = material(book)
+    assert found.rows.height == 100
+    assert found.left_out == {REPEATED: 1_900}
+    assert set(found.rows["mailing"]) == {"m1"}
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert not result.promoted
+    assert result.contest == 100
+
+
+def test_an_addressee_of_whom_more_is_known_now_counts_again(tmp_path: Path) -> None:
+    """A business that was active and is suspended by the next mailing is news; one without a number always is."""
+    known = addressed(letters(3, 100))
+    later = known.with_columns(pl.lit("suspended").cast(known.schema["level:status"]).alias("level:status"))
+    book = a_book(tmp_path, known.filter(pl.col("level:status") == "active"), later)
+    assert material(book).left_out == {}
+    unnamed = known.with_columns(b_no=pl.lit(None, pl.String))
+    assert material(a_book(tmp_path / "unnamed", unnamed, unnamed)).left_out == {}
+
+
+def test_a_mailing_to_the_same_addressees_is_no_shift_of_the_letters(tmp_path: Path) -> None:
+    """Drift is judged on whole mailings: what is left of one without the repeated letters is always different."""
+    known = addressed(letters(3, 600))
+    some = (pl.col("level:status") == "active") & (pl.int_range(pl.len()) < 20)
+    suspended = pl.lit("suspended").cast(known.schema["level:status"])
+    later = known.with_columns(pl.when(some).then(suspended).otherwise("level:status").alias("level:status"))
+    a_book(tmp_path, known, later)
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert 580 <= result.left_out[REPEATED] < 600
+    assert not any("the letters have changed" in warning for warning in result.warnings)
+
+
+def test_wrong_labels_do_not_hide_in_small_mailings(tmp_path: Path) -> None:
+    """Beside a large honest mailing, small ones with a quarter of wrong labels are judged together and set aside."""
+    book = a_book(tmp_path, letters(5, 4_000, as_the_expert_says), *[flipped(seed, 40, 0.25) for seed in range(24)])
+    aside = material(book).set_aside
+    assert "m1" not in aside
+    assert len(aside) >= 20
+    assert any("other small mailings" in reason for _, why in aside.values() for reason in why)
+
+
+def test_small_honest_mailings_are_kept(tmp_path: Path) -> None:
+    """Mailings of forty letters in a world where the expert is right are all learned from."""
+    book = a_book(tmp_path, *[letters(seed, 40, as_the_expert_says) for seed in range(24)])
+    assert material(book).set_aside == {}
+
+
+def test_a_single_letter_that_came_back_as_expected_is_no_one_sided_mailing(tmp_path: Path) -> None:
+    """Were the returned ones of one-letter mailings set aside and the others kept, everything would seem to arrive."""
+    closed = letters(1, 4_000).filter(pl.col("level:status").cast(pl.String) == "closed_over_12_months")
+    one = closed.head(1).with_columns(bounced=pl.lit(True))
+    assert material(a_book(tmp_path, one)).set_aside == {}
+
+
+def test_returns_alone_are_not_released_by_an_audit(tmp_path: Path) -> None:
+    """Each of them may be right: what arrived is still missing, and the message says how to declare it."""
+    book = a_book(tmp_path, letters(2, 900).filter("bounced"))
+    with pytest.raises(LabelError, match=r"released by an audit \(m1: one class only: .*--sent"):
+        audit_sample(tmp_path / "sample.csv", labels=book.folder, today=TODAY)
+    mail(book, letters(3, 300).filter("bounced"), name="partial", complete=False)
+    assert "with --complete and --sent" in material(book).set_aside["partial"][1][0]
+
+
+def test_released_mailings_do_not_thin_the_next_sample(tmp_path: Path) -> None:
+    """Else three hundred wrong labels would pass beside ten thousand that were found right before."""
+    book = a_book(tmp_path, turned(letters(2, 900)))
+    sample = tmp_path / "sample.csv"
+    audit_sample(sample, labels=tmp_path, today=TODAY)
+    right = pl.when("bounced").then(pl.lit("returned")).otherwise(pl.lit("delivered"))
+    pl.read_csv(sample).with_columns(checked=right).write_csv(sample)
+    assert calibrate(labels=tmp_path, today=TODAY, audited=sample).set_aside == {}
+    mail(book, turned(letters(3, 900)), name="second", mailed=MAILED)
+    audit_sample(sample, labels=tmp_path, today=TODAY)
+    assert set(pl.read_csv(sample)["mailing"]) == {"second"}
+
+
+def test_an_audit_says_how_to_correct_what_it_found(tmp_path: Path) -> None:
+    """Wrong labels stay in the book until somebody replaces them; the report names the command."""
+    a_book(tmp_path, turned(letters(2, 900)))
+    sample = tmp_path / "sample.csv"
+    audit_sample(sample, labels=tmp_path, today=TODAY)
+    pl.read_csv(sample).with_columns(checked=pl.lit("delivered")).write_csv(sample)
+    result = calibrate(labels=tmp_path, today=TODAY, audited=sample)
+    assert "bizverify label … --replace" in str(result)
+
+
+def ordered(rows: int, seed: int = 0) -> pl.DataFrame:
+    """Judged labels."""
+    rng = np.random.default_rng(seed)
+    return pl.DataFrame({"mailing": ["m"] * rows, "row_id": range(rows), "bounced": rng.random(rows) < 0.1})
+
+
+def test_labels_that_are_only_added_go_on_with_the_contest() -> None:
+    """However often one asks, the evidence that is needed stays 20."""
+    known = ordered(500)
+    past = None
+    for size in (100, 100, 250, 500):
+        past = judged(known.head(size), "r", past)
+        assert past.required == 20
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ordered(500).with_columns(bounced=pl.col("bounced") ^ (pl.col("row_id") == 7)),
+        ordered(500).slice(1),
+        ordered(500).sort("bounced"),
+        ordered(99),
+    ],
+)
+def test_labels_that_are_changed_afterwards_need_more_evidence(changed: pl.DataFrame) -> None:
+    """A replaced, dropped or moved label begins a new contest: each one costs more than the last."""
+    past = judged(ordered(100), "r", None)
+    again = judged(changed, "r", past)
+    assert again.required == 80
+    assert judged(changed, "r", again).required == 80
+    assert judged(ordered(600, seed=1), "r", again).required == 180
+
+
+def test_the_journal_remembers_what_was_judged_until_another_card_answers() -> None:
+    """Notes in between hide nothing; a promotion or a way back begins anew."""
+    past = Past(100, "abc", 1)
+    told = Event(datetime(2026, 1, 1, tzinfo=UTC), "refused", None, past.as_event())
+    other = Event(told.at, "quarantined", None, {"mailing": "m"})
+    assert last_judged([]) is None
+    assert last_judged([told, other]) == past
+    assert last_judged([told, Event(told.at, "rolled_back", "builtin", {})]) is None
+
+
+def test_labels_replaced_between_two_calibrations_are_noticed(tmp_path: Path) -> None:
+    """Asked again with other labels in place of those judged, the report says what is needed now, and why."""
+    a_book(tmp_path / "one", letters(1, 300))
+    a_book(tmp_path / "other", letters(2, 300))
+    assert calibrate(labels=tmp_path / "one", today=TODAY).required == 20
+    again = calibrate(labels=tmp_path / "other", today=TODAY)
+    assert again.required == 80
+    assert "80 is needed, more than the usual 20 because labels judged before were changed" in str(again)
+    assert [event.data["past"]["rewritten"] for event in ModelStore().history()] == [0, 1]
+
+
+def test_what_a_later_word_makes_certain_is_news_of_that_day(tmp_path: Path) -> None:
+    """A mailing declared complete afterwards gets its deliveries then: the past of the contest stays as it was."""
+    book, known = Book(tmp_path), letters(1, 200)
+    later = NOW + timedelta(days=9)
+    mail(book, known, complete=False)
+    first = material(book)
+    assert first.set_aside
+    mail(book, known, complete=True, recorded=later)
+    rows = material(book).rows
+    assert rows.filter(~pl.col("bounced"))[RIPE_AT].unique().to_list() == [later]
+    assert rows.filter("bounced")[RIPE_AT].unique().to_list() == [NOW]
+
+
+def test_quarantines_are_noted_even_where_nothing_is_left(tmp_path: Path) -> None:
+    """A book of which all labels are set aside says so in the journal, once."""
+    a_book(tmp_path, letters(2, 400).filter("bounced"))
+    for _ in range(2):
+        calibrate(labels=tmp_path, today=TODAY)
+    assert [event.kind for event in ModelStore().history()] == ["quarantined"]
