@@ -65,7 +65,8 @@ def batch(outcomes: list[Outcome], source: str = "a", day: date = DAY, **declare
         every = pl.DataFrame(
             {"row_id": range(ROWS), "letter": LETTERS}, schema={"row_id": pl.UInt32, "letter": pl.UInt32}
         )
-        return every.unique("letter", keep="first").filter(by.silence_is_delivery and by.sent is not None)
+        letters = every.unique("letter", keep="first").filter(by.silence_is_delivery and by.sent is not None)
+        return letters if by.sent in (None, ("all",)) else letters.filter(pl.col("letter") < 5)
 
     return Batch(about, labels, pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32}), knowledge, sent, NOW)
 
@@ -165,6 +166,17 @@ def test_silence_is_delivery_only_of_what_was_sent(tmp_path: Path) -> None:
     assert bounced(book)[1] is True
     assert 0 not in bounced(book)
     assert book.mailings()[0].declaration.complete
+
+
+def test_an_outcome_of_a_row_that_was_not_mailed_teaches_nothing(tmp_path: Path) -> None:
+    """Who declares which rows went out contradicts a return of another row: it is kept, counted, and no evidence."""
+    book = Book(tmp_path)
+    outcomes = [(0, True, "moved"), (8, True, "moved")]
+    done = book.record(batch(outcomes, complete=True, sent=("send",)))
+    assert done.unmailed == 1
+    assert (bounced(book)[0], bounced(book)[8]) == (True, None)
+    assert rows_of(book).filter(row_id=8)["said"].to_list() == [True]
+    assert book.record(batch(outcomes, complete=True, sent=("send",))).frame.equals(done.frame)
 
 
 def test_a_doubtful_letter_has_not_arrived(tmp_path: Path) -> None:

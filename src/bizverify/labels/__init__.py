@@ -328,6 +328,7 @@ def _report(read: Outcomes, mailing: Mailed, matched: Matched, recorded: Recorde
         known=recorded.known,
         replaced=recorded.replaced,
         silent=recorded.silent,
+        unmailed=recorded.unmailed,
         unread=frame.filter("unread").height,
         usable=frame.filter(usable).height,
         book=str(recorded.path),

@@ -126,7 +126,8 @@ class Recorded:
     """What recording did: labels that were ``new``, ``known`` before or ``replaced`` what was.
 
     ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept,
-    too. ``frame``: the mailing's rows now.
+    too. ``unmailed``: labels of rows that, by what was declared, were not mailed: nothing is learned from these.
+    ``frame``: the mailing's rows now.
     """
 
     id: str
@@ -135,6 +136,7 @@ class Recorded:
     known: int
     replaced: int
     silent: int
+    unmailed: int
     clashing: pl.Series
     declaration: Declaration
     frame: pl.DataFrame
@@ -277,7 +279,10 @@ class Book:
         again = batch.labels.join(told, on="row_id", how="semi").height - clashing.len() - replaced
         doubts = pl.concat([before.filter("doubt").select("row_id", "letter"), batch.doubtful])
         doubtful = _silent(doubts, labels, doubt=True)
-        silent = _silent(batch.sent(about.declaration), pl.concat([labels, doubtful]), doubt=False)
+        mailed = batch.sent(about.declaration)
+        if about.declaration.tells_who_was_sent:
+            labels = labels.with_columns(doubt=~pl.col("letter").is_in(mailed["letter"].implode()))
+        silent = _silent(mailed, pl.concat([labels, doubtful]), doubt=False)
         rows = pl.concat([labels, doubtful, silent])
         frame = _completed(rows, before, batch, about.declaration)
         recorded = Recorded(
@@ -287,6 +292,7 @@ class Book:
             known=again,
             replaced=replaced,
             silent=silent.height,
+            unmailed=int(labels["doubt"].sum()),
             clashing=clashing,
             declaration=about.declaration,
             frame=frame,

@@ -37,6 +37,11 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a letter of which nothing was heard has arrived: all that can come back has come back."""
         return self.returns_requested and self.complete
 
+    @property
+    def tells_who_was_sent(self) -> bool:
+        """Whether it is known of every row if it was mailed, so that an outcome of another contradicts that."""
+        return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
+
     def bounced(self) -> pl.Expr:
         """What learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
 

@@ -47,7 +47,8 @@ class LabelReport:
     ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
     ``by_reason`` those that came back by reason code (``none`` where no reason was given). ``new``, ``known``,
     ``replaced``: labelled rows by whether the book had them before. ``silent``: mailed rows without an outcome that
-    the book keeps as delivered. ``unread``: rows of which no scorecard gave the reasons.
+    the book keeps as delivered. ``unmailed``: labelled rows that, by what was declared, were not mailed, so that
+    nothing is learned from them. ``unread``: rows of which no scorecard gave the reasons.
     ``listed``: outcomes that could not be used, ``problems`` counts them; those of other mailings are only counted.
     ``usable``: rows of the mailing from which can be learned now.
     """
@@ -73,6 +74,7 @@ class LabelReport:
     known: int
     replaced: int
     silent: int
+    unmailed: int
     unread: int
     usable: int
     book: str
@@ -134,6 +136,10 @@ class LabelReport:
         found = [(would, _counts(kept))]
         if self.silent:
             found.append(("silent", f"{counted(self.silent, 'mailed row')} without an outcome, taken as delivered"))
+        if self.unmailed:
+            found.append(
+                ("not mailed", f"{counted(self.unmailed, 'outcome')} of rows that --sent leaves out: not learned from")
+            )
         if self.unread:
             found.append(
                 ("unread", f"{counted(self.unread, 'row')} of which no scorecard gave the reasons: not learned from")
