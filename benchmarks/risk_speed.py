@@ -215,7 +215,8 @@ def once(name: str, path: Path) -> None:
     started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     sums = (
         pl.col("reasons").str.len_bytes().sum(),
-        pl.col("score", "bounce_prob").sum().name.prefix("sum of "),
+        pl.col("score").sum().alias("sum of score"),
+        (pl.col("bounce_prob") * 10_000).round().cast(pl.Int64).sum().alias("sum of bounce_prob"),  # in any order
         pl.concat_str("grade", "action").hash().sum().alias("others"),
     )
     made = QUERIES[name](pl.scan_parquet(path)).select(*sums, pl.len()).collect(engine="streaming")

@@ -32,6 +32,9 @@ _HALVINGS: Final = 30
 _GAIN: Final = 5e-3
 """Log-posterior that a last step must win: less moves no estimate by more than a tenth of its own uncertainty."""
 
+_FAR: Final = 1.0
+"""Log-posterior that a step must have won for the curvature to be looked at again."""
+
 _FEW: Final = 20_000
 _PART: Final = 8
 _E0_MOST: Final = 0.5
@@ -97,31 +100,54 @@ def fitted(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = Non
     if start is None and patterns.height > 2 * _FEW:  # most of the way is gone with a part of the letters
         start = fitted(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
     problem = _Problem.of(patterns, prior, priors)
-    theta = problem.mode if start is None else start.theta()
-    value = problem.value(theta)
+    here = problem.at(problem.mode if start is None else start.theta())
+    gained, halved = math.inf, 0
     for _ in range(_STEPS):
-        step = problem.step(theta)
-        for halving in range(_HALVINGS):
-            tried = problem.inside(theta + step / 2**halving)
-            if (better := problem.value(tried)) >= value:
-                break
-        else:
-            break
-        gained, theta, value = better - value, tried, better
+        if gained > _FAR:
+            information = problem.information(here)
+        step = problem.step(here, information)
+        halved = max(halved - 1, 0)
+        while (there := problem.at(here.theta + step / 2**halved)).value < here.value:
+            halved += 1
+            if halved > _HALVINGS:
+                return problem.fit(here)
+        gained, here = there.value - here.value, there
         if gained < _GAIN:
             break
-    return Fit(prior, float(theta[0]), float(theta[1]), theta[2:-2], _sigmoid(float(theta[-2])), float(theta[-1]))
+    return problem.fit(here)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Parameters with what follows from them: σ(η), the probability that the label of a letter says that it came back.
+
+    ``value``: the log-posterior, but for a constant.
+    """
+
+    theta: Array
+    sigma: Array
+    label: Array
+    value: float
+
+    @property
+    def ceiling(self) -> float:
+        """The most that a probability can be."""
+        return _sigmoid(float(self.theta[-2]))
+
+    @property
+    def e0(self) -> float:
+        """The rate of false bounces."""
+        return float(self.theta[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
     """The penalised likelihood of shift, slope, deltas, the ceiling's log-odds and e0, in this order."""
 
+    prior: Scorecard
     design: Design
-    points: Array
-    """The expert's, in log-odds."""
     expert: Array
-    """Their sum, for each pattern."""
+    """The sum of the expert's points, in log-odds, for each pattern."""
     offset: float
     n: Array
     bounced: Array
@@ -137,8 +163,8 @@ class _Problem:
         points = np.array(expert_points(prior), dtype=float) * unit
         sds = [priors.shift, priors.slope, *(priors.of(feature) for feature, _ in TERMS), priors.ceiling]
         return cls(
+            prior=prior,
             design=levels,
-            points=points,
             expert=levels @ points,
             offset=prior.base.points * unit,
             n=patterns["n"].cast(pl.Float64).to_numpy(),
@@ -148,54 +174,46 @@ class _Problem:
             beta=priors.false_bounces,
         )
 
-    def _probabilities(self, theta: Array) -> tuple[Array, Array, Array]:
-        """σ(η), the probability that a letter bounces, and the one that its label says so."""
-        np = numpy()
-        eta = self.offset + theta[0] + theta[1] * self.expert + self.design @ theta[2:-2]
-        sigma = 1 / (1 + np.exp(-eta))
-        p = _sigmoid(float(theta[-2])) * sigma
-        return sigma, p, np.clip(theta[-1] + (1 - theta[-1]) * p, _SURE, 1 - _SURE)
+    def fit(self, here: _Point) -> Fit:
+        """What the parameters stand for."""
+        shift, slope = map(float, here.theta[:2])
+        return Fit(self.prior, shift, slope, here.theta[2:-2], here.ceiling, here.e0)
 
-    def value(self, theta: Array) -> float:
-        """The log-posterior, but for a constant."""
+    def at(self, theta: Array) -> _Point:
+        """The point of these parameters, e0 brought back to where it may be."""
         np = numpy()
-        _, _, label = self._probabilities(theta)
+        theta[-1] = e0 = min(max(float(theta[-1]), 0.0), _E0_MOST)
+        sigma = 1 / (1 + np.exp(-(self.offset + theta[0] + theta[1] * self.expert + self.design @ theta[2:-2])))
+        label = np.clip(e0 + (1 - e0) * _sigmoid(float(theta[-2])) * sigma, _SURE, 1 - _SURE)
         likelihood = self.bounced @ np.log(label) + (self.n - self.bounced) @ np.log1p(-label)
         a, b = self.beta
-        prior = (a - 1) * math.log(max(theta[-1], _SURE)) + (b - 1) * math.log(1 - theta[-1])
-        return float(likelihood - 0.5 * self.precision @ (theta - self.mode) ** 2 + prior)
+        prior = (a - 1) * math.log(max(e0, _SURE)) + (b - 1) * math.log(1 - e0)
+        value = float(likelihood - 0.5 * self.precision @ (theta - self.mode) ** 2 + prior)
+        return _Point(theta, sigma, label, value)
 
-    def step(self, theta: Array) -> Array:
+    def step(self, here: _Point, information: Array) -> Array:
         """Where Fisher scoring goes from here; e0 stays where it is if it is 0 and would become less."""
         np = numpy()
-        sigma, p, label = self._probabilities(theta)
-        ceiling, e0 = _sigmoid(float(theta[-2])), theta[-1]
-        d_eta = (1 - e0) * ceiling * sigma * (1 - sigma)
-        others = np.stack([(1 - e0) * p * (1 - ceiling), 1 - p])  # by the ceiling's log-odds, by e0
-        variance = label * (1 - label)
-        gradient = self._gradient(d_eta, others, (self.bounced - self.n * label) / variance)
-        gradient -= self.precision * (theta - self.mode)
-        information = self._information(d_eta, others, self.n / variance) + np.diag(self.precision)
+        theta, label = here.theta, here.label
+        d_eta, others = self._slopes(here)
+        by_label = (self.bounced - self.n * label) / (label * (1 - label))
+        by_eta = d_eta * by_label
+        gradient = np.concatenate(
+            [[by_eta.sum(), by_eta @ self.expert], self.design.sums(by_eta), others @ by_label]
+        ) - self.precision * (theta - self.mode)
         a, b = self.beta
-        gradient[-1] += (a - 1) / max(e0, _SURE) - (b - 1) / (1 - e0)
-        information[-1, -1] += (a - 1) / max(e0, _SURE) ** 2 + (b - 1) / (1 - e0) ** 2
+        gradient[-1] += (a - 1) / max(theta[-1], _SURE) - (b - 1) / (1 - theta[-1])
         free = np.ones(len(theta), dtype=bool)
-        free[-1] = e0 > 0 or gradient[-1] > 0
+        free[-1] = theta[-1] > 0 or gradient[-1] > 0
         step: Array = np.zeros(len(theta))
         step[free] = np.linalg.solve(information[np.ix_(free, free)], gradient[free])
         return step
 
-    def _gradient(self, d_eta: Array, others: Array, weights: Array) -> Array:
+    def information(self, here: _Point) -> Array:
+        """The Fisher information with the priors' precision: terms by their products, the slope from the terms' own."""
         np = numpy()
-        by_eta = d_eta * weights
-        found: Array = np.concatenate(
-            [[by_eta.sum(), by_eta @ self.expert], self.design.sums(by_eta), others @ weights]
-        )
-        return found
-
-    def _information(self, d_eta: Array, others: Array, weights: Array) -> Array:
-        """The Fisher information: of terms from their products, of the slope from the terms' own."""
-        np = numpy()
+        d_eta, others = self._slopes(here)
+        weights = self.n / (here.label * (1 - here.label))
         squared, crossed = weights * d_eta**2, weights * d_eta * others
         count = len(TERMS)
         terms = slice(2, 2 + count)
@@ -208,13 +226,17 @@ class _Problem:
             found[0, place], found[1, place] = cross.sum(), cross @ self.expert
         found[-2:, -2:] = (others * weights) @ others.T
         upper = np.triu(found)
-        whole: Array = upper + upper.T - np.diag(np.diag(found))
+        whole: Array = upper + upper.T - np.diag(np.diag(found)) + np.diag(self.precision)
+        a, b = self.beta
+        whole[-1, -1] += (a - 1) / max(here.e0, _SURE) ** 2 + (b - 1) / (1 - here.e0) ** 2
         return whole
 
-    def inside(self, theta: Array) -> Array:
-        """The vector with e0 brought back to where it may be."""
-        theta[-1] = min(max(theta[-1], 0.0), _E0_MOST)
-        return theta
+    def _slopes(self, here: _Point) -> tuple[Array, Array]:
+        """How the probability of a label grows with η, and with the ceiling's log-odds and e0 (a row each)."""
+        np = numpy()
+        ceiling, e0, p = here.ceiling, here.e0, here.ceiling * here.sigma
+        d_eta: Array = (1 - e0) * p * (1 - here.sigma)
+        return d_eta, np.stack([(1 - e0) * p * (1 - ceiling), 1 - p])
 
 
 def _logit(p: float) -> float:
