@@ -15,6 +15,7 @@ import bizverify as bv
 from bizverify.engine.history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
 from bizverify.errors import LabelError, UsageError
 from bizverify.labels import label
+from bizverify.labels.book import Book
 from conftest import NINE, json_of, write
 
 TODAY = date(2026, 11, 22)
@@ -301,3 +302,16 @@ def test_the_command_line_has_the_same_options(mailed: Path, run: Callable[..., 
     both = run("enrich", mailed, "--labels", ".", "--no-labels")
     assert both.returncode == 2
     assert "exclude each other" in both.stderr
+
+
+def test_one_business_is_looked_up_without_reading_the_others(mailed: Path) -> None:
+    """What the book has of one number is what it has of it among all; of a number that is not there it has nothing."""
+    book = Book()
+    every = book.history()
+    assert every is not None
+    numbers = every.select("b_no").unique().collect()["b_no"].to_list()
+    assert numbers
+    for number in [*numbers, 1234567891]:
+        alone = book.history(str(number))
+        assert alone is not None
+        assert alone.collect().equals(every.filter(pl.col("b_no") == number).collect())

@@ -21,7 +21,7 @@ from bizverify.errors import UsageError
 from bizverify.execute import join
 from bizverify.execute.rows import ROW_ID, with_digits
 from bizverify.execute.terms import PAYING, ServiceOptions, Terms, terms_of
-from bizverify.labels.remembered import Labels, Remembered, remembered
+from bizverify.labels.remembered import Labels, history_of, remembered
 from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.models import resolved
 from bizverify.output import changes, keep_apart, losses, target_of
@@ -105,7 +105,7 @@ def enrich(
     if with_outcomes and labels is False:
         raise UsageError("--with-outcomes takes the outcomes from the label book; leave --no-labels out")
     known = remembered(labels)
-    local = _local(registry, gazetteer, model, lang, today, known)
+    local = _local(registry, gazetteer, model, lang, today, known.history if known else None)
     terms = _terms(engine, service)
     with ExitStack() as resources:
         paid = resources.enter_context(_paid(engine, terms, local, brake))
@@ -203,7 +203,8 @@ def verify_frame(
     stages = staged(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    local = _local(registry, gazetteer, model, lang, today, remembered(labels) if engine in LOCAL else None)
+    known = remembered(labels) if engine in LOCAL else None
+    local = _local(registry, gazetteer, model, lang, today, known.history if known else None)
     terms = _terms(engine, service)
     with _paid(engine, terms, local) as paid, local.running():
         stages = looked_over(stages, engine)
@@ -253,8 +254,9 @@ def verify(
             raise UsageError(f"--{option} is for the local engine, not for {engine}: the service is not told of it")
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-    known = remembered(labels) if engine in LOCAL else None
-    local = _local(registry, gazetteer, model, lang, today, known)
+    digits = None if number.problem(b_no) else number.compact(b_no)
+    history = history_of(labels, digits) if digits and engine in LOCAL else None
+    local = _local(registry, gazetteer, model, lang, today, history)
     with _paid(engine, _terms(engine, service), local) as paid, local.running():
         if paid is None:
             answers = local.answer(frame)
@@ -263,9 +265,8 @@ def verify(
             answers, _ = paid.bought_and_answered(paid.marked(rows), None, "one lookup")
         answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
-    digits = None if answer["row_status"] == "invalid" else number.compact(b_no)
     reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
-    return Verification(b_no=digits, reasons=reasons, **fields)
+    return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
 
 
 def _local(
@@ -274,10 +275,9 @@ def _local(
     model: str | Path | Scorecard | None,
     lang: Lang,
     today: date | None,
-    known: Remembered | None,
+    history: pl.LazyFrame | None,
 ) -> LocalEngine:
     """The embedded engine with what the user has: indexes, the champion among his scorecards, earlier outcomes."""
-    history = known.history if known else None
     card = resolved(model)
     return LocalEngine(registry, gazetteer=gazetteer, model=card, lang=lang, today=today, history=history)
 

@@ -213,8 +213,10 @@ class Book:
         )
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
-    def history(self) -> pl.LazyFrame | None:
+    def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
         """What the engine may know of an addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty book.
+
+        ``b_no``: ten digits, of which alone the book is asked.
 
         ``moved`` and ``absent`` as the return reason said; ``delivered`` where a letter has surely arrived. Other
         outcomes say nothing here, and hide no older one.
@@ -228,10 +230,11 @@ class Book:
             .when(~pl.col("bounced"))
             .then(pl.lit("delivered"))
         )
-        rows = self._outcomes().with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
+        told = self._outcomes(b_no).with_columns(outcome.alias("outcome"))
+        rows = told.filter(pl.col("outcome").is_not_null())
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
-    def _outcomes(self) -> pl.LazyFrame:
+    def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
         """Rows with number and address of which something is known: one for the address as written, one as corrected.
 
         A corrected address is the same place, and the one that the user's next list may have.
@@ -241,8 +244,9 @@ class Book:
         empty = pl.LazyFrame(schema={name: BOOK_SCHEMA[name] for name in [*names, *both]})
         rows = pl.concat([empty, *(_scan(path).select(*names, *both) for path in self._files())])
         told = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
+        asked = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
         keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
-        found = rows.filter(told, pl.col("b_no").is_not_null()).select(*names, keys).explode("address_key")
+        found = rows.filter(told, asked).select(*names, keys).explode("address_key")
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def is_own(self, path: Path) -> bool:

@@ -41,14 +41,27 @@ def remembered(labels: Labels) -> Remembered | None:
 
     Raises :class:`LabelError` where a folder was given that does not exist, or a file of the book is damaged.
     """
-    if labels is False:
+    book = _book(labels)
+    if book is None:
         return None
-    book = Book(None if labels is None else Path(labels))
-    if labels is not None and not book.folder.is_dir():
-        raise LabelError(f"{book.folder}: there is no such folder; give --labels the folder of a label book")
     history, mailings = book.history(), book.mailings()
     if history is None or not mailings:
         return None
     letters = history.collect(engine="streaming")
     recorded = max(source.recorded_at for mailing in mailings for source in mailing.about.sources)
     return Remembered(book, letters.height, len(mailings), recorded, letters.lazy())
+
+
+def history_of(labels: Labels, b_no: str) -> pl.LazyFrame | None:
+    """What a label book has of one business (ten digits), without reading the others; else as :func:`remembered`."""
+    book = _book(labels)
+    return None if book is None else book.history(b_no)
+
+
+def _book(labels: Labels) -> Book | None:
+    if labels is False:
+        return None
+    book = Book(None if labels is None else Path(labels))
+    if labels is not None and not book.folder.is_dir():
+        raise LabelError(f"{book.folder}: there is no such folder; give --labels the folder of a label book")
+    return book

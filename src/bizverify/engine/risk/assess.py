@@ -8,6 +8,8 @@ placeholders of a text is the row's own.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -37,7 +39,7 @@ def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang
 
     A code is the level's place in :data:`FEATURES` from 1, 0 where none holds. See :meth:`Scorecard.assess`.
     """
-    answers = Answers(card, levels, lang)
+    answers = _answers(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang)
     frame = frame.with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, and on nulls patterns cost nothing
     name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
@@ -62,11 +64,20 @@ def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
     return codes
 
 
-class Answers:
-    """What a card says in one language of a batch of rows: called with Struct(:attr:`columns`)."""
+@lru_cache(maxsize=8)
+def _answers(card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], ...], lang: Lang) -> Answers:
+    """The tables of a card: made once, for whoever asks about one business after another."""
+    return Answers(card, dict(possible), lang)
 
-    def __init__(self, card: Scorecard, levels: dict[str, Levels], lang: Lang) -> None:
-        terms = told(card, levels)
+
+class Answers:
+    """What a card says in one language of a batch of rows: called with Struct(:attr:`columns`).
+
+    ``possible``: for each feature the levels that can hold at all.
+    """
+
+    def __init__(self, card: Scorecard, possible: Mapping[str, Collection[str]], lang: Lang) -> None:
+        terms = told(card, possible)
         names = [name for term in terms for name in term.placeholders(lang)]
         self.lang: Lang = lang
         self.placeholders = {name: PLACEHOLDERS[name] for name in dict.fromkeys(names)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import accumulate
 from math import prod
 from operator import add, mul
@@ -44,23 +44,19 @@ def code_of(term: Term) -> int:
     return 1 if term.feature is None else FEATURES[term.feature].index(term.name) + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """Neighbouring reasons, and what all their combinations come to.
 
     ``digits``: for each column the part of the combination's number that each of its codes gives. ``table``: one line
     a combination: ``score``, ``repair`` and ``others`` (the points in all, and the most that one reason gives for and
-    against a repair), ``text:0``, ``name:1``, ``text:2`` …: the text, cut at its placeholders.
+    against a repair), ``text:0``, ``name:1``, ``text:2`` …: the text, cut at its placeholders. ``names``: the
+    placeholders that can stand at each ``name:…``.
     """
 
     digits: dict[str, pl.Series]
     table: pl.DataFrame
-
-    @cached_property
-    def names(self) -> dict[str, list[str]]:
-        """The placeholders that can stand at each place."""
-        columns = [column for column in self.table.columns if column.startswith("name:")]
-        return {column: self.table[column].drop_nulls().unique().cast(pl.String).sort().to_list() for column in columns}
+    names: dict[str, list[str]]
 
     def of(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the line of the table for each row."""
@@ -106,7 +102,10 @@ def _run(terms: Sequence[Term], lang: Lang, repairs: frozenset[str]) -> Run:
         codes.append((pl.int_range(strides[-1]) // stride % size).alias(column))
     holds = [pl.col(column_of(term)) == columns[column_of(term)].index(term) + 1 for term in terms]
     table = pl.select(codes).select(*_points(terms, holds, repairs), _text(terms, holds, lang).alias("text"))
-    return Run(digits, _cut(table))
+    cut = _cut(table)
+    named = [column for column in cut.columns if column.startswith("name:")]
+    names = {column: cut[column].drop_nulls().unique().cast(pl.String).sort().to_list() for column in named}
+    return Run(digits, cut, names)
 
 
 def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]) -> list[pl.Expr]:

@@ -74,6 +74,9 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: dict[str, dict[str, Level]]
     learned: Learned | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.version)  # its fields hold dictionaries; equal cards have equal versions
+
     @classmethod
     def load(cls, path: str | Path | None = None) -> Scorecard:
         """Read a scorecard, the built-in one without ``path``; raise :class:`ModelError` naming file and field."""
