@@ -17,6 +17,7 @@ from bizverify.cli.ledger import ledger, resolve
 from bizverify.cli.me import me
 from bizverify.cli.model import model
 from bizverify.cli.process import let_stop_signals_interrupt, open_closed_streams
+from bizverify.cli.serve import serve
 from bizverify.cli.verify import verify
 from bizverify.errors import BizverifyError
 
@@ -46,6 +47,7 @@ app.add_command(resolve)
 app.add_command(calibrate)
 app.add_command(model)
 app.add_command(data)
+app.add_command(serve)
 
 
 def main() -> None:

@@ -1,0 +1,129 @@
+"""Who asks, and whether the plan allows it: the key is looked at before anything else of a request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bizverify.errors import StoreError
+from bizverify.server.clock import Clock
+from bizverify.server.plans import Plan
+from bizverify.server.refusals import Refusal, busy, invalid_key, missing_key, not_in_plan
+from bizverify.server.store import Store
+from bizverify.server.store import keys as stored
+from bizverify.server.store.keys import Key, digest_of
+
+_log = logging.getLogger(__name__)
+
+PUBLIC: Final = frozenset({"/healthz", "/openapi.json"})
+"""Paths that need no key."""
+_KEPT: Final = 1.0
+"""Seconds after which a key is looked up again: so long may one that was revoked still serve."""
+_MOST: Final = 10_000
+_NOTED_EVERY: Final = 60.0
+
+
+class KeyRing:
+    """Looks keys up, and notes when they were used last."""
+
+    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock) -> None:
+        self._store = store
+        self._plans = plans
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, Key]] = {}
+        self._used: dict[str, float] = {}
+
+    async def find(self, secret: str) -> Key:
+        """The key with this secret; raises :class:`Refusal` 401, and 403 where its plan has no API."""
+        digest, now = digest_of(secret), self._clock.now()
+        until, key = self._known.get(digest, (0.0, None))
+        if key is None or not now < until <= now + _KEPT:
+            key = await self._store.read(lambda db: stored.by_secret(db, secret))
+            self._known.pop(digest, None)
+            if key is None:
+                raise invalid_key()
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[digest] = now + _KEPT, key
+        self._used[key.id] = now
+        if not self.plan(key).api:
+            raise not_in_plan("the API", key.plan)
+        return key
+
+    def plan(self, key: Key) -> Plan:
+        """The plan of a key; one that the server's plans do not name allows nothing."""
+        plan = self._plans.get(key.plan)
+        if plan is None:
+            raise not_in_plan("the API", key.plan)
+        return plan
+
+    async def run(self) -> None:
+        """Write down every minute when keys were used last."""
+        while True:
+            await self._clock.sleep(_NOTED_EVERY)
+            await self.note()
+
+    async def note(self) -> None:
+        """Write down when keys were used last."""
+        used, self._used = self._used, {}
+        if used:
+            await self._store.write(lambda db: stored.used_at(db, used))
+
+
+class Doorkeeper:
+    """ASGI middleware: finds the key of each request (:func:`key_of`), and turns what goes wrong into a refusal."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = False
+
+        async def sending(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        try:
+            if scope["path"] not in PUBLIC:
+                scope["bizverify.key"] = await _found(scope)
+            await self._app(scope, receive, sending)
+            return
+        except Refusal as error:
+            refusal = error
+        except StoreError as error:
+            _log.error("%s", error)
+            refusal = busy("the server cannot use its disk", 30)
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], _route(scope))
+            refusal = Refusal(500, "internal", "the server failed; nothing is known of the request's effect")
+        if not began:
+            await refusal.response()(scope, receive, send)
+
+
+def key_of(request: Request) -> Key:
+    """The key that a request came with."""
+    key: Key = request.scope["bizverify.key"]
+    return key
+
+
+async def _found(scope: Scope) -> Key:
+    secret = next((value for name, value in scope["headers"] if name == b"x-api-key"), b"").strip()
+    if not secret:
+        raise missing_key()
+    ring: KeyRing = scope["app"].state.context.keys
+    return await ring.find(secret.decode("latin-1"))
+
+
+def _route(scope: Scope) -> str:
+    """The pattern of a path, without the identifiers in it."""
+    route = scope.get("route")
+    return str(getattr(route, "path", "?"))

@@ -1,0 +1,36 @@
+"""The server's clock, handed in so that tests need not wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+import anyio
+
+SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
+"""Korea has had no summer time since 1988, so that no time zone database is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """``now``: seconds since 1970 (UTC). ``sleep``: wait so many of them."""
+
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+    def month(self) -> str:
+        """The calendar month in Korea, which quotas are counted by (``2026-11``)."""
+        return f"{datetime.fromtimestamp(self.now(), SEOUL):%Y-%m}"
+
+    def month_ends(self) -> datetime:
+        """When the next month begins in Korea."""
+        today = datetime.fromtimestamp(self.now(), SEOUL)
+        return datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=SEOUL)
+
+
+def as_text(seconds: float | None) -> str | None:
+    """A time as the API says it: ISO 8601 in Korea's time, to the second."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

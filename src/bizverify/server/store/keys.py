@@ -1,0 +1,94 @@
+"""API keys: only a key's SHA-256 is stored, so that who reads the file cannot use one."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+from dataclasses import dataclass, field
+from hmac import compare_digest
+
+_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, digest"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as it is stored; times in seconds since 1970. ``pool``: its outcomes are learned from with the others'."""
+
+    id: str
+    plan: str
+    quota: int
+    note: str | None
+    pool: bool
+    created: float
+    last_used: float | None
+    revoked: float | None
+    webhook_url: str | None
+    webhook_secret: str | None = field(repr=False)
+    digest: bytes = field(repr=False)
+
+    @property
+    def scope(self) -> str:
+        """Whose outcomes teach the model that answers this key: its own, or the pool's."""
+        return "pool" if self.pool else self.id
+
+
+def digest_of(secret: str) -> bytes:
+    """What is stored of a key."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def create(
+    db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None, pool: bool = False
+) -> tuple[Key, str]:
+    """Make a key; return it and its secret, which is not stored: letters, digits, ``_`` and ``-``, 256 random bits."""
+    secret = f"bv_{secrets.token_urlsafe(32)}"
+    id_ = secrets.token_hex(4)
+    db.execute(
+        "INSERT INTO keys (id, digest, plan, quota, note, pool, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (id_, digest_of(secret), plan, quota, note, int(pool), now),
+    )
+    created = find(db, id_)
+    assert created is not None  # noqa: S101 - it was inserted in this transaction
+    return created, secret
+
+
+def by_secret(db: sqlite3.Connection, secret: str) -> Key | None:
+    """The key with this secret, if it is known and was not revoked."""
+    digest = digest_of(secret)
+    row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE digest = ? AND revoked IS NULL", (digest,)).fetchone()  # noqa: S608
+    found = None if row is None else _key(row)
+    return found if found is not None and compare_digest(found.digest, digest) else None
+
+
+def find(db: sqlite3.Connection, id_: str) -> Key | None:
+    """The key with this id."""
+    row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE id = ?", (id_,)).fetchone()  # noqa: S608
+    return None if row is None else _key(row)
+
+
+def every(db: sqlite3.Connection) -> list[Key]:
+    """All keys, the oldest first."""
+    return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
+
+
+def revoke(db: sqlite3.Connection, id_: str, now: float) -> bool:
+    """Revoke a key for good; whether it was there and not revoked before."""
+    return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
+
+
+def used_at(db: sqlite3.Connection, times: dict[str, float]) -> None:
+    """Note when keys were used last."""
+    db.executemany("UPDATE keys SET last_used = ? WHERE id = ?", [(at, id_) for id_, at in times.items()])
+
+
+def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
+    """Set where a key's closures are sent; return the new secret that signs them, or ``None`` where there is none."""
+    secret = None if url is None else secrets.token_urlsafe(32)
+    db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
+    return secret
+
+
+def _key(row: tuple[object, ...]) -> Key:
+    id_, plan, quota, note, pool, *rest = row
+    return Key(id_, plan, quota, note, bool(pool), *rest)  # type: ignore[arg-type]

@@ -1,0 +1,115 @@
+"""The real server for tests: in a thread on a loopback port, or as a process of its own that can be killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from bizverify import BlockingClient
+from bizverify.server.clock import Clock
+from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.settings import Settings
+from bizverify.server.store import connected
+from bizverify.server.store import keys as stored
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server under test: ``app.state.context`` has its parts."""
+
+    url: str
+    db: Path
+    app: Any
+
+    def key(self, plan: str = "business", quota: int = 5_000, **more: Any) -> str:
+        return make_key(self.db, plan, quota, **more)
+
+    def client(self, key: str | None = None) -> BlockingClient:
+        return BlockingClient(self.url, key or self.key())
+
+
+def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) -> str:
+    """A new key's secret, made in the file as `bizverify keys create` makes it."""
+    with closing(connected(db)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        _, secret = stored.create(connection, plan=plan, quota=quota, now=time.time(), **more)
+        connection.execute("COMMIT")
+    return secret
+
+
+@contextmanager
+def served(db: Path, clock: Clock | None = None, **settings: Any) -> Iterator[Served]:
+    """Serve in a thread of this process for as long as the block lasts."""
+    listener = listening("127.0.0.1", 0)
+    server = server_for(Settings(db=db, **settings), lambda: None, clock)
+    thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="bizverify-served", daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise RuntimeError(f"the server did not start: {server.failure}")
+            time.sleep(0.005)
+        yield Served(url_of(listener), db, server.config.app)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+class ServedProcess:
+    """``bizverify serve`` as a process: to be killed, and started again on the same file and port."""
+
+    def __init__(self, db: Path, *options: object, port: int = 0, env: dict[str, str] | None = None) -> None:
+        self.db = db
+        self._options = [str(option) for option in options]
+        self._env = env or {}
+        self.port = port
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> str:
+        """Start it and return its base URL when it takes requests."""
+        command = [sys.executable, "-m", "bizverify", "serve", "--db", str(self.db), "--port", str(self.port)]
+        process = subprocess.Popen(
+            [*command, *self._options], stderr=subprocess.PIPE, text=True, env=os.environ | self._env
+        )
+        self.process = process
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            found = re.search(r"http://[^\s;]+:(\d+)", line)
+            if found:
+                self.port = int(found[1])
+                Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
+                return found[0]
+        raise RuntimeError(f"the server did not start: {''.join(said)}")
+
+    def kill(self) -> None:
+        """End it without a chance to tidy up."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Ask it to end, and return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(timeout=60)
+
+
+def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What a query finds in the server's file, seen from outside."""
+    with closing(sqlite3.connect(db)) as connection:
+        return connection.execute(query, values).fetchall()
