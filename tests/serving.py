@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 from bizverify import BlockingClient
 from bizverify.server.clock import Clock
@@ -58,7 +58,7 @@ def served(db: Path, clock: Clock | None = None, **settings: Any) -> Iterator[Se
     try:
         while not server.started:
             if not thread.is_alive():
-                raise RuntimeError(f"the server did not start: {server.failure}")
+                raise RuntimeError("the server did not start; its thread says why")
             time.sleep(0.005)
         yield Served(url_of(listener), db, server.config.app)
     finally:
@@ -76,6 +76,7 @@ class ServedProcess:
         self._env = env or {}
         self.port = port
         self.process: subprocess.Popen[str] | None = None
+        self._drain: Thread | None = None
 
     def start(self) -> str:
         """Start it and return its base URL when it takes requests."""
@@ -91,7 +92,8 @@ class ServedProcess:
             found = re.search(r"http://[^\s;]+:(\d+)", line)
             if found:
                 self.port = int(found[1])
-                Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
+                self._drain = Thread(target=_read_on, args=(process.stderr,), daemon=True)
+                self._drain.start()
                 return found[0]
         raise RuntimeError(f"the server did not start: {''.join(said)}")
 
@@ -106,7 +108,17 @@ class ServedProcess:
     def _end(self, how: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(how)
-        return self.process.wait(timeout=60)
+        code = self.process.wait(timeout=60)
+        if self._drain is not None:
+            self._drain.join()
+        return code
+
+
+def _read_on(log: IO[str]) -> None:
+    """Read the log to its end: a full pipe would stop the server."""
+    with log:
+        for _ in log:
+            pass
 
 
 def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:

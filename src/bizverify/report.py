@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from bizverify.errors import InputError, OutputError
 from bizverify.execute.join import Account, account_of
 from bizverify.execute.plan import Plan, plan_of
 from bizverify.model import Choice, counted
+from bizverify.shown import Shown, listed_counts
 from bizverify.state import state_directory
 from bizverify.tables.table import Section
 
@@ -45,7 +45,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class Report(Shown):
     """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
 
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
@@ -142,10 +142,10 @@ class Report:
         else:
             free = "" if self.purchase else "; paid 0"
             found += [
-                ("row status", _counts(account.by_row_status)),
-                ("business", _counts(account.by_biz_status)),
-                ("grade", _counts(account.by_grade)),
-                ("action", _counts(account.by_action)),
+                ("row status", listed_counts(account.by_row_status)),
+                ("business", listed_counts(account.by_biz_status)),
+                ("grade", listed_counts(account.by_grade)),
+                ("action", listed_counts(account.by_action)),
                 *self._address_lines(),
                 ("lookups", f"{plan.lookups:,} distinct, {plan.duplicates:,} rows repeat one{free}"),
             ]
@@ -176,22 +176,11 @@ class Report:
             return []
         if self.versions.gazetteer is None:
             return [("addresses", "not corrected: no gazetteer was given (--gazetteer)")]
-        return [("addresses", _counts(self.addresses))]
+        return [("addresses", listed_counts(self.addresses))]
 
     def __repr__(self) -> str:
-        done = _counts(self.counts) if self.account else "planned"
+        done = listed_counts(self.counts) if self.account else "planned"
         return f"<bizverify.Report {self.run_id}: {self.input}, {self.rows:,} rows, {done}>"
-
-    def __str__(self) -> str:
-        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(what)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-            for what, value in self.lines()
-        )
-        warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
-        return f"<table>{rows}</table>{warnings}"
 
 
 def matched(tallied: Mapping[str, int]) -> dict[str, int]:
@@ -312,10 +301,6 @@ def _agreement(agreement: Agreement) -> str:
     apart = f", probabilities {agreement.prob_apart:.2f} apart" if agreement.prob_apart is not None else ""
     both = f"of {counted(agreement.rows, 'row')} that both answered"
     return f"{both}: {status}same action in {agreement.action_same:,}{apart}"
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return " · ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
 
 
 def _listed(total: int, parts: Mapping[str, int]) -> str:

@@ -3,34 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bizverify.cli.console import say
 from bizverify.cli.options import PATH, gazetteer_option, lang_option, model_option, registry_option
-from bizverify.model import Lang
+from bizverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from bizverify.server.settings import Settings
+
+db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help="The server's SQLite file.")
 
 
 @click.command(short_help="The service itself, answered by the embedded engine.")
-@click.option("--db", type=PATH, required=True, metavar="FILE", help="The server's SQLite file; made if it is missing.")
+@db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
 @registry_option
 @gazetteer_option
 @model_option
 @lang_option
-def serve(
-    db: Path,
-    host: str,
-    port: int,
-    registry: Path | None,
-    gazetteer: Path | None,
-    model: str | None,
-    lang: Lang,
-) -> None:
-    """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine."""
+@click.option("--plans", type=PATH, metavar="FILE.toml", help="What each plan allows, in place of the built-in plans.")
+@click.option(
+    "--notices", type=PATH, metavar="FILE.jsonl", help="Append each closure that is found on a watch list to this file."
+)
+@click.option(
+    "--keep-days",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="How long a batch job and its results are kept after it ended.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Batch jobs that may wait; more are told 503.",
+)
+@click.option(
+    "--learn-hours",
+    type=click.FloatRange(0, min_open=True),
+    default=24.0,
+    show_default=True,
+    help="How often reported outcomes are learned from.",
+)
+def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
+    """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
+
+    FILE is made if it is missing; keys are made with `bizverify keys create --db FILE`. A registry or gazetteer that is
+    replaced by a newer one (renamed into its place) is taken up without a restart. SIGTERM and Ctrl-C end it in good
+    order; after a kill, accepted jobs go on when it is started again. The log is on stderr, a JSON object a line;
+    BIZVERIFY_LOG sets its level (info). Behind a proxy that speaks TLS: keys must not travel in the clear.
+    """
+    needs_server()
+    from bizverify.server import logs
+    from bizverify.server.plans import load_plans
     from bizverify.server.process import run
     from bizverify.server.settings import Settings
 
-    settings = Settings(db=db, registry=registry, gazetteer=gazetteer, model=model, lang=lang)
-    run(settings, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
+    chosen: Settings = Settings(plans=load_plans(plans), **settings)
+    logs.set_up()
+    run(chosen, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
+
+
+def needs_server() -> None:
+    """Raise :class:`UsageError` where the extra is not installed."""
+    try:
+        import python_multipart  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"the service needs {error.name}: pip install 'bizverify[server]'") from error

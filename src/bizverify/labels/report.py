@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 import polars as pl
@@ -16,6 +15,7 @@ from bizverify.errors import OutputError
 from bizverify.labels.declaration import Declaration
 from bizverify.labels.matching import KINDS, PROBLEMS
 from bizverify.model import Choice, counted
+from bizverify.shown import Shown, listed_counts
 from bizverify.tables import published
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LabelReport:
+class LabelReport(Shown):
     """What became of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
@@ -52,6 +52,8 @@ class LabelReport:
     ``listed``: outcomes that could not be used, ``problems`` counts them; those of other mailings are only counted.
     ``usable``: rows of the mailing from which can be learned now.
     """
+
+    WIDTH: ClassVar[int] = 18
 
     outcomes: str
     rows: int
@@ -115,8 +117,8 @@ class LabelReport:
                 f"{self.outcomes}: {counted(self.rows, 'row')}" + (f", {self.blank:,} blank" * bool(self.blank)),
             ),
             ("mailing", f"{self.file}: {counted(self.mailed_rows, 'row')}, {_said(self.declaration)}"),
-            ("matched", _counts({f"by {way}": count for way, count in self.ways.items()})),
-            ("bounced", f"{self.bounced:,}" + (f" ({_counts(self.by_reason)})" if self.by_reason else "")),
+            ("matched", listed_counts({f"by {way}": count for way, count in self.ways.items()})),
+            ("bounced", f"{self.bounced:,}" + (f" ({listed_counts(self.by_reason)})" if self.by_reason else "")),
             ("not bounced", f"{self.not_bounced:,}"),
         ]
         if self.repeated:
@@ -133,7 +135,7 @@ class LabelReport:
     def _book_lines(self) -> list[tuple[str, str]]:
         kept = {"new": self.new, "known before": self.known, "replaced": self.replaced}
         would = "would record" if self.dry_run else "recorded"
-        found = [(would, _counts(kept))]
+        found = [(would, listed_counts(kept))]
         if self.silent:
             found.append(("silent", f"{counted(self.silent, 'mailed row')} without an outcome, taken as delivered"))
         if self.unmailed:
@@ -152,17 +154,6 @@ class LabelReport:
 
     def __repr__(self) -> str:
         return f"<bizverify.LabelReport {self.mailing}: {self.bounced:,} bounced, {self.not_bounced:,} not>"
-
-    def __str__(self) -> str:
-        return "\n".join(f"{what:<18}{value}" for what, value in self.lines())
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(what)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-            for what, value in self.lines()
-        )
-        warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
-        return f"<table>{rows}</table>{warnings}"
 
 
 def listed(frame: pl.DataFrame) -> tuple[Listed, ...]:
@@ -217,7 +208,3 @@ def _said(declaration: Declaration) -> str:
         f"sent: {', '.join(declaration.sent)}" if declaration.sent else "",
     ]
     return ", ".join(filter(None, words))
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return " · ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"

@@ -18,6 +18,7 @@ from bizverify.engine.risk.features import LABELS
 from bizverify.errors import LabelError, UsageError
 from bizverify.learning.intervals import interval
 from bizverify.model import REASON_SEPARATOR
+from bizverify.shown import Shown
 
 BINS: Final = 10
 FEW: Final = 50
@@ -64,7 +65,7 @@ _REASON_LABEL: Final = r"\[(\S+) "
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Calibration:
+class Calibration(Shown):
     """Probabilities against outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``n`` rows have both, ``left_out`` lack one; ``bounced`` came back, ``expected`` is the sum of the probabilities.
@@ -146,15 +147,10 @@ class Calibration:
     def __repr__(self) -> str:
         return f"<bizverify calibration: {self.n:,} rows, {self.bounced:,} bounced, {self.expected:,.1f} expected>"
 
-    def __str__(self) -> str:
-        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
-
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in self.lines())
         frames = {"reliability": self.frame, **{f"by {column}": frame for column, frame in self.groups.items()}}
         tables = "".join(f"<h4>{escape(title)}</h4>{frame._repr_html_()}" for title, frame in frames.items())
-        warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in self.warnings)
-        return f"<table>{rows}</table>{warnings}{tables}"
+        return Shown._repr_html_(self) + tables
 
 
 def calibration(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Final
 
 import polars as pl
@@ -13,12 +12,13 @@ from bizverify.learning.audit import Audit
 from bizverify.learning.effects import Saving
 from bizverify.learning.gate import ENOUGH
 from bizverify.model import counted
+from bizverify.shown import Shown
 
 _SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Calibrated:
+class Calibrated(Shown):
     """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere.
 
     ``labels`` letters were used, of which ``bounced`` came back and ``expected`` would have by the ``champion``.
@@ -143,14 +143,3 @@ class Calibrated:
 
     def __repr__(self) -> str:
         return f"<bizverify.Calibrated {self.champion}: {self.labels:,} letters, promoted {self.promoted}>"
-
-    def __str__(self) -> str:
-        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(what)}</th>"
-            f"<td style='text-align:left;white-space:pre'>{escape(value)}</td></tr>"
-            for what, value in self.lines()
-        )
-        return f"<table>{rows}</table>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
+from bizverify.server.logs import event
 from bizverify.server.plans import Plan
 from bizverify.server.refusals import Refusal, busy, invalid_key, missing_key, not_in_plan
 from bizverify.server.store import Store
@@ -23,6 +25,7 @@ PUBLIC: Final = frozenset({"/healthz", "/openapi.json"})
 """Paths that need no key."""
 _KEPT: Final = 1.0
 """Seconds after which a key is looked up again: so long may one that was revoked still serve."""
+_KEY: Final = "bizverify.key"
 _MOST: Final = 10_000
 _NOTED_EVERY: Final = 60.0
 
@@ -75,7 +78,7 @@ class KeyRing:
 
 
 class Doorkeeper:
-    """ASGI middleware: finds the key of each request (:func:`key_of`), and turns what goes wrong into a refusal."""
+    """ASGI middleware: finds the key of each request (:func:`key_of`), turns what goes wrong into a refusal, logs."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -85,33 +88,54 @@ class Doorkeeper:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = False
+        started = time.perf_counter()
+        status = 0
 
         async def sending(message: Message) -> None:
-            nonlocal began
-            began = True
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
             await send(message)
 
         try:
+            refusal = await self._refused(scope, receive, sending)
+            if refusal is not None and not status:
+                await refusal.response()(scope, receive, sending)
+        finally:
+            if _log.isEnabledFor(logging.INFO):
+                took = round((time.perf_counter() - started) * 1000, 1)
+                key = scope.get(_KEY)
+                known = {"key": key.id} if key else {}
+                event(
+                    _log,
+                    logging.INFO,
+                    "request",
+                    method=scope["method"],
+                    path=_route(scope),
+                    status=status,
+                    ms=took,
+                    **known,
+                )
+
+    async def _refused(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+        try:
             if scope["path"] not in PUBLIC:
-                scope["bizverify.key"] = await _found(scope)
-            await self._app(scope, receive, sending)
-            return
-        except Refusal as error:
-            refusal = error
+                scope[_KEY] = await _found(scope)
+            await self._app(scope, receive, send)
+        except Refusal as refusal:
+            return refusal
         except StoreError as error:
             _log.error("%s", error)
-            refusal = busy("the server cannot use its disk", 30)
+            return busy("the server cannot use its disk", 30)
         except Exception:
-            _log.exception("%s %s failed", scope["method"], _route(scope))
-            refusal = Refusal(500, "internal", "the server failed; nothing is known of the request's effect")
-        if not began:
-            await refusal.response()(scope, receive, send)
+            _log.exception("a request failed")
+            return Refusal(500, "internal", "the server failed; nothing is known of the request's effect")
+        return None
 
 
 def key_of(request: Request) -> Key:
     """The key that a request came with."""
-    key: Key = request.scope["bizverify.key"]
+    key: Key = request.scope[_KEY]
     return key
 
 
@@ -124,6 +148,6 @@ async def _found(scope: Scope) -> Key:
 
 
 def _route(scope: Scope) -> str:
-    """The pattern of a path, without the identifiers in it."""
+    """The pattern of a path, without the identifiers in it; ``?`` where there is none."""
     route = scope.get("route")
     return str(getattr(route, "path", "?"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import uvicorn
@@ -11,10 +12,15 @@ import uvicorn
 from bizverify.errors import UsageError
 from bizverify.server.app import create_app
 from bizverify.server.clock import Clock
+from bizverify.server.connections import HEAD_BYTES, Connection
 from bizverify.server.settings import Settings
 
 _GRACE: Final = 20
 """Seconds that requests under way have to end when the server is stopped."""
+_CONNECTIONS: Final = 2_000
+"""Connections at once; more are told 503."""
+_KEEP_ALIVE: Final = 15
+"""Seconds that an idle connection is kept: longer than our own client keeps its, so none breaks under a request."""
 
 
 def run(settings: Settings, host: str, port: int, started: Callable[[str], None]) -> None:
@@ -25,11 +31,10 @@ def run(settings: Settings, host: str, port: int, started: Callable[[str], None]
     listener = listening(host, port)
     try:
         server = server_for(settings, lambda: started(url_of(listener)))
-        server.run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
+            server.run(sockets=[listener])
     finally:
         listener.close()
-    if server.failure is not None:
-        raise server.failure
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -55,18 +60,22 @@ def url_of(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which tells when it has started, and keeps why it could not."""
+    """uvicorn, which tells when it has started, and raises why it could not."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self.failure: Exception | None = None
         self._tell = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to take requests."""
-        await super().startup(sockets)
-        if self.started:
-            self._tell()
+        """Begin to take requests; raises what the app's start raised."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            failure: Exception | None = getattr(self.config.app.state, "failure", None)  # type: ignore[union-attr]
+            if failure is None:
+                raise
+            raise failure from None
+        self._tell()
 
 
 def server_for(settings: Settings, started: Callable[[], None], clock: Clock | None = None) -> Server:
@@ -75,7 +84,10 @@ def server_for(settings: Settings, started: Callable[[], None], clock: Clock | N
         create_app(settings, clock),
         lifespan="on",
         ws="none",
-        http="h11",
+        http=Connection,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE,
         loop="asyncio",
         log_config=None,
         log_level="critical",

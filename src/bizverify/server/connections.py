@@ -1,0 +1,91 @@
+"""What uvicorn leaves unbounded about a connection: how slowly a head may drip in, how long a refused body is read."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from bizverify.server.refusals import JSON
+
+HEAD_BYTES: Final = 32 << 10
+"""Bytes of a request's line and headers at most (more: 431)."""
+HEAD_SECONDS: Final = 15.0
+"""Seconds in which the head of a request must have come (else: 408)."""
+LINGER_SECONDS: Final = 10.0
+"""Seconds for which the body of a request that was answered already is read on, so that its sender sees the answer."""
+
+
+class Connection(H11Protocol):
+    """An HTTP/1.1 connection with deadlines; what is no HTTP is refused in the one error shape."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the head of the first request."""
+        super().connection_made(transport)
+        self._wait(HEAD_SECONDS, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadline."""
+        self._wait(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came. A head that has begun is waited for until its deadline, however often a byte of it comes."""
+        super().data_received(data)
+        if self.conn.our_state is h11.DONE or self.transport.is_closing():
+            return  # the answer is out: what still comes is read until its own deadline
+        if self.conn.their_state is not h11.IDLE:
+            self._wait(None)
+        elif self._deadline is None:
+            self._wait(HEAD_SECONDS, self._too_slow)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of this one's body."""
+        unread = self.conn.their_state is h11.SEND_BODY
+        super().on_response_complete()
+        if unread and not self.transport.is_closing():
+            self._wait(LINGER_SECONDS, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, or a head that is too large."""
+        error = sys.exception()
+        hint = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+        if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            msg = f"the head of the request is too large: at most {HEAD_BYTES:,} bytes are taken"
+        self._refuse(HTTPStatus(hint), "bad_http", msg)
+
+    def _too_slow(self) -> None:
+        if self.transport.is_closing():
+            return
+        if not self.conn.trailing_data[0]:  # nothing was asked
+            self.transport.close()
+            return
+        self._refuse(HTTPStatus.REQUEST_TIMEOUT, "timeout", f"the head did not come within {HEAD_SECONDS:g} s")
+
+    def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
+        """Answer by hand and close: there is no request that the app could be asked about."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        body = msgspec.json.encode({"error": {"code": code, "message": message}})
+        headers = [("Content-Type", JSON), ("Content-Length", str(len(body))), ("Connection", "close")]
+        for event in (
+            h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _wait(self, seconds: float | None, then: Any = None) -> None:
+        """Set the one deadline of this connection in the place of the one before."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, then)

@@ -1,0 +1,36 @@
+"""How reports look: their lines as text, and as a table in notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import ClassVar
+
+
+class Shown:
+    """A report that says itself in lines of (what, how much); ``WIDTH``: characters of the first column as text."""
+
+    __slots__ = ()
+
+    WIDTH: ClassVar[int] = 16
+
+    def lines(self) -> Sequence[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what:<{self.WIDTH}}{value}" for what, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(what)}</th>"
+            f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
+            for what, value in self.lines()
+        )
+        warnings: Sequence[str] = getattr(self, "warnings", ())
+        return f"<table>{rows}</table>{''.join(f'<p>⚠ {escape(warning)}</p>' for warning in warnings)}"
+
+
+def listed_counts(counts: Mapping[str, int]) -> str:
+    """Counts that are not 0, as ``active 12 · closed 3``; ``none`` where there are none."""
+    return " · ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"

@@ -1,0 +1,102 @@
+"""``bizverify keys``: what is printed where, what is stored, and that a running server heeds it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bizverify.cli import app
+from bizverify.errors import AuthenticationError, StoreError, UsageError
+from serving import rows_of, served
+
+
+def keys(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, ["keys", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "server.sqlite"
+
+
+def test_a_key_is_printed_alone_and_only_its_digest_is_stored(db: Path) -> None:
+    """The key is the one line on stdout, of safe characters; no file of the server has it; the file is 0600."""
+    made = keys("create", "--db", db, "--plan", "business", "--quota", "5000")
+    secret = made.stdout.strip()
+    assert re.fullmatch(r"[A-Za-z0-9_-]{40,}", secret)
+    assert made.stdout == f"{secret}\n"
+    assert secret not in made.stderr
+    assert "5,000 lookups a month" in made.stderr
+    assert all(secret.encode() not in file.read_bytes() for file in db.parent.rglob("*") if file.is_file())
+    assert db.stat().st_mode & 0o777 == 0o600
+
+
+def test_two_keys_differ_and_are_listed_without_their_secrets(db: Path) -> None:
+    """The list names each key by its id, with plan, quota and note, and shows no key."""
+    secrets = [keys("create", "--db", db, "--note", note).stdout.strip() for note in ("mailing", "crm")]
+    assert len(set(secrets)) == 2
+    listed = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
+    assert [(key["plan"], key["quota"], key["used"], key["note"]) for key in listed] == [
+        ("business", 5000, 0, "mailing"),
+        ("business", 5000, 0, "crm"),
+    ]
+    shown = keys("list", "--db", db).stdout
+    assert all(key["id"] in shown for key in listed)
+    assert not any(secret in shown for secret in secrets)
+
+
+def test_a_running_server_takes_new_keys_and_refuses_revoked_ones(db: Path) -> None:
+    """A key made while the server runs works at once; a revoked one is refused when the server looks it up again."""
+    from bizverify.server.clock import Clock
+
+    now = [1_800_000_000.0]
+    with served(db, Clock(now=lambda: now[0])) as server:
+        secret = keys("create", "--db", db, "--quota", "9").stdout.strip()
+        with server.client(secret) as client:
+            assert client.me().limit == 9
+            (key,) = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
+            keys("change", key["id"], "--db", db, "--quota", "11")
+            now[0] += 2
+            assert client.me().limit == 11
+            assert "is revoked" in keys("revoke", key["id"], "--db", db).stderr
+            now[0] += 2
+            with pytest.raises(AuthenticationError):
+                client.me()
+    assert "was revoked before" in keys("revoke", key["id"], "--db", db).stderr
+    assert rows_of(db, "SELECT last_used FROM keys")[0][0] is not None
+
+
+def test_what_does_not_exist_is_said(db: Path, tmp_path: Path) -> None:
+    """A plan, key or file that does not exist is named, with what there is; no file is made by looking."""
+    with pytest.raises(UsageError, match="no such plan; there are free, business, enterprise"):
+        keys("create", "--db", db, "--plan", "gold")
+    with pytest.raises(StoreError, match="does not exist"):
+        keys("list", "--db", db)
+    assert not db.exists()
+    keys("create", "--db", db)
+    with pytest.raises(UsageError, match="no key with this id"):
+        keys("revoke", "nobody", "--db", db)
+    other = tmp_path / "ledger.sqlite"
+    other.write_bytes(b"no database at all, but long enough to be read as one" * 40)
+    with pytest.raises(StoreError, match="no SQLite database"):
+        keys("list", "--db", other)
+
+
+def test_plans_of_ones_own_are_read(db: Path, tmp_path: Path) -> None:
+    """A file of plans replaces the built-in ones; an error in it names plan and field."""
+    plans = tmp_path / "plans.toml"
+    plans.write_text(
+        "[tiny]\napi = true\nquota = 3\nwatch_history = false\nwatches = 1\nrecheck_hours = 1\n"
+        "upload_bytes = 1000\nrows = 10\njobs = 1\n"
+    )
+    assert "3 lookups a month" in keys("create", "--db", db, "--plan", "tiny", "--plans", plans).stderr
+    plans.write_text(plans.read_text().replace("quota = 3", "quota = -3"))
+    with pytest.raises(UsageError, match=r"quota|tiny"):
+        keys("create", "--db", db, "--plan", "tiny", "--plans", plans)

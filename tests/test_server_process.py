@@ -1,0 +1,172 @@
+"""The server as a process, and its connections: slow and broken ones, an end in good order, the log."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bizverify import BlockingClient
+from bizverify.errors import StoreError, UsageError
+from bizverify.server import connections, logs
+from bizverify.server.process import listening, server_for
+from bizverify.server.settings import Settings
+from serving import Served, ServedProcess, make_key, served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("process") / "db.sqlite") as running:
+        yield running
+
+
+def line_to(server: Served) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def answer(line: socket.socket) -> tuple[int, dict[str, Any]]:
+    """Status and error of what comes until the server closes the connection."""
+    said = b""
+    while chunk := line.recv(65536):
+        said += chunk
+    head, _, body = said.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends its headers a byte at a time is told 408 at the deadline, however busy it keeps the line."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.4)
+    with line_to(server) as line:
+        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-")
+        line.settimeout(0.05)
+        for _ in range(100):
+            line.sendall(b"y")
+            try:
+                if line.recv(1, socket.MSG_PEEK):
+                    break
+            except TimeoutError:
+                continue
+        line.settimeout(20)
+        status, error = answer(line)
+    assert (status, error["code"]) == (408, "timeout")
+
+
+def test_a_connection_that_says_nothing_is_closed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection on which nothing is asked is closed at the deadline, without an answer."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    with line_to(server) as line:
+        assert line.recv(100) == b""
+
+
+def test_a_head_that_is_too_large_is_refused(server: Served) -> None:
+    """Headers without end are refused with 431 as soon as there are too many, in the one error shape."""
+    with line_to(server) as line:
+        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-API-Key: " + b"k" * (connections.HEAD_BYTES + 100))
+        status, error = answer(line)
+    assert (status, error["code"]) == (431, "bad_http")
+    assert "32,768 bytes" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET\r\n\r\n", b"GET /me HTTP/1.1\r\nno colon\r\n\r\n"]
+)
+def test_what_is_no_http_is_refused(server: Served, sent: bytes) -> None:
+    """TLS on the plain port, a line without a path, a header without a colon: 400 in the one error shape."""
+    with line_to(server) as line:
+        line.sendall(sent + b"\r\n\r\n")
+        assert answer(line)[0] == 400
+
+
+def test_a_refused_body_is_read_on_for_a_while(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is still sending when it is refused gets the refusal, and is cut off if it does not stop."""
+    monkeypatch.setattr(connections, "LINGER_SECONDS", 0.5)
+    with line_to(server) as line:
+        line.sendall(b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        with pytest.raises(OSError):  # noqa: PT011 - reset or broken pipe, as it comes
+            send_for(line, 15)
+
+
+def send_for(line: socket.socket, seconds: float) -> None:
+    """Go on sending, a little at a time, as if nobody had answered."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        line.sendall(b"x" * 1000)
+        time.sleep(0.01)
+
+
+def test_requests_behind_each_other_on_one_connection_are_answered(server: Served) -> None:
+    """A connection is used again after an answer, and requests sent at once are answered one after the other."""
+    one = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with line_to(server) as line:
+        line.sendall(one + one)
+        line.sendall(one.replace(b"Host", b"Connection: close\r\nHost"))
+        said = b""
+        while chunk := line.recv(65536):
+            said += chunk
+    assert said.count(b"HTTP/1.1 200") == 3
+
+
+def test_the_process_ends_in_good_order(tmp_path: Path) -> None:
+    """On SIGTERM the server ends with exit code 0, its lock is free, and all it took is in the file."""
+    db = tmp_path / "db.sqlite"
+    secret = make_key(db)
+    process = ServedProcess(db)
+    with BlockingClient(process.start(), secret) as client:
+        client.verify("1248100998")
+    assert process.stop() == 0
+    with BlockingClient(process.start(), secret) as client:
+        assert client.me().used == 1
+    assert process.stop() == 0
+
+
+def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
+    """A second server on the same file ends at once and says so; so does one on a port that is taken."""
+    db = tmp_path / "db.sqlite"
+    with served(db):
+        with listening("127.0.0.1", 0) as spare, pytest.raises(StoreError, match="another server is running on it"):
+            server_for(Settings(db=db), lambda: None).run(sockets=[spare])
+        done = subprocess.run(
+            [sys.executable, "-m", "bizverify", "serve", "--db", db, "--port", "0"], capture_output=True, text=True
+        )
+    assert done.returncode == 2
+    assert "another server is running on it" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    taken = listening("127.0.0.1", 0)
+    with taken, pytest.raises(UsageError, match="cannot listen there"):
+        listening("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
+    """A request is logged with method, pattern, status and time; an exception without its message."""
+    stream = io.StringIO()
+    logger = logging.getLogger(logs.ROOT)
+    before = logger.handlers[:], logger.propagate, logger.level
+    logs.set_up(stream, "info")
+    try:
+        with served(tmp_path / "db.sqlite") as server, server.client() as client:
+            client.verify("1248100998", "홍길동상회", "서울 중구 세종대로 110")
+        try:
+            raise ValueError("홍길동상회")
+        except ValueError:
+            logging.getLogger(f"{logs.ROOT}.server").exception("a step failed")
+    finally:
+        logger.handlers[:], logger.propagate, _ = before
+        logger.setLevel(before[2])
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    request = next(line for line in lines if line["event"] == "request" and line["path"] == "/verify")
+    assert (request["method"], request["status"]) == ("POST", 200)
+    assert request["ms"] > 0
+    failed = next(line for line in lines if line["event"] == "a step failed")
+    assert failed["error"] == "ValueError"
+    assert failed["trace"][0].startswith("test_server_process.py:")
+    assert not any(word in stream.getvalue() for word in ("1248100998", "홍길동", "세종대로"))
