@@ -35,6 +35,24 @@ NINE = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `tests/conformance` is run against, if not against what is here."""
+    group = parser.getgroup("conformance", "the service that tests/conformance asks")
+    group.addoption("--base-url", metavar="URL", help="a running service, in place of our own server and the fake")
+    group.addoption("--api-key", metavar="KEY", help="its key; or set BIZVERIFY_API_KEY, which does not show in `ps`")
+    group.addoption("--free-key", metavar="KEY", help="a key of a plan without API (or BIZVERIFY_FREE_KEY)")
+    group.addoption(
+        "--small-quota-key", metavar="KEY", help="a key with 5 lookups left or fewer (or BIZVERIFY_SMALL_QUOTA_KEY)"
+    )
+    group.addoption("--other-key", metavar="KEY", help="a key of another account (or BIZVERIFY_OTHER_KEY)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    if config.getoption("base_url"):
+        config.option.numprocesses = 0  # each process would pay for its own lookups
+
+
 @pytest.fixture(autouse=True)
 def state_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("state")

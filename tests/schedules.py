@@ -49,6 +49,7 @@ from bizverify.errors import (
 from bizverify.execute import choice
 from bizverify.execute.buying import uploads
 from bizverify.execute.buying.errand import Buying, Halt
+from bizverify.execute.buying.repeating import settle_doubts
 from bizverify.execute.buying.singly import buy_singly
 from bizverify.execute.buying.uploads import buy_in_uploads
 from bizverify.execute.ledger import Journal, Ledger, Run
@@ -59,7 +60,7 @@ from bizverify.execute.rows import ROW_ID
 from bizverify.execute.terms import Terms
 from bizverify.model import Answer
 from bizverify.service import Client
-from bizverify.service.account import Account
+from bizverify.service.account import Account, Idempotency
 from bizverify.service.shapes import BatchCreated, BatchStatus, Result, Verified
 
 ORIGIN: Final = "https://service.test"
@@ -68,6 +69,8 @@ DAY: Final = 86400.0
 MAX_AGE: Final = 30 * DAY
 SETTLING: Final = 0.1
 """Simulated seconds after a stop in which a request may still start that was about to."""
+KEEP: Final = 100 * 365 * 86_400
+"""Seconds for which a service that promises it remembers a request: no history is that long."""
 PATIENCE: Final = 3 * DAY
 """Simulated seconds after which a run that has not ended hangs."""
 
@@ -160,8 +163,12 @@ class Job:
 class Service:
     """What stays while runs come and go: who was paid for, which jobs there are, how much goes wrong."""
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, dice: Random, *, keyed: bool = False) -> None:
         self.dice = dice
+        self.promises = keyed
+        self.denies = False
+        self.unkeyed = False
+        self.done: dict[str, tuple[object, Any]] = {}
         self.trouble = dice.choice((0.1, 0.3, 0.6))
         self.trouble_of_looks = dice.choice((0.0, self.trouble))
         self.max_rows = dice.choice((None, None, 1, 2, 3))
@@ -188,6 +195,21 @@ class Service:
             fate = self.dice.choices(list(bad), weights=list(bad.values()))[0]
         self.fates[f"{kind}: {fate}"] += 1
         return fate
+
+    def once(self, token: str | None, request: object, do: Callable[[], Any]) -> Any:
+        """Do a request, unless it was done before, by its key. Without the promise keys are nothing."""
+        if token is None or not self.promises:
+            return do()
+        if self.denies or self.done.get(token, (request,))[0] != request:
+            if isinstance(request, tuple):
+                self.refused.add(request)
+            raise RejectedError("409: this key", status=409)
+        if token in self.done:
+            self.fates["key: known"] += 1
+            self.tell("… was done before")
+        else:
+            self.done[token] = request, do()
+        return self.done[token][1]
 
     def pay(self, rows: list[Row]) -> None:
         for row in rows:
@@ -232,7 +254,12 @@ class Wire:
         self.dead = False
         self.stopped = math.inf
 
-    async def verify(self, b_no: str, name: str | None = None, address: str | None = None) -> Verified:
+    def account_mark(self, salt: str) -> bytes:
+        return salt.encode()[:8]
+
+    async def verify(
+        self, b_no: str, name: str | None = None, address: str | None = None, idempotency_key: str | None = None
+    ) -> Verified:
         row = (b_no, name or "", address or "")
         self._may_pay()
         fate = self.service.fate("verify", SINGLE)
@@ -240,7 +267,7 @@ class Wire:
         if fate in ("400", "413", "redirect"):
             self.service.refused.add(row)
         await self._sent(fate)
-        await self._travelled(fate, lambda: self.service.pay([row]))
+        await self._travelled(fate, lambda: self.service.once(idempotency_key, row, lambda: self.service.pay([row])))
         if fate == "unreadable":
             raise ShapeError("the answer is no JSON", status=200, raw=b"<html>")
         answer = truth(row)
@@ -256,8 +283,9 @@ class Wire:
         self,
         content: bytes,
         *,
-        before_last_byte: Callable[[], Awaitable[None]],
-        after_last_byte: Callable[[], Awaitable[None]],
+        before_last_byte: Callable[[], Awaitable[None]] | None = None,
+        after_last_byte: Callable[[], Awaitable[None]] | None = None,
+        idempotency_key: str | None = None,
         **flags: bool | None,
     ) -> BatchCreated:
         head, *lines = csv.reader(io.StringIO(content.decode()))
@@ -275,11 +303,13 @@ class Wire:
         await self._sent(fate)
         if fate.endswith("before the gate") or (early and fate in ("413", "401", "403", "400")):
             await self._travelled(fate, lambda: None)
-        await before_last_byte()
+        if before_last_byte is not None:
+            await before_last_byte()
         if fate == "not sent at the gate":
             raise NotSentError("the connection broke while the gate was opened")
         job: list[Job] = []
-        await self._travelled(fate, lambda: job.append(self.service.take(rows)), after_last_byte)
+        take = lambda: self.service.once(idempotency_key, content, lambda: self.service.take(rows))  # noqa: E731
+        await self._travelled(fate, lambda: job.append(take()), after_last_byte)
         if fate == "unreadable":
             raise ShapeError("the answer names no job", status=200, raw=b"{}")
         return BatchCreated(job_id=job[0].id, total=self.dice.choice((None, len(rows))))
@@ -309,7 +339,8 @@ class Wire:
         fate = self.service.fate("me", {"not sent": 2, "5xx before": 2, "401": 0.2})
         await self._sent(fate)
         await self._travelled(fate, lambda: None)
-        return Account(limit=1000, used=0, remaining=1000)
+        promise = Idempotency(frozenset(("POST /verify", "POST /batch")), KEEP) if self.service.promises else None
+        return Account(limit=1000, used=0, remaining=1000, idempotency=promise)
 
     def _may_pay(self) -> None:
         if trio.current_time() > self.stopped + SETTLING and not self.dead:
@@ -390,10 +421,11 @@ class _At(trio.abc.Instrument):
 class History:
     """The history of one seed: :meth:`told` runs it, and raises :class:`Violation`."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, keyed: bool = False) -> None:
         self.seed = seed
+        self.keyed = keyed
         self.dice = dice = Random(seed)
-        self.service = Service(dice)
+        self.service = Service(dice, keyed=keyed)
         self.path = folder / "ledger-0.sqlite"
         shutil.copyfile(_empty_ledger(), self.path)
         self.now = 1e9
@@ -412,7 +444,10 @@ class History:
             self.run(ending=self.dice.choice(("killed", "killed", "interrupted", "cancelled", "its own", "its own")))
             self.between()
         self.service.trouble = self.service.trouble_of_looks = 0.0
+        self.service.promises, self.service.denies = self.keyed, False
         self.run()
+        if self.keyed:
+            self.no_doubts()
         if self.run():
             raise Violation("a service that works has answered, and still there is something to be bought")
         self.resend_all()
@@ -424,6 +459,16 @@ class History:
             if entry is None or not (entry.state == "lost" or (entry.state == "done" and self.is_fresh(entry))):
                 raise Violation(f"after all that, {row} is neither answered nor given up: {entry}")
         return self.service
+
+    def no_doubts(self) -> None:
+        """Raise :class:`Violation` if a doubt is left, though the service has told all that it knows by the keys."""
+        if self.service.unkeyed:  # then some went without a key
+            return
+        most = self.service.max_rows or math.inf  # more are refused each time, which says nothing of the first
+        with self.opened() as ledger:
+            left = [doubt for doubt in ledger.doubts() if doubt.rows <= most]
+        if left:
+            raise Violation(f"nothing need be in doubt, and yet there is {left}")
 
     @contextmanager
     def opened(self) -> Iterator[Ledger]:
@@ -441,7 +486,7 @@ class History:
                 if self.service.paid[row] >= self.service.allowed[row]:
                     raise Violation(f"{row} was paid, and would be bought again")
             wanted = not standing.wanted.is_empty()
-            if wanted or standing.running:
+            if wanted or standing.running or ledger.repeatable(ORIGIN):
                 self._process(ledger, standing, ending)
             if not self.killed:
                 self.check(ledger)
@@ -528,6 +573,9 @@ class History:
     def between(self) -> None:
         """What a user may do between two runs: settle this or that by hand, or come back much later."""
         dice = self.dice
+        if self.keyed:
+            self.service.promises, self.service.denies = dice.random() < 0.8, dice.random() < 0.2
+            self.service.unkeyed |= not self.service.promises
         if dice.random() < 0.5:
             return
         with self.opened() as ledger:
@@ -614,10 +662,14 @@ class _Process:
             self._watch(buying)
             at.act = self._end(buying, life)
             try:
-                if await buying.free(client.me) is None:
+                account = await buying.free(client.me)
+                if account is None:
                     return
             except ServiceError:
                 return
+            buying.idempotency = account.idempotency
+            if account.idempotency is not None and await settle_doubts(buying, self.history.row_of, None):
+                standing = choice.standing(self.ledger, self.history.lookups, self.history.now - MAX_AGE)
             wanted = standing.wanted
             if self.engine == "batch":
                 await buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))

@@ -33,7 +33,7 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
     assert len(re.findall(r"^python3 -m venv .*$", text, flags=re.M)) == 2
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/buying.md", "docs/testing.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/buying.md", "docs/service.md", "docs/testing.md"])
 def test_the_lines_for_the_shell_are_understood(page: str) -> None:
     """Each `bizverify …` line parses: its command and its options exist."""
     from bizverify.cli import app

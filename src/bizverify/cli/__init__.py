@@ -12,13 +12,16 @@ from bizverify.cli.calibrate import calibrate
 from bizverify.cli.console import INTERRUPTED, set_up_logging
 from bizverify.cli.data import data
 from bizverify.cli.enrich import enrich, plan
+from bizverify.cli.keys import keys
 from bizverify.cli.label import label
 from bizverify.cli.ledger import ledger, resolve
 from bizverify.cli.me import me
 from bizverify.cli.model import model
+from bizverify.cli.notices import notices
 from bizverify.cli.process import let_stop_signals_interrupt, open_closed_streams
 from bizverify.cli.serve import serve
 from bizverify.cli.verify import verify
+from bizverify.cli.watch import watch
 from bizverify.errors import BizverifyError
 
 __all__ = ["app", "main"]
@@ -41,6 +44,7 @@ app.add_command(enrich)
 app.add_command(plan)
 app.add_command(verify)
 app.add_command(label)
+app.add_command(watch)
 app.add_command(me)
 app.add_command(ledger)
 app.add_command(resolve)
@@ -48,6 +52,8 @@ app.add_command(calibrate)
 app.add_command(model)
 app.add_command(data)
 app.add_command(serve)
+app.add_command(keys)
+app.add_command(notices)
 
 
 def main() -> None:

@@ -132,19 +132,18 @@ def change(
 def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout."""
     from bizverify.server.store import keys as stored
-    from bizverify.service.webhook import check_url
+    from bizverify.service.webhook import WebhookUrl
 
     if (url is None) != remove:
         raise UsageError("give either --url URL or --none")
-    if url is not None:
-        check_url(url)
+    checked = None if url is None else WebhookUrl.parse(url)
     key = _of(db, key_id)
-    secret = _changed(db, lambda it: stored.set_webhook(it, key.id, url))
+    secret = _changed(db, lambda it: stored.set_webhook(it, key.id, None if checked is None else checked.reveal()))
     if secret is None:
         say(f"key {key_id}: closures are posted nowhere")
         return
     print_out(secret)
-    say(f"key {key_id}: closures are posted to {url}, signed with this secret; see docs/watch.md for how to check it")
+    say(f"key {key_id}: closures are posted to {checked}, signed with this secret; see docs/watch.md for how to check it")
 
 
 def _changed(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 @click.option(
     "--keep-days",
     type=click.FloatRange(0, min_open=True),
-    default=30.0,
+    default=90.0,
     show_default=True,
     help="How long a batch job and its results are kept after it ended.",
 )
@@ -71,9 +72,6 @@ def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
 
 def needs_server() -> None:
     """Raise :class:`UsageError` where the extra is not installed."""
-    try:
-        import python_multipart  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"the service needs {error.name}: pip install 'bizverify[server]'") from error
+    for name, package in (("starlette",) * 2, ("uvicorn",) * 2, ("python_multipart", "python-multipart")):
+        if find_spec(name) is None:
+            raise UsageError(f"the service needs {package}: pip install 'bizverify[server]'")

@@ -16,6 +16,7 @@ from bizverify.errors import QuotaError, ServiceError, StoppedError, UsageError
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
+from bizverify.execute.buying.repeating import settle_doubts
 from bizverify.execute.buying.singly import buy_singly
 from bizverify.execute.buying.uploads import buy_in_uploads
 from bizverify.execute.ledger import Journal, Ledger, Run, Upload
@@ -59,7 +60,7 @@ class PaidEngine:
         self.url = BaseUrl.parse(self.terms.base_url, allow_http=self.terms.allow_http)
         self.scope = scope_of(self.url.origin, self.terms.offline, self.terms.paid)
         self.path = ledger_path(Path(self.terms.ledger) if self.terms.ledger is not None else None)
-        self._since = time.time() - self.terms.max_age * _DAY
+        self.since = time.time() - self.terms.max_age * _DAY
 
     def marked(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Add :data:`bizverify.execute.lookups.LOOKUP`, what each row asks for, to rows with a record."""
@@ -80,8 +81,8 @@ class PaidEngine:
         return lookups
 
     def _quoted(self, lookups: pl.DataFrame, ledger: Ledger | None) -> Purchase:
-        standing = choice.standing(ledger, lookups, self._since)
-        wanted = self._wanted(standing)
+        standing = choice.standing(ledger, lookups, self.since)
+        wanted = self.wanted(standing)
         quota, notes = self._asked_quota()
         try:
             chosen = choice.affordable(wanted.height, self.terms.budget, quota.remaining if quota else None)
@@ -99,7 +100,7 @@ class PaidEngine:
         except (UsageError, ServiceError) as error:
             return None, (f"how much of the quota is left could not be asked: {error}",)
 
-    def _wanted(self, standing: choice.Standing) -> pl.DataFrame:
+    def wanted(self, standing: choice.Standing) -> pl.DataFrame:
         """What is to be bought if nothing limits it."""
         if self.engine != "hybrid":
             return standing.wanted
@@ -115,10 +116,10 @@ class PaidEngine:
         """
         lookups = self._lookups(rows, priority)
         with Ledger.open(self.path) as ledger:
-            standing = choice.standing(ledger, lookups, self._since)
-            wanted = self._wanted(standing)
+            standing = choice.standing(ledger, lookups, self.since)
+            wanted = self.wanted(standing)
             ledger.begin(run)
-            errand = _Errand(self, ledger, run, standing, wanted, progress)
+            errand = _Errand(self, ledger, run, lookups, standing, wanted, progress)
             outcome = "failed"
             try:
                 halt = errand.carried_out()
@@ -134,7 +135,7 @@ class PaidEngine:
                 lookups.select(LOOKUP, KEY, chosen.alias(outcomes.CHOSEN)),
                 self.folder,
                 run_id=run.run_id,
-                since=self._since,
+                since=self.since,
                 halted=halt.note if halt else "",
                 lang=self.local.lang,
                 unchosen=None if self.engine == "hybrid" else errand.why_unchosen(),
@@ -182,13 +183,15 @@ class _Errand:
         engine: PaidEngine,
         ledger: Ledger,
         run: Run,
+        lookups: pl.DataFrame,
         standing: choice.Standing,
         wanted: pl.DataFrame,
         progress: Progress,
     ) -> None:
         self._engine, self._ledger, self._run, self._standing = engine, ledger, run, standing
-        self._progress = progress
+        self._lookups, self._progress = lookups, progress
         self._figures = Figures()
+        self._settled = 0
         self.wanted, self.chosen = wanted, wanted.clear()
         self._purchase = self._planned()
 
@@ -201,7 +204,8 @@ class _Errand:
     def carried_out(self) -> Halt | None:
         """Go, unless there is nothing to be asked; return why it was stopped, if it was."""
         terms = self._engine.terms
-        if not self._standing.running and (self.wanted.is_empty() or terms.budget == 0):
+        nothing_wanted = self.wanted.is_empty() or terms.budget == 0
+        if not self._standing.running and nothing_wanted and not self._may_settle():
             return None
         key = terms.api_key or ApiKey.load(terms.key_file)
         try:
@@ -237,6 +241,8 @@ class _Errand:
             self._engine.brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 before = await self._quota(buying)
+                if await self._settle(buying):
+                    before = await self._quota(buying)
                 try:
                     self._choose(before)
                 except QuotaError:
@@ -255,7 +261,7 @@ class _Errand:
             seconds=time.monotonic() - began,
             before=before,
             after=after,
-            notes=_notes(before, after, self._figures.paid),
+            notes=(*_settled_note(self._settled), *_notes(before, after, self._figures.paid)),
         )
         return buying.stop.halt
 
@@ -264,7 +270,28 @@ class _Errand:
         account = None
         with buying.stop.waiting():  # nothing is under way that would have to be settled
             account = await buying.free(buying.client.me)
+        buying.idempotency = account.idempotency if account is not None else None
         return _quota(account) if account is not None else None
+
+    def _may_settle(self) -> bool:
+        """Whether earlier runs have left lookups of this one in doubt that may be settled by asking again."""
+        if not self._standing.held or self._engine.terms.budget == 0:
+            return False
+        return bool(self._ledger.repeatable(self._engine.url.origin))
+
+    async def _settle(self, buying: Buying) -> bool:
+        """Settle such lookups; whether there were any. From then on they stand as if they had been bought before."""
+        if buying.idempotency is None or not self._may_settle():
+            return False
+        keys = frozenset(self._lookups[KEY])
+        self._settled = await settle_doubts(buying, keys, self._engine.terms.budget)
+        if not self._settled:
+            return False
+        self._standing = choice.standing(self._ledger, self._lookups, self._engine.since)
+        self.wanted = self._engine.wanted(self._standing)
+        self.chosen = self.wanted.clear()
+        self._purchase = self._planned()
+        return True
 
     async def _quota_after(self, buying: Buying) -> Quota | None:
         if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
@@ -277,7 +304,8 @@ class _Errand:
 
     def _choose(self, quota: Quota | None) -> None:
         terms, wanted = self._engine.terms, self.wanted
-        allowed = choice.affordable(wanted.height, terms.budget, quota.remaining if quota else None)
+        budget = None if terms.budget is None else terms.budget - self._settled
+        allowed = choice.affordable(wanted.height, budget, quota.remaining if quota else None)
         if self._engine.engine == "hybrid" or PRIORITY in wanted.columns:
             wanted = choice.worthiest_first(wanted)
         elif allowed < wanted.height:
@@ -315,6 +343,12 @@ class _Errand:
 
 def _quota(account: Account) -> Quota:
     return Quota(account.limit, account.used, account.remaining)
+
+
+def _settled_note(settled: int) -> tuple[str, ...]:
+    if not settled:
+        return ()
+    return (f"{counted(settled, 'lookup')} in doubt since an earlier run: settled by asking again with the same key",)
 
 
 def _notes(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:

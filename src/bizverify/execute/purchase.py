@@ -36,8 +36,8 @@ class Purchase:
     Of the lookups, ``cached`` were in the ledger, ``running`` in uploads of earlier runs, ``held`` asked once without
     an answer, and ``wanted`` missing, of which ``chosen`` were to be bought. ``paid``: lookups the service took in this
     run; ``fetched``: answers out of uploads; ``doubts``: requests whose answer is not known, ``doubts_found``: those
-    that a killed run had left. ``rate``: requests per second reached. ``paused``: why the run ended before all
-    that was chosen was bought.
+    that a killed run had left; ``repeated``: requests sent again with the key they had. ``rate``: requests per second
+    reached. ``paused``: why the run ended before all that was chosen was bought.
     """
 
     ledger: str
@@ -53,6 +53,7 @@ class Purchase:
     doubts_found: int = 0
     requests: int = 0
     retries: int = 0
+    repeated: int = 0
     rate: float | None = None
     seconds: float = 0.0
     before: Quota | None = None

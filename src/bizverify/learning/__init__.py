@@ -29,19 +29,21 @@ def calibrate(
     today: date | None = None,
     dry_run: bool = False,
     audited: str | Path | None = None,
+    now: datetime | None = None,
 ) -> Calibrated:
     """Relearn the scorecard from the label book, and let it answer if it is surely better.
 
     ``labels``: the book's folder, by default the user's. ``store``: where scorecards are kept, by default the user's.
     ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
-    decides, but neither promotes nor records anything.
+    decides, but neither promotes nor records anything. ``now``: the time that a learned scorecard bears, by default the
+    current one.
 
     Raises :class:`bizverify.errors.LabelError` where the book holds no labels or is damaged,
     :class:`~bizverify.errors.ModelError`, and :class:`~bizverify.errors.UsageError` without numpy. The champion stays
     then.
     """
     numpy()  # says at once what is missing
-    learning = Learning.of(_book(labels), store, today, datetime.now(UTC))
+    learning = Learning.of(_book(labels), store, today, now or datetime.now(UTC))
     verdict = None if audited is None else _verdict(learning, Path(audited), dry_run=dry_run)
     return learning.concluded(verdict, dry_run=dry_run)
 

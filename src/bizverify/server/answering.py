@@ -1,29 +1,148 @@
-"""Single lookups, answered by the embedded engine."""
+"""Single lookups, answered by the embedded engine: those that come in while a query runs are the next query's rows."""
 
 from __future__ import annotations
 
-import anyio.to_thread
-import polars as pl
+import itertools
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+from weakref import WeakValueDictionary
 
-from bizverify.model import REASON_SEPARATOR, RECORD_COLUMNS
+import anyio
+import anyio.to_thread
+
+from bizverify.engine import LocalEngine
+from bizverify.errors import BizverifyError
 from bizverify.server.engines import Engines
+from bizverify.server.gathering import Gathering
+from bizverify.server.prepared import Prepared
+from bizverify.server.refusals import busy
 from bizverify.server.wire import Verified, VerifyRequest
+
+_log = logging.getLogger(__name__)
+
+MOST: Final = 256
+"""Lookups in one query at most."""
+WAITING: Final = 1_024
+"""Lookups that may wait at most, those in queries among them; more are refused as busy."""
+_AT_ONCE: Final = 2
+"""Queries at a time, of different engines."""
+_SCOPES: Final = 256
+_REMEMBERED: Final = 10_000
+_LONGEST: Final = 500
+"""Characters of a lookup that is remembered, so that what is remembered has a bound."""
+
+_Asked = tuple[str, str | None, str | None]
 
 
 class Answering:
-    """Answers single lookups."""
+    """Answers single lookups, as :meth:`bizverify.engine.LocalEngine.answer` answers each of them alone.
 
-    def __init__(self, engines: Engines) -> None:
+    ``waiting``: how many may wait. Scopes whose engines answer alike share their queries. What was answered is
+    remembered until the scope's engine is another one.
+    """
+
+    def __init__(self, engines: Engines, *, waiting: int = WAITING) -> None:
         self._engines = engines
+        self._most_waiting = waiting
+        self._waiting = 0
+        self._of_scope: OrderedDict[str, tuple[LocalEngine, _Line]] = OrderedDict()
+        self._lines: WeakValueDictionary[tuple[object, ...], _Line] = WeakValueDictionary()
+        self._remembered: OrderedDict[tuple[int, _Asked], Verified] = OrderedDict()
+        self._indexes: tuple[object, ...] = ()
+        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    def admit(self) -> None:
+        """Raise the refusal 503 if as many lookups wait as may."""
+        if self._waiting >= self._most_waiting:
+            raise busy("too many lookups are waiting", 1)
 
     async def answer(self, scope: str, lookup: VerifyRequest) -> Verified:
-        """Answer one lookup."""
-        return await anyio.to_thread.run_sync(self._answered, scope, lookup)
+        """Answer one lookup.
 
-    def _answered(self, scope: str, lookup: VerifyRequest) -> Verified:
-        record = {"b_no": lookup.b_no, "name": lookup.name, "address": lookup.address, "zipcode": None}
-        frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-        row = self._engines.engine(scope).answer(frame).collect().row(0, named=True)
-        reasons = row["reasons"].split(REASON_SEPARATOR) if row["reasons"] else []
-        seven = {name: row[name] for name in Verified.__struct_fields__ if name != "reasons"}
-        return Verified(**seven, reasons=reasons)
+        Raises what the engine raises where an index is damaged, and :class:`~bizverify.server.refusals.Refusal` 503
+        where too many wait.
+        """
+        self.admit()
+        self._waiting += 1
+        try:
+            line = await self._line(scope)
+            asked = lookup.b_no, lookup.name, lookup.address
+            found = self._recalled(line, asked)
+            if found is None:
+                found = await line.gathering.ask(lookup)
+                self._remember(line, asked, found)
+            return found
+        finally:
+            self._waiting -= 1
+
+    async def _line(self, scope: str) -> _Line:
+        if self._engines.ready(scope):
+            engine = self._engines.engine(scope)
+        else:
+            engine = await anyio.to_thread.run_sync(self._engines.engine, scope)
+        known = self._of_scope.get(scope)
+        if known is not None and known[0] is engine:
+            return known[1]
+        indexes = engine.registry, engine.gazetteer, engine.today
+        if indexes != self._indexes:  # nothing must keep the indexes before in memory
+            self._indexes = indexes
+            self._of_scope.clear()
+        kin = _kin(engine)
+        line = self._lines.get(kin)
+        if line is None:
+            line = self._lines[kin] = _Line(engine, self._limiter)
+        self._of_scope[scope] = engine, line
+        self._of_scope.move_to_end(scope)
+        if len(self._of_scope) > _SCOPES:
+            self._of_scope.popitem(last=False)
+        return line
+
+    def _recalled(self, line: _Line, asked: _Asked) -> Verified | None:
+        found = self._remembered.get((line.number, asked))
+        if found is not None:
+            self._remembered.move_to_end((line.number, asked))
+        return found
+
+    def _remember(self, line: _Line, asked: _Asked, answer: Verified) -> None:
+        if len(asked[1] or "") + len(asked[2] or "") > _LONGEST:
+            return
+        self._remembered[line.number, asked] = answer
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
+
+
+class _Line:
+    """Those who wait for one engine's answers."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
+        self.number = next(self._numbers)
+        self.gathering: Gathering[VerifyRequest, Verified] = Gathering(self._work, MOST)
+        self._engine = engine
+        self._limiter = limiter
+        self._prepared: Prepared | None = None
+
+    async def _work(self, lookups: Sequence[VerifyRequest]) -> Sequence[Verified | BaseException]:
+        return await anyio.to_thread.run_sync(self._answers, lookups, limiter=self._limiter)
+
+    def _answers(self, lookups: Sequence[VerifyRequest]) -> Sequence[Verified | BaseException]:
+        if self._prepared is None:
+            self._prepared = Prepared(self._engine)
+        try:
+            return self._prepared.answers(lookups)
+        except BizverifyError:  # an index is damaged, for all alike
+            raise
+        except Exception as error:
+            if len(lookups) == 1:
+                return [error]
+            _log.warning("a query of %d lookups failed and is done in parts: %s", len(lookups), type(error).__name__)
+            half = len(lookups) // 2
+            return [*self._answers(lookups[:half]), *self._answers(lookups[half:])]
+
+
+def _kin(engine: LocalEngine) -> tuple[object, ...]:
+    """The same for engines that answer alike; their indexes are told apart by identity, while a line keeps them."""
+    return id(engine.registry), id(engine.gazetteer), engine.model, engine.lang, engine.today, id(engine.history)

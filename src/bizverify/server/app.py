@@ -16,20 +16,39 @@ from starlette.routing import Route
 from bizverify.server.answering import Answering
 from bizverify.server.auth import Doorkeeper, KeyRing
 from bizverify.server.background import supervised
+from bizverify.server.charging import Charging
 from bizverify.server.clock import Clock
 from bizverify.server.context import Context
+from bizverify.server.endpoints import watch
+from bizverify.server.endpoints.batch import batch, create_batch
 from bizverify.server.endpoints.health import healthz
+from bizverify.server.endpoints.label import label
 from bizverify.server.endpoints.me import me
 from bizverify.server.endpoints.verify import verify
 from bizverify.server.engines import Engines
+from bizverify.server.jobs.accepting import Acceptance
+from bizverify.server.jobs.work import Jobs, swept
+from bizverify.server.learning import Learning
+from bizverify.server.notifying import Notifying
+from bizverify.server.openapi import openapi
 from bizverify.server.refusals import Refusal
+from bizverify.server.repeats import Repeats
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, server_lock
+from bizverify.server.watching import Watching
 
 ROUTES: Final = (
     Route("/verify", verify, methods=["POST"]),
+    Route("/watch", watch.add, methods=["POST"]),
+    Route("/watch", watch.every, methods=["GET"]),
+    Route("/watch/{watch_id}", watch.remove, methods=["DELETE"]),
+    Route("/watch/{watch_id}/history", watch.history, methods=["GET"]),
+    Route("/batch", create_batch, methods=["POST"]),
+    Route("/batch/{job_id}", batch, methods=["GET"]),
+    Route("/batch/{job_id}/label", label, methods=["POST"]),
     Route("/me", me, methods=["GET"]),
     Route("/healthz", healthz, methods=["GET"]),
+    Route("/openapi.json", openapi, methods=["GET"]),
 )
 
 
@@ -42,7 +61,11 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            context = _context(settings, clock or Clock(), stack)
+            try:
+                context = _context(settings, clock or Clock(), stack)
+            except Exception as error:
+                app.state.failure = error
+                raise
             app.state.context = context
             async with anyio.create_task_group() as group:
                 for name, work in _background(context).items():
@@ -66,20 +89,39 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
     store = Store(settings.db)
     stack.callback(store.close)
     settings.files.mkdir(mode=0o700, exist_ok=True)
-    engines = Engines(settings)
+    swept(settings)
+    engines = Engines(settings, clock)
+    jobs = Jobs(settings, clock, store, engines)
+    notifying = Notifying(store, clock, file=settings.notices)
     return Context(
         settings=settings,
         clock=clock,
         store=store,
         keys=KeyRing(store, settings.plans, clock),
         engines=engines,
+        learning=Learning(settings, clock, store, engines),
         answering=Answering(engines),
+        charging=Charging(store, clock),
+        jobs=jobs,
+        acceptance=Acceptance(settings, clock, store, jobs),
+        repeats=Repeats(store, clock),
+        watching=Watching(store, engines.engine, settings.plans, clock, notices=settings.notices, found=notifying.wake),
+        notifying=notifying,
     )
 
 
 def _background(context: Context) -> dict[str, Callable[[], Any]]:
     """What runs beside the requests, by name."""
-    return {"noting when keys were used": context.keys.run}
+    return {
+        "deleting old answers to repeated requests": context.repeats.run,
+        "learning from outcomes": context.learning.run,
+        "checking what is watched": context.watching.run,
+        "looking for newer indexes": context.engines.run,
+        "noting when keys were used": context.keys.run,
+        "telling of closures": context.notifying.run,
+        "purging old jobs": context.jobs.purge,
+        "working on jobs": context.jobs.run,
+    }
 
 
 def _no_path(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
+from bizverify.server.lingering import Incoming
 from bizverify.server.logs import event
 from bizverify.server.plans import Plan
 from bizverify.server.refusals import Refusal, busy, invalid_key, missing_key, not_in_plan
@@ -38,6 +40,7 @@ class KeyRing:
         self._plans = plans
         self._clock = clock
         self._known: dict[bytes, tuple[float, Key]] = {}
+        self._reading: dict[bytes, asyncio.Future[Key | None]] = {}
         self._used: dict[str, float] = {}
 
     async def find(self, secret: str) -> Key:
@@ -45,7 +48,7 @@ class KeyRing:
         digest, now = digest_of(secret), self._clock.now()
         until, key = self._known.get(digest, (0.0, None))
         if key is None or not now < until <= now + _KEPT:
-            key = await self._store.read(lambda db: stored.by_secret(db, secret))
+            key = await self._read(digest, secret)
             self._known.pop(digest, None)
             if key is None:
                 raise invalid_key()
@@ -56,6 +59,15 @@ class KeyRing:
         if not self.plan(key).api:
             raise not_in_plan("the API", key.plan)
         return key
+
+    async def _read(self, digest: bytes, secret: str) -> Key | None:
+        """The key as it is stored: read once for all requests that come while it is being read."""
+        reading = self._reading.get(digest)
+        if reading is None:
+            reading = asyncio.ensure_future(self._store.read(lambda db: stored.by_secret(db, secret)))
+            self._reading[digest] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(digest, None))
+        return await asyncio.shield(reading)
 
     def plan(self, key: Key) -> Plan:
         """The plan of a key; one that the server's plans do not name allows nothing."""
@@ -88,7 +100,7 @@ class Doorkeeper:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
+        started, incoming = time.perf_counter(), Incoming(receive, scope)
         status = 0
 
         async def sending(message: Message) -> None:
@@ -98,9 +110,9 @@ class Doorkeeper:
             await send(message)
 
         try:
-            refusal = await self._refused(scope, receive, sending)
+            refusal = await self._refused(scope, incoming, sending)
             if refusal is not None and not status:
-                await refusal.response()(scope, receive, sending)
+                await incoming.answer(refusal.response(), scope, sending)
         finally:
             if _log.isEnabledFor(logging.INFO):
                 took = round((time.perf_counter() - started) * 1000, 1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, TypeVar
 
-import anyio
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
@@ -36,7 +36,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise too_large("the request", limit, "bytes")
     body = bytearray()
     try:
-        with anyio.fail_after(_PATIENCE):
+        async with asyncio.timeout(_PATIENCE):  # anyio's takes ten times as long to set up
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limit:

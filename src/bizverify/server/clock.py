@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Final
 
 import anyio
@@ -21,9 +21,13 @@ class Clock:
     now: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
-    def month(self) -> str:
-        """The calendar month in Korea, which quotas are counted by (``2026-11``)."""
-        return f"{datetime.fromtimestamp(self.now(), SEOUL):%Y-%m}"
+    def today(self) -> date:
+        """The day in Korea."""
+        return datetime.fromtimestamp(self.now(), SEOUL).date()
+
+    def month(self, at: float | None = None) -> str:
+        """The calendar month in Korea, which quotas are counted by (``2026-11``): the current one, or that of a time."""
+        return f"{datetime.fromtimestamp(self.now() if at is None else at, SEOUL):%Y-%m}"
 
     def month_ends(self) -> datetime:
         """When the next month begins in Korea."""

@@ -1,23 +1,221 @@
-"""The engines that answer: one for each scope, since each learns from its own outcomes."""
+"""The engines that answer: one for each scope, since each learns from its own outcomes.
+
+An engine is made anew only when what it answers from has changed: the registry's or gazetteer's file, the scope's
+scorecard or label book, or the day. Until then callers get the same object, so that they may keep what they derive
+from it. One that was given out stays usable, also when its files have been replaced.
+"""
 
 from __future__ import annotations
 
-from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
-from bizverify.models import resolved
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import anyio.to_thread
+import polars as pl
+
+from bizverify.engine import LocalEngine, Registry, Scorecard
+from bizverify.engine.history import HISTORY_SCHEMA
+from bizverify.errors import BizverifyError
+from bizverify.labels import Book
+from bizverify.model import RECORD_COLUMNS
+from bizverify.models import ModelStore, resolved
+from bizverify.server.clock import Clock
+from bizverify.server.indexes import DAMAGED, Indexes, IndexFiles, Stamp, stamp_of
 from bizverify.server.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+_SCOPES: Final = 256
+"""Scopes that are kept loaded at most, those used last."""
+_LETTERS: Final = 5_000_000
+"""Letters in the histories of the scopes kept, together, beyond which the one not used for longest is let go."""
+
+
+class ServedEngine(LocalEngine):
+    """An engine that keeps the files readable that it answers from."""
+
+    def __init__(self, indexes: Indexes, card: Scorecard, settings: Settings, today: date, told: pl.LazyFrame | None):
+        super().__init__(
+            indexes.registry, gazetteer=indexes.gazetteer, model=card, lang=settings.lang, today=today, history=told
+        )
+        self.indexes = indexes
+
+
+@dataclass(slots=True)
+class _Taught:
+    """What a scope's outcomes have come to: its scorecard, what became of its letters, and the engines made of both."""
+
+    card: Scorecard
+    history: pl.DataFrame | None
+    stamps: tuple[Stamp | None, ...]
+    engines: dict[bool, ServedEngine] = field(default_factory=dict)
+
+    @property
+    def letters(self) -> int:
+        return 0 if self.history is None else self.history.height
+
+    def same(self, other: _Taught) -> bool:
+        """Whether both answer alike."""
+        if self.card != other.card or (self.history is None) != (other.history is None):
+            return False
+        return self.history is None or (other.history is not None and self.history.equals(other.history))
 
 
 class Engines:
-    """Hands out the engine of a scope (see :attr:`bizverify.server.store.keys.Key.scope`)."""
+    """Hands out the engine of a scope (see :attr:`bizverify.server.store.keys.Key.scope`). For all threads.
 
-    def __init__(self, settings: Settings) -> None:
+    Raises :class:`bizverify.errors.BizverifyError` where registry, gazetteer or ``settings.model`` cannot be opened.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
-        self._registry = None if settings.registry is None else Registry.open(settings.registry)
-        self._gazetteer = None if settings.gazetteer is None else Gazetteer.open(settings.gazetteer)
-        self._model: Scorecard = resolved(settings.model)
+        self._clock = clock
+        self._files = IndexFiles(settings.registry, settings.gazetteer)
+        self._indexes = self._files.now()
+        self._before = self._indexes
+        self.fixed = None if settings.model is None else resolved(settings.model)
+        self._taught: OrderedDict[str, _Taught] = OrderedDict()
+        self._lock = Lock()
+        self._looking = anyio.Lock()
+
+    @property
+    def learns(self) -> bool:
+        """Whether scorecards may be learned: not where the server was started with one."""
+        return self.fixed is None
+
+    @property
+    def registry(self) -> Registry | None:
+        """The registry that is used now."""
+        return self._indexes.registry
+
+    def folder(self, scope: str) -> Path:
+        """Where a scope keeps its ``labels`` and ``models``: laid out as a state directory."""
+        return self._settings.files / "learning" / scope
+
+    def book(self, scope: str) -> Book:
+        """A scope's label book."""
+        return Book(self.folder(scope) / "labels")
+
+    def store(self, scope: str) -> ModelStore:
+        """Where a scope's scorecards are kept."""
+        return ModelStore(self.folder(scope) / "models")
+
+    def ready(self, scope: str) -> bool:
+        """Whether :meth:`engine` answers at once, without reading a file."""
+        return scope in self._taught
 
     def engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
-        """The engine that answers a scope now; with ``paid=False`` one that looks nothing up."""
-        del scope
-        registry, gazetteer = (self._registry, self._gazetteer) if paid else (None, None)
-        return LocalEngine(registry, gazetteer=gazetteer, model=self._model, lang=self._settings.lang)
+        """The engine that answers a scope now; with ``paid=False`` one that looks nothing up.
+
+        The first time for a scope its scorecard and label book are read: on the event loop use :meth:`opened`.
+        """
+        taught = self._known(scope) or self._keep(scope, self._load(scope))
+        today, indexes = self._clock.today(), self._indexes if paid else _NOTHING
+        with self._lock:
+            made = taught.engines.get(paid)
+            if made is None or made.today != today or made.indexes is not indexes:
+                told = taught.history.lazy() if taught.history is not None and paid else None
+                made = ServedEngine(indexes, taught.card, self._settings, today, told)
+                taught.engines[paid] = made
+            return made
+
+    async def opened(self, scope: str, *, paid: bool = True) -> LocalEngine:
+        """The same, for the event loop: where a scope must be read first, that is done in a thread."""
+        if not self.ready(scope):
+            await anyio.to_thread.run_sync(lambda: self._keep(scope, self._load(scope)))
+        return self.engine(scope, paid=paid)
+
+    async def run(self) -> None:
+        """Look every ``refresh_seconds`` whether something is newer."""
+        while True:
+            await self._clock.sleep(self._settings.refresh_seconds)
+            await self.look()
+
+    async def look(self) -> None:
+        """Use newer files where there are some."""
+        async with self._looking:
+            await anyio.to_thread.run_sync(self._look)
+
+    async def refresh(self, scope: str) -> None:
+        """Use what a scope has learned, if it is in use."""
+        if self.ready(scope):
+            await anyio.to_thread.run_sync(self._refresh, scope)
+
+    def _look(self) -> None:
+        if self._files.look():
+            indexes = self._files.now()
+            try:
+                self._warm(indexes)
+            except (BizverifyError, *DAMAGED) as error:
+                why = error if isinstance(error, BizverifyError) else type(error).__name__
+                _log.warning("the newer files cannot be used, those before go on serving: %s", why)
+            else:
+                # those before stay readable one time longer, for a query that was planned but not begun
+                self._before, self._indexes = self._indexes, indexes
+        for scope, taught in list(self._taught.items()):
+            if self._stamps(scope) != taught.stamps:
+                self._refresh(scope)
+
+    def _warm(self, indexes: Indexes) -> None:
+        """Answer once, so that no request waits until the new files are read."""
+        record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
+        frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+        engine = ServedEngine(indexes, Scorecard.load(), self._settings, self._clock.today(), None)
+        with engine.running():
+            engine.answer(frame).collect()
+
+    def _known(self, scope: str) -> _Taught | None:
+        with self._lock:
+            if (found := self._taught.get(scope)) is not None:
+                self._taught.move_to_end(scope)
+            return found
+
+    def _keep(self, scope: str, taught: _Taught) -> _Taught:
+        """Keep what was loaded, unless another thread was faster, within the bounds."""
+        with self._lock:
+            kept = self._taught.setdefault(scope, taught)
+            letters = sum(one.letters for one in self._taught.values())
+            while len(self._taught) > _SCOPES or (letters > _LETTERS and len(self._taught) > 1):
+                letters -= self._taught.popitem(last=False)[1].letters
+            return kept
+
+    def _refresh(self, scope: str) -> None:
+        newer = self._load(scope)
+        with self._lock:
+            before = self._taught.get(scope)
+            if before is None:
+                return
+            if before.same(newer):
+                before.stamps = newer.stamps
+            else:
+                self._taught[scope] = newer
+
+    def _load(self, scope: str) -> _Taught:
+        """Read a scope's scorecard and label book; what is damaged is said, and the answers do without."""
+        stamps = self._stamps(scope)  # before reading: what changes meanwhile is seen at the next look
+        before = self._taught.get(scope)
+        try:
+            card = self.fixed or self.store(scope).champion()
+        except BizverifyError as error:
+            _log.error("scope %s: its scorecard cannot be used: %s", scope, error)
+            card = before.card if before is not None else Scorecard.load()
+        try:
+            found = self.book(scope).history()
+            history = None if found is None else found.select(list(HISTORY_SCHEMA)).sort("b_no").collect()
+        except (BizverifyError, *DAMAGED) as error:
+            why = error if isinstance(error, BizverifyError) else type(error).__name__
+            _log.error("scope %s: its outcomes cannot be used: %s", scope, why)
+            history = before.history if before is not None else None
+        return _Taught(card, history, stamps)
+
+    def _stamps(self, scope: str) -> tuple[Stamp | None, ...]:
+        """What changes whenever a scope's scorecard or label book does: each of their files is replaced by a rename."""
+        return stamp_of(self.store(scope).path), stamp_of(self.folder(scope) / "labels")
+
+
+_NOTHING: Final = Indexes(None, None, ())

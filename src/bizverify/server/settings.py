@@ -28,7 +28,7 @@ class Settings:
     lang: Lang = "en"
     plans: Mapping[str, Plan] = field(default_factory=load_plans)
     notices: Path | None = None
-    keep_days: float = 30.0
+    keep_days: float = 90.0
     queue: int = 64
     body_seconds: float = 600.0
     stall_seconds: float = 30.0

@@ -8,7 +8,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 BusinessNumber = Annotated[
-    str, Meta(pattern=r"^(?!0{10}$)[0-9]{10}$", description="Ten digits, no hyphens, not all zero.")
+    str,
+    Meta(  # the length keeps out the line end that `$` lets through
+        pattern=r"^(?!0{10}$)[0-9]{10}$",
+        min_length=10,
+        max_length=10,
+        description="Ten digits, no hyphens, not all zero.",
+    ),
 ]
 Name = Annotated[str, Meta(max_length=1_000)]
 Address = Annotated[str, Meta(max_length=10_000)]

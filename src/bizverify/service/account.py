@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from bizverify.service import names
 from bizverify.service.reading import (
@@ -19,14 +20,32 @@ from bizverify.service.reading import (
 )
 from bizverify.service.shapes import Shape, Text, made
 
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+"""The one header that is believed to carry a request's key (G31)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """The service's promise to do a request to ``endpoints`` once, however often it comes with the same key.
+
+    The key is the value of the header :data:`IDEMPOTENCY_KEY`; it is remembered for ``keep_seconds``.
+    """
+
+    endpoints: frozenset[str]
+    keep_seconds: int
+
 
 class Account(Shape):
-    """The account's monthly quota as far as it could be found (INTERFACE §2.7); any two numbers give the third."""
+    """The account's monthly quota as far as it could be found (INTERFACE §2.7); any two numbers give the third.
+
+    ``idempotency`` is what the service promises of requests that are sent again, ``None`` where it promises nothing.
+    """
 
     limit: int | None = None
     used: int | None = None
     remaining: int | None = None
     plan: str | None = None
+    idempotency: Idempotency | None = None
 
 
 class WatchEntry(Shape):
@@ -59,7 +78,8 @@ def read_account(value: object) -> Account:
     elif remaining is None and limit is not None and used is not None:
         remaining = max(0, limit - used)
     outer = an_object(value)
-    return made(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, plan=_plan(outer))
+    said = {"plan": _plan(outer), "idempotency": _idempotency(outer)}
+    return made(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
 
 
 def read_watch(value: object) -> WatchEntry:
@@ -114,13 +134,29 @@ def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]
 
 
 def _plan(value: Object) -> str | None:
-    for place in [
-        value,
-        *(value[name] for name in ("data", "account", "me", "user") if isinstance(value.get(name), dict)),
-    ]:
+    for place in _places(value):
         plan: Any = first(place, names.PLANS)
         if isinstance(plan, dict):
             plan = first(plan, ("name", "plan", "id", "code", "tier"))
         if plan is not None:
             return plain(plan)
     return None
+
+
+def _places(value: Object) -> list[Object]:
+    """The answer itself, and what it may wrap the account in."""
+    return [value, *(value[name] for name in ("data", "account", "me", "user") if isinstance(value.get(name), dict))]
+
+
+def _idempotency(value: Object) -> Idempotency | None:
+    """What is promised of requests that are sent again (G31). Lookups are paid on its word: nothing is made of less."""
+    found = [place["idempotency"] for place in _places(value) if place.get("idempotency") is not None]
+    said = found[0] if len(found) == 1 and isinstance(found[0], dict) else {}
+    header, endpoints, keep = said.get("header"), said.get("endpoints"), said.get("keep_seconds")
+    if not isinstance(header, str) or header.lower() != IDEMPOTENCY_KEY.lower():
+        return None
+    if not isinstance(endpoints, list) or not all(isinstance(endpoint, str) for endpoint in endpoints):
+        return None
+    if not isinstance(keep, int) or isinstance(keep, bool) or keep <= 0:
+        return None
+    return Idempotency(frozenset(endpoints), keep)

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from hashlib import blake2b
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from bizverify import number
 from bizverify.errors import ShapeError, UsageError
 from bizverify.service.account import (
+    IDEMPOTENCY_KEY,
     Account,
     WatchChange,
     WatchEntry,
@@ -42,6 +44,7 @@ from bizverify.service.transport import ORDINARY, Reply, Transport
 
 _PREVIEW: Final = 8 << 20
 _PREVIEWED_ROW: Final = 8 << 10
+_KEY: Final = re.compile("[!-~]{1,200}")
 _TEN_DIGITS: Final = re.compile("[0-9]{10}")
 
 T = TypeVar("T")
@@ -103,11 +106,28 @@ class Client:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.origin!r})"
 
-    async def verify(self, b_no: str, name: str | None = None, address: str | None = None) -> Verified:
-        """Verify one business (INTERFACE §4.1). This is a paid lookup; only what is given is sent."""
+    def account_mark(self, salt: str) -> bytes:
+        """Eight bytes that are the same for the same API key and ``salt`` only; they tell nothing of the key."""
+        return blake2b(self._key.reveal().encode(), key=salt.encode()[:64], digest_size=8).digest()
+
+    async def verify(
+        self,
+        b_no: str,
+        name: str | None = None,
+        address: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Verified:
+        """Verify one business (INTERFACE §4.1). This is a paid lookup; only what is given is sent.
+
+        With an ``idempotency_key`` (1 to 200 visible ASCII characters) it is paid once however often it is sent, if
+        the service promises that: see :attr:`Account.idempotency <bizverify.service.account.Account.idempotency>`.
+        """
         digits = _ten_digits(b_no)
         lookup = _given(b_no=digits, name=name, address=address)
-        return await self._post(("verify",), lookup, lambda answer: read_verified(answer, digits))
+        return await self._post(
+            ("verify",), lookup, lambda answer: read_verified(answer, digits), headers=_keyed(idempotency_key)
+        )
 
     async def create_batch(
         self,
@@ -118,16 +138,24 @@ class Client:
         paid: bool | None = None,
         before_last_byte: Step | None = None,
         after_last_byte: Step | None = None,
+        idempotency_key: str | None = None,
     ) -> BatchCreated:
         """Upload a CSV file, each row of which is verified (INTERFACE §4.2) and paid for.
 
         ``before_last_byte`` is awaited when all but the closing boundary is sent: until it returns the service
         cannot know the whole file, so what fails up to then is a :class:`NotSentError`. ``after_last_byte`` is awaited
-        when the last byte is handed to the network.
+        when the last byte is handed to the network. ``idempotency_key``: as for :meth:`verify`.
         """
         flags = {name: str(flag).lower() for name, flag in (("offline", offline), ("paid", paid)) if flag is not None}
         body = file_body(content, filename, before_last=before_last_byte, after_last=after_last_byte)
-        reply = await self._open.ask("POST", self._base.url("batch"), params=flags or None, body=body, upload=True)
+        reply = await self._open.ask(
+            "POST",
+            self._base.url("batch"),
+            params=flags or None,
+            body=body,
+            upload=True,
+            headers=_keyed(idempotency_key),
+        )
         return self._read(reply, read_created)
 
     async def batch(self, job_id: str, *, preview: int | None = None) -> BatchStatus:
@@ -172,9 +200,16 @@ class Client:
     async def _get(self, path: tuple[str, ...], reader: Callable[[object], T]) -> T:
         return self._read(await self._open.ask("GET", self._base.url(*path)), reader)
 
-    async def _post(self, path: tuple[str, ...], content: Mapping[str, object], reader: Callable[[object], T]) -> T:
+    async def _post(
+        self,
+        path: tuple[str, ...],
+        content: Mapping[str, object],
+        reader: Callable[[object], T],
+        headers: Mapping[str, str] | None = None,
+    ) -> T:
         body: Body = json_body(json.dumps(content, separators=(",", ":")).encode())
-        return self._read(await self._open.ask("POST", self._base.url(*path), body=body, limit=ORDINARY), reader)
+        reply = await self._open.ask("POST", self._base.url(*path), body=body, limit=ORDINARY, headers=headers)
+        return self._read(reply, reader)
 
     @property
     def _open(self) -> Transport:
@@ -206,6 +241,15 @@ def _ten_digits(b_no: str) -> str:
     """The number as it is sent, or :class:`NumberError`. One that is ten digits already does without a polars query."""
     plain = isinstance(b_no, str) and _TEN_DIGITS.fullmatch(b_no) is not None and b_no.strip("0") != ""
     return b_no if plain else number.compact(b_no)
+
+
+def _keyed(idempotency_key: str | None) -> dict[str, str] | None:
+    """The header that carries a request's key, if it has one."""
+    if idempotency_key is None:
+        return None
+    if _KEY.fullmatch(idempotency_key) is None:
+        raise UsageError("an idempotency key has 1 to 200 visible ASCII characters")
+    return {IDEMPOTENCY_KEY: idempotency_key}
 
 
 def _given(**fields: object) -> dict[str, object]:

@@ -60,6 +60,7 @@ class _Asked:
     body: Body | None
     upload: bool
     limit: int
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(slots=True)
@@ -106,14 +107,16 @@ class Transport:
         body: Body | None = None,
         upload: bool = False,
         limit: int = ORDINARY,
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send one request and read its answer, at most ``limit`` bytes of it.
+        """Send one request, with more ``headers`` if any, and read its answer, at most ``limit`` bytes of it.
 
         It waits for its turn while ``concurrency`` others are under way, but an ``upload`` has a connection of its
         own. Raises what the answer, or its absence, means; what a step of the body raised comes through as it is.
         """
         target = _url(url) if params is None else httpx.URL(url, params=params)
-        ask = _Asked(f"{method} {url}", method, target, body, upload, limit)
+        more = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in (headers or {}).items())
+        ask = _Asked(f"{method} {url}", method, target, body, upload, limit, more)
         try:
             async with nullcontext() if upload else self._room:
                 outcome = await self._outcome(ask)
@@ -166,6 +169,7 @@ class Transport:
             raise UsageError(f"{asked.url.host} is not the configured service: the API key is not sent there")
         encoding = b"gzip" if asked.limit > ORDINARY else b"identity"
         headers = [*self._headers, (b"X-API-Key", self._key.reveal().encode()), (b"Accept-Encoding", encoding)]
+        headers += asked.headers
         read = self._timeout * (_UPLOAD_PATIENCE if asked.upload else 1)
         waits = {"connect": min(_CONNECT, self._timeout), "read": read, "write": self._timeout, "pool": None}
         extensions: dict[str, Any] = {"timeout": waits}

@@ -40,6 +40,7 @@ def _service(given: Namespace) -> FakeService:
         forget_fetched=given.forget_fetched,
         count_only=given.count_only,
         journal=given.journal,
+        idempotency=given.idempotency,
         faults=Faults(Fault("verify", Delay(given.verify_seconds))) if given.verify_seconds else None,
     )
 
@@ -61,6 +62,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--forget-fetched", action="store_true", help="forget a job when all its results were given")
     parser.add_argument("--count-only", action="store_true", help="keep 16 bytes of a paid lookup, not the lookup")
     parser.add_argument("--journal", metavar="FILE", help="append a JSON line for each paid lookup before replying")
+    parser.add_argument("--idempotency", action="store_true", help="do a request with an Idempotency-Key only once")
     return parser
 
 

@@ -17,6 +17,7 @@ from bizverify.testing.dialects import Dialect
 from bizverify.testing.endpoints import ENDPOINTS
 from bizverify.testing.faults import Faults
 from bizverify.testing.jobs import Job
+from bizverify.testing.memory import Memory
 from bizverify.testing.till import Till
 from bizverify.testing.uploads import Upload
 from bizverify.testing.watches import Label, Watches
@@ -45,7 +46,9 @@ class FakeService:
     ``batch_quota="partial"`` its first rows are taken and the others come back with an error. ``plan`` other than
     ``business`` has no watch history, ``free`` has nothing. ``job_seconds`` is how long a job takes (0: as many polls
     as the dialect has words). ``forget_fetched`` drops a job when all its results have been given. What is given here
-    may be changed while it serves. One service can be served again and again: it remembers, unless
+    may be changed while it serves. With ``idempotency`` it says in ``/me`` that a request to ``/verify`` or ``/batch``
+    with an ``Idempotency-Key`` is done once, and keeps its word: the same request again gets the same reply and is not
+    paid, another one with that key 409. One service can be served again and again: it remembers, unless
     :meth:`forget_jobs`.
     """
 
@@ -68,6 +71,7 @@ class FakeService:
         count_only: bool = False,
         journal: str | Path | None = None,
         prefix: str = "",
+        idempotency: bool = False,
     ) -> None:
         self.api_key = api_key
         self.plan = plan
@@ -81,6 +85,8 @@ class FakeService:
         self.job_seconds = job_seconds
         self.forget_fetched = forget_fetched
         self.prefix = prefix
+        self.idempotency = idempotency
+        self.memory = Memory()
         self.till = Till(quota, used, count_only=count_only, journal=None if journal is None else Path(journal))
         self.jobs: dict[str, Job] = {}
         self.uploads: list[Upload] = []
@@ -183,7 +189,9 @@ class FakeService:
         endpoint = ENDPOINTS.get(asked.kind)
         if endpoint is None:
             raise RefusedError(404 if asked.kind == "unknown" else 405, "no such endpoint")
-        return await endpoint(self, asked)
+        if not self.idempotency:
+            return await endpoint(self, asked)
+        return await self.memory.reply(asked, self.max_bytes, lambda: endpoint(self, asked))
 
     def _refusal(self, refused: RefusedError) -> Reply:
         body, content_type = render.error_body(self.dialect, refused.status, str(refused))

@@ -15,6 +15,7 @@ from bizverify.testing.answers import Lookup
 from bizverify.testing.asgi import RefusedError, Reply, header
 from bizverify.testing.asked import Asked
 from bizverify.testing.jobs import Job, new_id
+from bizverify.testing.memory import PROMISE
 from bizverify.testing.multipart import parts_of
 from bizverify.testing.uploads import Upload, is_text, read_upload
 from bizverify.testing.watches import Label
@@ -142,7 +143,8 @@ async def watch_history(service: FakeService, asked: Asked) -> Reply:
 
 async def me(service: FakeService, asked: Asked) -> Reply:
     """GET /me."""
-    return _reply(service, render.account(service.dialect, service.plan, service.quota, service.used))
+    account = render.account(service.dialect, service.plan, service.quota, service.used)
+    return _reply(service, account | (PROMISE if service.idempotency else {}))
 
 
 ENDPOINTS: Final[dict[str, Endpoint]] = {

@@ -1,1 +1,61 @@
-"""The watch list: businesses that may close, kept at the service or in a local file, and checked again and again."""
+"""The watch list: businesses that may close, kept at the service or in a local file, and checked again and again.
+
+::
+
+    from bizverify import watch
+
+    watch.sync("customers.xlsx", apply=True, local=True)         # the file's businesses are on the local list
+    report = watch.check(registry="registry.parquet")            # what is due is verified again; closures are told
+    watch.history_frame("124-81-00998", local=True)
+
+``local=True`` is the user's own list, ``local="FILE"`` another one; without it all but :func:`check` work on the list
+at the hosted service. What is named here is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bizverify.watch.calls import Placed as Placed
+    from bizverify.watch.calls import add as add
+    from bizverify.watch.calls import entries as entries
+    from bizverify.watch.calls import history as history
+    from bizverify.watch.calls import history_frame as history_frame
+    from bizverify.watch.calls import remove as remove
+    from bizverify.watch.calls import sync as sync
+    from bizverify.watch.plotting import History as History
+    from bizverify.watch.rechecking import check as check
+    from bizverify.watch.report import CheckReport as CheckReport
+    from bizverify.watch.report import SyncReport as SyncReport
+    from bizverify.watch.signing import verify_signature as verify_signature
+
+_HOMES = {
+    "CheckReport": "report",
+    "History": "plotting",
+    "Placed": "calls",
+    "SyncReport": "report",
+    "add": "calls",
+    "check": "rechecking",
+    "entries": "calls",
+    "history": "calls",
+    "history_frame": "calls",
+    "remove": "calls",
+    "sync": "calls",
+    "verify_signature": "signing",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        found = getattr(importlib.import_module(f"bizverify.watch.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'bizverify.watch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

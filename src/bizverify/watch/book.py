@@ -4,14 +4,36 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from bizverify.watch.values import Change, Entry, Watch
+import polars as pl
+
+from bizverify.watch.checking import compared
+from bizverify.watch.notices import announce
+from bizverify.watch.values import Added, Change, Entry, Recorded, Watch
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
+_FRAME: Final = {
+    "number": pl.Int64,
+    "owner": pl.String,
+    "watch_id": pl.String,
+    "biz_no": pl.String,
+    "name": pl.String,
+    "address": pl.String,
+    "created": pl.Float64,
+    "checked": pl.Float64,
+    "due": pl.Float64,
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+    "closed": pl.Float64,
+}
+_AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
 def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[Watch, bool]:
@@ -25,7 +47,7 @@ def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[W
         id_ = secrets.token_hex(8)
         db.execute(
             "INSERT INTO watches (id, owner, biz_no, name, address, created, due) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (id_, owner, entry.biz_no, entry.name, entry.address, now, now),
+            (id_, owner, entry.biz_no, entry.name or None, entry.address or None, now, now),
         )
     else:
         before = Watch(*found)
@@ -37,9 +59,25 @@ def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[W
     return stored, found is None
 
 
+def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Entry], now: float) -> Added:
+    """Put many businesses on an owner's list, each as :func:`add` does."""
+    before = count(db, owner)
+    done = db.executemany(
+        "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
+        " VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''), ?6, ?6)"
+        " ON CONFLICT (owner, biz_no) DO UPDATE SET"
+        " name = coalesce(excluded.name, name), address = coalesce(excluded.address, address), due = excluded.due"
+        " WHERE coalesce(excluded.name, name) IS NOT name OR coalesce(excluded.address, address) IS NOT address",
+        ((secrets.token_hex(8), owner, entry.biz_no, entry.name, entry.address, now) for entry in entries),
+    )
+    new = count(db, owner) - before
+    return Added(new=new, changed=max(0, done.rowcount) - new)
+
+
 def count(db: sqlite3.Connection, owner: str) -> int:
     """How many businesses an owner watches."""
-    return int(db.execute("SELECT count(*) FROM watches WHERE owner = ?", (owner,)).fetchone()[0])
+    row = db.execute("SELECT watches FROM watch_counts WHERE owner = ?", (owner,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def get(db: sqlite3.Connection, owner: str, watch_id: str) -> Watch | None:
@@ -59,6 +97,15 @@ def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> bool:
     return db.execute("DELETE FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).rowcount == 1
 
 
+def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) -> int:
+    """Take watches off an owner's list as :func:`remove` does; return how many were there."""
+    done = db.execute(
+        "DELETE FROM watches WHERE owner = ? AND id IN (SELECT value FROM json_each(?))",
+        (owner, json.dumps(list(watch_ids))),
+    )
+    return done.rowcount
+
+
 def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] | None:
     """The changes of grade of one watch, the oldest first; ``None`` where the owner has no such watch."""
     found = db.execute("SELECT number FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
@@ -70,12 +117,103 @@ def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] |
 
 def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str, str]:
     """``biz_no`` → ``watch_id`` for those of the numbers that an owner watches."""
-    wanted: Sequence[str] = list(numbers)
-    found: dict[str, str] = {}
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        marks = ",".join("?" * len(part))
-        found |= dict(
-            db.execute(f"SELECT biz_no, id FROM watches WHERE owner = ? AND biz_no IN ({marks})", (owner, *part))
+    return dict(
+        db.execute(
+            "SELECT biz_no, id FROM watches WHERE owner = ? AND biz_no IN (SELECT value FROM json_each(?))",
+            (owner, json.dumps(list(numbers))),
         )
+    )
+
+
+def rendered(db: sqlite3.Connection, owner: str) -> tuple[bytes, int]:
+    """All watches of an owner as the service says them, and their number: JSON objects parted by commas, UTF-8.
+
+    SQLite does it in one step and without Python's lock, so that a long list keeps no other request waiting.
+    """
+    text, total = db.execute(
+        "SELECT CAST(group_concat(entry, ',') AS BLOB), count(*)"
+        " FROM (SELECT entry FROM watches WHERE owner = ? ORDER BY number)",
+        (owner,),
+    ).fetchone()
+    return text or b"", total
+
+
+def rendered_one(db: sqlite3.Connection, owner: str, watch_id: str) -> bytes | None:
+    """One of an owner's watches as :func:`rendered` says it."""
+    row = db.execute("SELECT CAST(entry AS BLOB) FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
+    return None if row is None else row[0]
+
+
+def next_due(db: sqlite3.Connection, owner: str) -> float | None:
+    """When the next of an owner's watches is due; ``None`` where there are none."""
+    found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
+
+
+def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
+    """The watches that are due, the longest waiting first, ``limit`` at most; of some owners, or of all.
+
+    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action (String), created,
+    checked, due, bounce_prob, closed (Float64).
+    """
+    whose = "" if owners is None else "AND owner IN (SELECT value FROM json_each(:owners))"
+    rows = db.execute(
+        f"SELECT {_AS_FRAME} FROM watches WHERE due <= :now {whose} ORDER BY due, number LIMIT :limit",
+        {"now": now, "owners": json.dumps(owners), "limit": limit},
+    )
+    return _frame(rows)
+
+
+def record(
+    db: sqlite3.Connection,
+    checked: pl.DataFrame,
+    now: float,
+    next_due: float | pl.Expr,
+    channels: Sequence[str] = (),
+) -> Recorded:
+    """Write down what a check found: the watches, the changes of grade, and a notice of each closure.
+
+    ``checked`` is of :func:`bizverify.watch.checking.check`; what does not fit its watch any more (removed, or its name
+    or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
+    of times over the columns of :func:`due`. Each notice is to be delivered on all ``channels``.
+    """
+    numbers = json.dumps(checked["number"].to_list())
+    rows = db.execute(
+        f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
+    )
+    found = compared(_frame(rows), checked, now)
+    again = next_due if isinstance(next_due, pl.Expr) else pl.lit(next_due, pl.Float64)
+    db.executemany(
+        "UPDATE watches SET checked = ?, due = ?, biz_status = ?, grade = ?, bounce_prob = ?, action = ?, closed = ?"
+        " WHERE number = ?",
+        found.select(
+            pl.lit(now, pl.Float64).alias("checked"),
+            again.cast(pl.Float64).alias("due"),
+            "biz_status",
+            "grade",
+            "bounce_prob",
+            "action",
+            "closed",
+            "number",
+        ).iter_rows(),
+    )
+    db.executemany(
+        "INSERT INTO watch_history (watch, at, before, after, biz_status) VALUES (?, ?, ?, ?, ?)",
+        found.filter("changed")
+        .select("number", pl.lit(now, pl.Float64).alias("at"), "grade_before", "grade", "biz_status")
+        .iter_rows(),
+    )
+    announce(db, found.filter("closure"), now, channels)
+    return Recorded(found)
+
+
+def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
+    """Leave watches that could not be checked for later, unless they were to wait longer already."""
+    db.execute(
+        "UPDATE watches SET due = ?1 WHERE due < ?1 AND number IN (SELECT value FROM json_each(?2))",
+        (due, json.dumps(list(numbers))),
+    )
+
+
+def _frame(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema=_FRAME, orient="row")

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-DDL: Final = """
+
+def _time(column: str) -> str:
+    """A time as the service says it: Korea's, to the second (Korea has had no summer time since 1988)."""
+    return f"strftime('%Y-%m-%dT%H:%M:%S+09:00', {column}, 'unixepoch', '+9 hours')"
+
+
+# `entry` is the watch as the service's clients get it, rendered when it is written: a list of 100,000 is then read, not
+# made. It is a generated column, so that no statement can leave it behind the others.
+# Counts are kept, since a plan limits them and counting takes longer the more there are.
+# AUTOINCREMENT: what a check found must not be written to a later watch that got the number of a removed one.
+DDL: Final = f"""
 CREATE TABLE watches (
-    number INTEGER PRIMARY KEY,
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     owner TEXT NOT NULL,
     biz_no TEXT NOT NULL,
@@ -20,9 +30,23 @@ CREATE TABLE watches (
     bounce_prob REAL,
     action TEXT,
     closed REAL,
+    entry TEXT GENERATED ALWAYS AS (json_object(
+        'watch_id', id, 'biz_no', biz_no, 'name', name, 'address', address, 'biz_status', biz_status, 'grade', grade,
+        'created_at', {_time("created")}, 'checked_at', {_time("checked")}, 'next_check_at', {_time("due")},
+        'closed_at', {_time("closed")}
+    )) STORED,
     UNIQUE (owner, biz_no)
 ) STRICT;
-CREATE INDEX watches_by_due ON watches (due);
+CREATE INDEX watches_by_number ON watches (owner, number);
+CREATE INDEX watches_by_due ON watches (owner, due);
+
+CREATE TABLE watch_counts (owner TEXT PRIMARY KEY, watches INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TRIGGER watch_added AFTER INSERT ON watches BEGIN
+    INSERT INTO watch_counts VALUES (new.owner, 1) ON CONFLICT DO UPDATE SET watches = watches + 1;
+END;
+CREATE TRIGGER watch_removed AFTER DELETE ON watches BEGIN
+    UPDATE watch_counts SET watches = watches - 1 WHERE owner = old.owner;
+END;
 
 CREATE TABLE watch_history (
     number INTEGER PRIMARY KEY,
@@ -35,7 +59,7 @@ CREATE TABLE watch_history (
 CREATE INDEX watch_history_by_watch ON watch_history (watch, number);
 
 CREATE TABLE notices (
-    number INTEGER PRIMARY KEY,
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     owner TEXT NOT NULL,
     watch_id TEXT NOT NULL,
@@ -48,11 +72,13 @@ CREATE INDEX notices_by_owner ON notices (owner, number);
 CREATE TABLE deliveries (
     notice INTEGER NOT NULL REFERENCES notices (number) ON DELETE CASCADE,
     channel TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    begun REAL NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0,
     due REAL,
     delivered REAL,
     error TEXT,
     PRIMARY KEY (notice, channel)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX deliveries_by_due ON deliveries (due) WHERE delivered IS NULL;
-"""
+CREATE INDEX deliveries_open ON deliveries (owner, due, attempts) WHERE delivered IS NULL;
+"""  # noqa: S608 - constants of this module

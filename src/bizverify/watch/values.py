@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Final
+
+import polars as pl
+
+SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
+"""Korea has had no summer time since 1988, so that no time zone database is needed."""
 
 CLOSED: Final = "closed"
 """The ``biz_status`` of which a notice is sent."""
@@ -47,16 +53,58 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Closure:
-    """A closure that was found, to be told once: ``id`` names it for ever, so that a receiver can tell repeats."""
+class Added:
+    """What adding many entries did: watches that are new, and known ones whose name or address is another now."""
 
+    new: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a check found out: one row of ``watches`` for each watch that was checked.
+
+    Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
+    grade_before (String), bounce_prob, closed (Float64), changed, closure (Boolean: see
+    :func:`bizverify.watch.checking.compared`).
+    """
+
+    watches: pl.DataFrame
+
+    @property
+    def changes(self) -> pl.DataFrame:
+        """The watches whose grade is another than at the last check."""
+        return self.watches.filter("changed")
+
+    @property
+    def closures(self) -> pl.DataFrame:
+        """The watches that were found closed, and were not before; a notice was made of each."""
+        return self.watches.filter("closure")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A notice that is to be told on one channel.
+
+    ``notice`` is its number in the file; ``id`` names it for ever, so that a receiver can tell repeats; ``payload`` is
+    the JSON object that is sent, byte for byte the same at each attempt. ``due``: when it is tried again, ``None`` if
+    it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
+    closure was found.
+    """
+
+    notice: int
     id: str
     owner: str
-    watch_id: str
     biz_no: str
-    name: str | None
-    address: str | None
-    at: float
-    status_before: str | None
-    grade_before: str | None
-    grade_after: str | None
+    payload: str
+    created: float
+    channel: str | None
+    begun: float
+    attempts: int
+    due: float | None
+    error: str | None
+
+
+def as_text(seconds: float) -> str:
+    """A time as the service says it: ISO 8601 in Korea's time, to the second."""
+    return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

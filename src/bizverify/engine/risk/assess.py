@@ -88,6 +88,10 @@ class Answers:
         self.outcomes = _outcomes(card, self.lowest, bounds["high"].item())
         sources = [placeholder.column for placeholder in self.placeholders.values()]
         self.columns = list(dict.fromkeys([ASSESSABLE, _GIVEN, *map(column_of, terms), *sources]))
+        # made once: for a few rows, making the expressions would take as long as computing them
+        self._prefixed = [{name: f"{at}:{name}" for name in run.table.columns} for at, run in enumerate(self.runs)]
+        self._sums = self._summed()
+        self._placed = self._told()
 
     def __call__(self, rows: pl.Series) -> pl.Series:
         """Return Struct(:data:`ADDED`)."""
@@ -97,25 +101,33 @@ class Answers:
             raise RuntimeError(f"the risk could not be worked out: {error}") from error
 
     def _answers(self, rows: pl.DataFrame) -> pl.Series:
-        lines = [run.of(rows) for run in self.runs]
-        of_runs = [line.select(pl.all().name.prefix(f"{at}:")) for at, line in enumerate(lines)]
-        frame = pl.concat([rows, *of_runs], how="horizontal")
-        frame = frame.with_columns(
-            pl.sum_horizontal(_every("score", lines)).alias("score"),
-            pl.max_horizontal(_every("repair", lines)).alias("repair"),
-            pl.max_horizontal(_every("others", lines)).alias("others"),
+        of_runs = [run.of(rows).rename(names) for run, names in zip(self.runs, self._prefixed, strict=True)]
+        frame = pl.concat([rows, *of_runs], how="horizontal").with_columns(self._sums).select(self._placed)
+        outcomes = self.outcomes[frame["place"]]
+        return pl.concat([frame, outcomes], how="horizontal").select(pl.struct(*ADDED)).to_series()
+
+    def _summed(self) -> list[pl.Expr]:
+        """What the lines of the runs come to in all, and the values of the placeholders."""
+        return [
+            pl.sum_horizontal(self._every("score")).alias("score"),
+            pl.max_horizontal(self._every("repair")).alias("repair"),
+            pl.max_horizontal(self._every("others")).alias("others"),
             *self._values(),
-        )
+        ]
+
+    def _told(self) -> list[pl.Expr]:
+        """The line of :attr:`outcomes`, the score and the reasons."""
         to_repair = (pl.col("repair") > 0) & (pl.col("repair") >= pl.col("others"))
         place = pl.when(ASSESSABLE).then(2 + 2 * (pl.col("score") - self.lowest) + to_repair).otherwise(_GIVEN)
-        frame = frame.select(
+        return [
             place.cast(pl.UInt32).alias("place"),
             # the base is part of every score, also where it is no reason
             pl.when(ASSESSABLE).then("score").otherwise(pl.col("score") + self.base).cast(pl.Int32).alias("score"),
-            pl.concat_str(self._pieces(lines), ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons"),
-        )
-        outcomes = self.outcomes[frame["place"]]
-        return pl.concat([frame, outcomes], how="horizontal").select(pl.struct(*ADDED)).to_series()
+            pl.concat_str(self._pieces(), ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons"),
+        ]
+
+    def _every(self, name: str) -> list[pl.Expr]:
+        return [pl.col(f"{at}:{name}") for at in range(len(self.runs))]
 
     def _values(self) -> list[pl.Expr]:
         """What is put in for each placeholder, as text, in the rows that have it: nulls cost nothing."""
@@ -125,23 +137,19 @@ class Answers:
             for name, placeholder in self.placeholders.items()
         ]
 
-    def _pieces(self, lines: list[pl.DataFrame]) -> list[pl.Expr]:
+    def _pieces(self) -> list[pl.Expr]:
         """The texts of the runs with the values between."""
         pieces = []
-        for at, line in enumerate(lines):
-            for column in line.columns[len(POINTS) :]:
+        for at, run in enumerate(self.runs):
+            for column in run.table.columns[len(POINTS) :]:
                 piece = pl.col(f"{at}:{column}")
                 if column.startswith("name:"):
                     value = pl.lit(None, pl.String)
-                    for name in self.runs[at].names[column]:
+                    for name in run.names[column]:
                         value = pl.when(piece == name).then(pl.col(f"value:{name}")).otherwise(value)
                     piece = value
                 pieces.append(piece)
         return pieces
-
-
-def _every(name: str, lines: list[pl.DataFrame]) -> list[pl.Expr]:
-    return [pl.col(f"{at}:{name}") for at in range(len(lines))]
 
 
 def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bizverify.execute.ledger import Journal, Ledger
     from bizverify.execute.terms import Terms
     from bizverify.service import Client
+    from bizverify.service.account import Idempotency
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +105,11 @@ class Stop:
 
 @dataclass(slots=True)
 class Figures:
-    """What a run's buying came to, counted as it happens."""
+    """What a run's buying came to, counted as it happens. ``repeated``: requests sent again with their key."""
 
     requests: int = 0
     retries: int = 0
+    repeated: int = 0
     paid: int = 0
     doubts: int = 0
     fetched: int = 0
@@ -115,7 +117,11 @@ class Figures:
 
 @dataclass
 class Buying:
-    """One run's purchases: who is asked, how fast, where it is written down, and when to stop."""
+    """One run's purchases: who is asked, how fast, where it is written down, and when to stop.
+
+    ``idempotency`` is what the service promises of requests that are sent again; ``hopeless`` counts those in a row for
+    which that led to nothing.
+    """
 
     client: Client
     ledger: Ledger
@@ -126,11 +132,14 @@ class Buying:
     progress: Callable[[int], None] = lambda _: None
     stop: Stop = field(default_factory=Stop)
     figures: Figures = field(default_factory=Figures)
+    idempotency: Idempotency | None = None
+    hopeless: int = 0
 
     def __post_init__(self) -> None:
         self.rate = Rate(self.terms.rate)
         self.retries = Retries()
         self._fruitless = 0
+        self._alone = anyio.Lock()
 
     async def carry_out(self, worker: Callable[[Throttle], Awaitable[None]], at_once: int) -> None:
         """Run so many workers to their end; when the brake is pulled they have ``terms.drain`` seconds to settle."""
@@ -163,6 +172,14 @@ class Buying:
             with self.stop.waiting():
                 slot = await held.enter_async_context(throttle.slot())
             yield None if self.stop.pulled else slot
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[bool]:
+        """Wait until nobody else is in such a block; false if the run is stopped before."""
+        async with AsyncExitStack() as held:
+            with self.stop.waiting():
+                await held.enter_async_context(self._alone)
+            yield not self.stop.pulled
 
     async def turn(self, throttle: Throttle | None = None) -> bool:
         """Wait until a request may go; false if it may not any more. Paid ones heed what the ``throttle`` was told."""

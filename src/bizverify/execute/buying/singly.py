@@ -18,12 +18,14 @@ from bizverify.errors import (
     TooLargeError,
 )
 from bizverify.execute.buying.errand import Buying, is_redirect
+from bizverify.execute.buying.repeating import VERIFY, content_of, once, request_of
 from bizverify.execute.ledger import Answered, Asking, Doubted, Refused, Retracted, Unreadable
 from bizverify.execute.lookups import Lookup, as_lookups
 
 if TYPE_CHECKING:
     from bizverify.execute.buying.limits import Slot, Throttle
     from bizverify.execute.ledger import Change
+    from bizverify.service import Verified
 
 
 async def buy_singly(buying: Buying, wanted: pl.DataFrame) -> None:
@@ -46,8 +48,7 @@ async def _buy(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
     for attempt in count():
         if not await buying.turn(throttle):
             return
-        await buying.journal.settle(Asking(lookup.key, lookup.b_no, buying.run_id))
-        error = await _ask(buying, lookup)
+        error = await _ask(buying, lookup, throttle, slot)
         if error is None:
             slot.eased()
             return
@@ -58,11 +59,18 @@ async def _buy(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
             return
 
 
-async def _ask(buying: Buying, lookup: Lookup) -> ServiceError | None:
+async def _ask(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -> ServiceError | None:
     """Send the request and write down what came of it; return the error that it came to, if any."""
     settle = buying.journal.settle
+    request = request_of(buying, VERIFY, content_of(lookup))
+    await settle(Asking(lookup.key, lookup.b_no, buying.run_id, request))
+    key = {} if request is None else {"idempotency_key": request.token}
+
+    async def ask(_again: bool) -> Verified:
+        return await buying.client.verify(lookup.b_no, lookup.name, lookup.address, **key)
+
     try:
-        verified = await buying.client.verify(lookup.b_no, lookup.name, lookup.address)
+        verified = await once(buying, VERIFY, request, ask, throttle, slot)
     except ServiceError as error:
         await settle(_outcome(lookup.key, error))
         return error

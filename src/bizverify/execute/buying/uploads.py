@@ -24,6 +24,7 @@ from bizverify.errors import (
 )
 from bizverify.execute.buying.errand import WEIGHT, Buying
 from bizverify.execute.buying.jobs import Job, collect
+from bizverify.execute.buying.repeating import BATCH, once, request_of
 from bizverify.execute.ledger import (
     Asking,
     Gated,
@@ -41,6 +42,7 @@ from bizverify.execute.lookups import KEY, scope_of, split
 if TYPE_CHECKING:
     from bizverify.execute.buying.limits import Slot, Throttle
     from bizverify.execute.ledger import Change, Upload
+    from bizverify.service import BatchCreated
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +125,7 @@ async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Th
         if not await buying.turn(throttle):
             return
         upload = secrets.token_hex(6)
-        error = await _send(buying, chunks, upload, chunk)
+        error = await _send(buying, chunks, upload, chunk, throttle, slot)
         if error is None:
             slot.eased()
             buying.fruitful()
@@ -142,22 +144,32 @@ async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Th
             return
 
 
-async def _send(buying: Buying, chunks: Chunks, upload: str, chunk: pl.DataFrame) -> ServiceError | None:
+async def _send(
+    buying: Buying, chunks: Chunks, upload: str, chunk: pl.DataFrame, throttle: Throttle, slot: Slot
+) -> ServiceError | None:
     """Upload and write down each step; the job, once known, is seen through. Return the error it came to, if any."""
     settle, records = buying.journal.settle, split(chunk)
     gate = _Gate(buying, upload)
     rows = list(zip(chunk[KEY], records["b_no"], strict=True))
     terms = buying.terms
+    content = records.write_csv(null_value="").encode()
+    request = request_of(buying, BATCH, content)
+    key = {} if request is None else {"idempotency_key": request.token}
     origin = buying.client.origin
-    await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin))
-    try:
-        created = await buying.client.create_batch(
-            records.write_csv(null_value="").encode(),
+    await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin, request))
+
+    async def ask(again: bool) -> BatchCreated:
+        return await buying.client.create_batch(
+            content,
             offline=terms.offline,
             paid=terms.paid,
-            before_last_byte=gate.open,
-            after_last_byte=gate.passed,
+            before_last_byte=None if again else gate.open,
+            after_last_byte=None if again else gate.passed,
+            **key,
         )
+
+    try:
+        created = await once(buying, BATCH, request, ask, throttle, slot)
     except ServiceError as error:
         alone = isinstance(error, TooLargeError) and chunk.height == 1
         refused = [change for key, b_no in rows if alone for change in _refused(key, b_no, buying.run_id, error)]

@@ -37,6 +37,8 @@ from bizverify.execute.ledger.labelling import (
 )
 from bizverify.execute.ledger.ledger import Ledger, Run
 from bizverify.execute.ledger.looking import Doubt, Entry, RunRecord, Upload
+from bizverify.execute.ledger.repeating import Repeated, Settled, UploadSettled
+from bizverify.execute.ledger.requests import Repeatable, Request
 from bizverify.execute.ledger.settling import KILLED, Recovered
 
 __all__ = [
@@ -68,15 +70,20 @@ __all__ = [
     "Queue",
     "Recovered",
     "Refused",
+    "Repeatable",
+    "Repeated",
+    "Request",
     "Retracted",
     "Run",
     "RunRecord",
     "Sent",
+    "Settled",
     "Unreadable",
     "Upload",
     "UploadDoubted",
     "UploadDropped",
     "UploadRefused",
+    "UploadSettled",
     "UploadUnreadable",
     "Wanted",
 ]

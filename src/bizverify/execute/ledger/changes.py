@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bizverify.execute.ledger.requests import Request, forget, remember
 from bizverify.execute.ledger.writing import OF_UPLOAD, ONE, RAW_KEPT, Value, Writing, clean, whole
 from bizverify.model import Answer
 
@@ -44,11 +45,12 @@ _ROWS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A lookup is about to be sent to /verify."""
+    """A lookup is about to be sent to /verify; with a ``request`` it may be sent again."""
 
     key: bytes
     b_no: str
     run_id: str
+    request: Request | None = None
 
     def write(self, to: Writing) -> None:
         """Note the lookup, unless it may have been paid already."""
@@ -62,6 +64,7 @@ class Asking:
             "upload": None,
         }
         to.one(self, _ASK, values)
+        remember(to, self.request, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,15 @@ class Answered:
             "UPDATE lookups SET state = 'done', since = :now WHERE key = :key AND state = 'asking'",
             {"key": self.key, "now": to.now},
         )
-        lookup, run = to.connection.execute("SELECT id, run FROM lookups WHERE key = ?", (self.key,)).fetchone()
-        to.answer([(lookup, self.answer)], run, None)
-        to.count(run, paid=1, answered=1)
+        answered(to, self.key, self.answer)
+
+
+def answered(to: Writing, key: bytes, answer: Answer) -> None:
+    """Keep the answer of a lookup that is done, count it as paid, and forget how it was asked."""
+    lookup, run = to.connection.execute("SELECT id, run FROM lookups WHERE key = ?", (key,)).fetchone()
+    to.answer([(lookup, answer)], run, None)
+    to.count(run, paid=1, answered=1)
+    forget(to, key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,7 @@ class Unreadable:
         )
         (run,) = to.connection.execute("SELECT run FROM lookups WHERE key = ?", (self.key,)).fetchone()
         to.count(run, paid=1)
+        forget(to, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,7 @@ class Refused:
         """Back to an earlier answer, else refused."""
         if not to.refuse(ONE, "asking", {"key": self.key, "note": clean(self.note)}):
             raise to.out_of_order(self)
+        forget(to, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +137,7 @@ class Retracted:
         """Back to what was before it was asked."""
         if not to.release(ONE, "'asking'", {"key": self.key}):
             raise to.out_of_order(self)
+        forget(to, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +155,7 @@ class Doubted:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Lookups, in this order, are about to be uploaded together."""
+    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be done again."""
 
     upload: str
     run_id: str
@@ -151,6 +163,7 @@ class Prepared:
     offline: bool | None
     paid: bool | None
     origin: str
+    request: Request | None = None
 
     def write(self, to: Writing) -> None:
         """Note the upload and its rows, unless one of them may have been paid already."""
@@ -171,9 +184,10 @@ class Prepared:
             "INSERT INTO upload_rows VALUES (?, ?, ?, ?)",
             ((number, place, key, b_no) for place, (key, b_no) in enumerate(self.rows)),
         )
+        remember(to, self.request, upload=number)
 
 
-def _step(change: object, to: Writing, upload: str, state: str, legal: str, **more: Value) -> dict[str, Value]:
+def step(change: object, to: Writing, upload: str, state: str, legal: str, **more: Value) -> dict[str, Value]:
     """Take an upload from one of the ``legal`` states to ``state``; return what names it in SQL."""
     columns = "".join(f", {name} = :{name}" for name in more)
     to.one(
@@ -182,7 +196,10 @@ def _step(change: object, to: Writing, upload: str, state: str, legal: str, **mo
         f"WHERE upload = :id AND state IN ({legal})",
         {"id": upload, "state": state, "now": to.now, **more},
     )
-    return {"upload": to.connection.execute("SELECT number FROM uploads WHERE upload = ?", (upload,)).fetchone()[0]}
+    (number,) = to.connection.execute("SELECT number FROM uploads WHERE upload = ?", (upload,)).fetchone()
+    if state not in ("gated", "sent", "doubt"):
+        forget(to, upload=number)
+    return {"upload": number}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +210,7 @@ class Gated:
 
     def write(self, to: Writing) -> None:
         """Pass the gate, once."""
-        _step(self, to, self.upload, "gated", "'prepared'")
+        step(self, to, self.upload, "gated", "'prepared'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +221,7 @@ class Sent:
 
     def write(self, to: Writing) -> None:
         """Note that it is out, once."""
-        _step(self, to, self.upload, "sent", "'gated'")
+        step(self, to, self.upload, "sent", "'gated'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +238,7 @@ class Known:
         same = "SELECT 1 FROM uploads WHERE upload = ? AND job_id = ? AND state = 'known'"
         if to.connection.execute(same, (self.upload, job_id)).fetchone():
             return
-        _step(
+        step(
             self,
             to,
             self.upload,
@@ -260,7 +277,7 @@ class Fetched:
 
     def write(self, to: Writing) -> None:
         """Answered rows are done, the others missing."""
-        number = _step(self, to, self.upload, "done", "'known', 'done'", note=clean(self.note))["upload"]
+        number = step(self, to, self.upload, "done", "'known', 'done'", note=clean(self.note))["upload"]
         (run,) = to.connection.execute("SELECT run FROM uploads WHERE number = ?", (number,)).fetchone()
         if self.base is not None:
             to.connection.execute("UPDATE uploads SET base = ? WHERE number = ?", (self.base, number))
@@ -297,7 +314,7 @@ class UploadRefused:
 
     def write(self, to: Writing) -> None:
         """Its rows go back to what they were."""
-        which = _step(self, to, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
+        which = step(self, to, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
         to.release(OF_UPLOAD, "'uploaded'", which)
 
 
@@ -310,7 +327,7 @@ class UploadDropped:
     def write(self, to: Writing) -> None:
         """Its rows go back to what they were."""
         # gated too: the run may be stopped between the commit and the bytes, and knows it
-        to.release(OF_UPLOAD, "'uploaded'", _step(self, to, self.upload, "dropped", "'prepared', 'gated'"))
+        to.release(OF_UPLOAD, "'uploaded'", step(self, to, self.upload, "dropped", "'prepared', 'gated'"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +339,7 @@ class UploadDoubted:
 
     def write(self, to: Writing) -> None:
         """Hold it with its rows; doubting twice is doubting."""
-        _step(self, to, self.upload, "doubt", "'prepared', 'gated', 'sent', 'doubt'", note=clean(self.note))
+        step(self, to, self.upload, "doubt", "'prepared', 'gated', 'sent', 'doubt'", note=clean(self.note))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +353,7 @@ class UploadUnreadable:
     def write(self, to: Writing) -> None:
         """Hold it with its rows, and keep the first 64 KiB of what came."""
         more: dict[str, Value] = {"note": clean(self.note), "raw": self.raw[:RAW_KEPT]}
-        _step(self, to, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
+        step(self, to, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +368,7 @@ class JobLost:
         note = clean(self.note)
         done = "SELECT 1 FROM uploads WHERE upload = ? AND state IN ('done', 'lost')"
         if not to.connection.execute(done, (self.upload,)).fetchone():
-            which = _step(self, to, self.upload, "lost", "'known'", note=note)
+            which = step(self, to, self.upload, "lost", "'known'", note=note)
             to.hold(OF_UPLOAD, "'uploaded'", "missing", which | {"note": note})
 
 

@@ -12,11 +12,12 @@ from anyio.abc import TaskGroup
 from bizverify.execute.ledger.changes import Change
 from bizverify.execute.ledger.labelling import LabelChange
 from bizverify.execute.ledger.ledger import Ledger
+from bizverify.execute.ledger.repeating import Repeated
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    changes: tuple[Change | LabelChange, ...]
+    changes: tuple[Change | Repeated | LabelChange, ...]
     settled: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
 
@@ -52,7 +53,7 @@ class Journal:
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
 
-    async def settle(self, *changes: Change | LabelChange) -> None:
+    async def settle(self, *changes: Change | Repeated | LabelChange) -> None:
         """Make the changes, all or none; durable on return. Raises :class:`~bizverify.errors.LedgerError`.
 
         It cannot be cancelled: a caller that went on without knowing what is recorded could pay twice.

@@ -16,10 +16,11 @@ import polars as pl
 from filelock import FileLock
 
 from bizverify.errors import LedgerError, UsageError
-from bizverify.execute.ledger import aging, labelling, looking, settling
+from bizverify.execute.ledger import aging, labelling, looking, requests, settling
 from bizverify.execute.ledger.changes import Change
 from bizverify.execute.ledger.opening import database_errors, ledger_path, locked, opened
 from bizverify.execute.ledger.reading import CHUNK, entries_of
+from bizverify.execute.ledger.repeating import Repeated
 from bizverify.execute.ledger.writing import Writing
 
 Clock = Callable[[], float]
@@ -110,7 +111,7 @@ class Ledger:
             ending = (to.now, outcome, to.run(run_id))
             to.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
 
-    def settle(self, changes: Sequence[Change | labelling.LabelChange]) -> None:
+    def settle(self, changes: Sequence[Change | Repeated | labelling.LabelChange]) -> None:
         """Make the changes, all or none; durable on return."""
         with self._writing() as to:
             for change in changes:
@@ -201,6 +202,11 @@ class Ledger:
         """Lookups and uploads that were sent, or perhaps, and of which nothing more is known."""
         with self._reading() as connection:
             return looking.waiting(connection, ("doubt",))
+
+    def repeatable(self, origin: str) -> list[requests.Repeatable]:
+        """Requests to ``origin`` that are in doubt and may be sent again with the key they had, oldest first."""
+        with self._reading() as connection:
+            return requests.repeatable(connection, origin, self._clock())
 
     def unusable(self) -> list[looking.Doubt]:
         """What was answered without an answer that can be used: unreadable, or missing from its job."""

@@ -7,7 +7,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x62767266
 """``bvrf``, in the header of every ledger: a database of another application is never written to."""
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The schema's number, in the header too: a newer ledger is left alone by older releases."""
 
 # Each label that was ever to be sent about a row of an upload has a row of its own (``turn``, from 0): a letter that
@@ -25,6 +25,23 @@ CREATE TABLE labels (
     note TEXT,
     PRIMARY KEY (upload, place, turn)
 ) WITHOUT ROWID;
+"""
+
+# What was sent with a key of its own (Idempotency-Key), for as long as its answer is not known: with the same key it
+# may be sent again, so it is kept as it was sent, and forgotten when it is settled. ``account`` says, without telling
+# the API key, with which one it was sent; ``first`` is when, ``keep`` for how many seconds the service promised to
+# remember.
+_REQUESTS: Final = """
+CREATE TABLE requests (
+    token TEXT PRIMARY KEY,
+    key BLOB UNIQUE,
+    upload INTEGER UNIQUE,
+    origin TEXT NOT NULL,
+    account BLOB NOT NULL,
+    first REAL NOT NULL,
+    keep REAL NOT NULL,
+    content BLOB NOT NULL
+);
 """
 
 UNSETTLED: Final = "state <> 'done' AND state <> 'uploaded' AND state <> 'refused'"
@@ -115,7 +132,7 @@ CREATE TABLE decisions (
     rows INTEGER NOT NULL,
     job_id TEXT
 );
-{_LABELS}"""
+{_LABELS}{_REQUESTS}"""
 
-MIGRATIONS: Final = {1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}"}
+MIGRATIONS: Final = {1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}", 2: _REQUESTS}
 """What makes a ledger of one version one of the next. ``base``: how the service numbers an upload's rows."""

@@ -11,6 +11,7 @@ from typing import Final
 from bizverify.errors import UsageError
 from bizverify.execute.ledger.changes import count_upload
 from bizverify.execute.ledger.looking import shown_ids
+from bizverify.execute.ledger.requests import sweep
 from bizverify.execute.ledger.schema import UNSETTLED
 from bizverify.execute.ledger.writing import OF_UPLOAD, ONE, Writing
 
@@ -59,6 +60,7 @@ def recover(to: Writing) -> Recovered:
         "UPDATE labels SET state = 'doubt', since = ?, note = ? WHERE state = 'sent'", (to.now, KILLED)
     ).rowcount
     run("UPDATE runs SET outcome = 'killed' WHERE ended IS NULL AND outcome IS NULL")
+    sweep(to)
     return Recovered(asking, uploads, len(prepared), labels)
 
 
@@ -176,3 +178,4 @@ def _record(to: Writing, decision: str, what: _Lookup | _Upload, rows: int, job_
         "INSERT INTO decisions (at, decision, kind, id, rows, job_id) VALUES (?, ?, ?, ?, ?, ?)",
         (to.now, decision, kind, id, rows, job_id),
     )
+    sweep(to)

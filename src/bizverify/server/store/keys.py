@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hmac import compare_digest
 
@@ -75,6 +76,12 @@ def every(db: sqlite3.Connection) -> list[Key]:
 def revoke(db: sqlite3.Connection, id_: str, now: float) -> bool:
     """Revoke a key for good; whether it was there and not revoked before."""
     return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
+
+
+def change(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool]) -> None:
+    """Change a key's ``plan``, ``quota``, ``note`` or ``pool``."""
+    for name in fields.keys() & {"plan", "quota", "note", "pool"}:
+        db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these four
 
 
 def used_at(db: sqlite3.Connection, times: dict[str, float]) -> None:

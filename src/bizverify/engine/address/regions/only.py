@@ -59,20 +59,37 @@ def region_level(address: pl.Expr) -> pl.Expr:
 def _judged(addresses: pl.Series) -> pl.Series:
     """Return the columns of ``_JUDGED`` as a Struct, for a batch: first what the usual heads say, then what is left."""
     frame = addresses.struct.unnest()
-    frame = frame.with_columns(usual(frame["address"]), zipcode_given=_five_digits(pl.col("zipcode")))
+    frame = frame.with_columns(usual(frame["address"]), _given())
     uncoded = frame["zipcode_given"].is_null() & frame["address"].is_not_null()
     if uncoded.any():
-        inside = frame.filter(uncoded).select(_inside(_plain(_readable()))).to_series()
+        inside = frame.filter(uncoded).select(_code_inside()).to_series()
         frame = frame.with_columns(zipcode_given=pl.coalesce("zipcode_given", scattered(inside, uncoded)))
-    fits = fits_numbers(pl.col("zipcode_given"), [pl.lit(numbers).gather(pl.col("place")) for numbers in _numbers()])
-    level, postal = _answer(pl.col("place").is_not_null() & ~is_masked(pl.col("address")), fits)
-    region = pl.lit(_provinces()).gather(pl.col("place")).alias("region")
-    judged = frame.select(region, "zipcode_given", level, postal)
+    judged = frame.select(_of_place())
     left = frame["place"].is_null() & frame["address"].is_not_null()
     if left.any():
         other = _unusual(frame.filter(left).select("address", "zipcode_given"))
         judged = judged.with_columns(pl.coalesce(column.name, scattered(column, left)) for column in other)
     return judged.select(pl.struct(*_JUDGED)).to_series()
+
+
+@cache
+def _given() -> pl.Expr:
+    # expressions of a whole batch are made once: where rows are few, making them takes as long as computing them
+    return _five_digits(pl.col("zipcode")).alias("zipcode_given")
+
+
+@cache
+def _code_inside() -> pl.Expr:
+    return _inside(_plain(_readable()))
+
+
+@cache
+def _of_place() -> list[pl.Expr]:
+    """The columns of ``_JUDGED`` where the head is a usual one."""
+    fits = fits_numbers(pl.col("zipcode_given"), [pl.lit(numbers).gather(pl.col("place")) for numbers in _numbers()])
+    level, postal = _answer(pl.col("place").is_not_null() & ~is_masked(pl.col("address")), fits)
+    region = pl.lit(_provinces()).gather(pl.col("place")).alias("region")
+    return [region, pl.col("zipcode_given"), level, postal]
 
 
 def _unusual(frame: pl.DataFrame) -> pl.DataFrame:

@@ -69,6 +69,12 @@ def _usual() -> _Usual:
     return _Usual(enum(found), pl.Series(list(found.values()), dtype=pl.UInt32), len(whole), enum(sorted(words)))
 
 
+@cache
+def _found() -> pl.Expr:
+    """The places of the heads whose words are in ``field_0`` to ``field_5``; made once, for batches of a few rows."""
+    return _usual().find([pl.col(f"field_{place}") for place in range(6)])
+
+
 def usual(texts: pl.Series) -> pl.Series:
     """Return the place of each text's head in :func:`~.heads.heads` (UInt32), null for what is not usual."""
     short = _by_beginning(texts, _SHORT)
@@ -121,6 +127,5 @@ def _by_beginning(texts: pl.Series, length: int) -> pl.Series:
     beginnings = texts.str.head(length)
     each = beginnings.unique().drop_nulls().alias("each")
     split = each.str.splitn(" ", 5).struct.unnest().with_columns(field_5=pl.lit(None, pl.String))
-    words = [pl.col(f"field_{place}") for place in range(6)]
-    places = split.select(_usual().find(words)).to_series()
+    places = split.select(_found()).to_series()
     return places.gather(beginnings.cast(pl.Enum(each)).to_physical()).alias("place")

@@ -1,0 +1,220 @@
+"""``bizverify serve`` under load, against a bare Starlette endpoint behind the same uvicorn settings.
+
+    python benchmarks/service_load.py [--requests 6000] [--runs 3] [--at-once 64] [--registry FILE] [--gazetteer FILE]
+
+Baseline: an endpoint that reads the body and returns a constant JSON of the same size. Measured, in turn with it:
+``POST /verify``, every lookup another one, and one lookup again and again; each is taken out of the quota durably
+before it is answered. Servers and the client, which keeps ``--at-once`` connections busy, are processes of their own on
+loopback. Goal: distinct lookups at 0.35 of the baseline's rate at 64 at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from measure import bizverify
+
+HEADERS_END = b"\r\n\r\n"
+BARE = """
+import sys
+from pathlib import Path
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.settings import Settings
+answer = sys.argv[1].encode()
+async def verify(request):
+    await request.body()
+    return Response(answer, media_type="application/json")
+listener = listening("127.0.0.1", 0)
+server = server_for(Settings(db=Path("unused")), lambda: print(url_of(listener), file=sys.stderr, flush=True))
+server.config.app = Starlette(routes=[Route("/verify", verify, methods=["POST"])])
+server.run(sockets=[listener])
+"""
+
+
+@dataclass
+class Load:
+    """What one run of the client found: requests a second, and seconds that the middle and slowest requests took."""
+
+    rate: float
+    p50: float
+    p99: float
+
+
+class Connection(asyncio.Protocol):
+    """Sends one request after the other, each when the answer to the one before is there."""
+
+    def __init__(self, requests: Iterator[bytes], took: list[float], ended: asyncio.Future[None]) -> None:
+        self._requests = requests
+        self._took = took
+        self._ended = ended
+        self._got = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        head, end, body = self._got.partition(HEADERS_END)
+        if not end or len(body) < int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0]):
+            return
+        self._took.append(time.perf_counter() - self._since)
+        if not self._got.startswith(b"HTTP/1.1 200"):
+            self._ended.set_exception(RuntimeError(self._got.decode()))
+            self._transport.close()
+            return
+        self._got = b""
+        self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(exc or ConnectionError("the server closed the connection"))
+
+    def _send(self) -> None:
+        request = next(self._requests, None)
+        if request is None:
+            self._ended.set_result(None)
+            self._transport.close()
+            return
+        self._since = time.perf_counter()
+        self._transport.write(request)
+
+
+async def load(url: str, requests: list[bytes], at_once: int) -> Load:
+    """Send the requests over ``at_once`` connections."""
+    loop, left, took = asyncio.get_running_loop(), iter(requests), list[float]()
+    host, port = urlsplit(url).hostname, urlsplit(url).port
+    ends = [loop.create_future() for _ in range(at_once)]
+    started = time.perf_counter()
+    for end in ends:
+        await loop.create_connection(lambda end=end: Connection(left, took, end), host, port)  # type: ignore[misc]
+    await asyncio.gather(*ends)
+    seconds = time.perf_counter() - started
+    took.sort()
+    return Load(len(took) / seconds, took[len(took) // 2], took[len(took) * 99 // 100])
+
+
+def post(key: str, number: int) -> bytes:
+    """One request about a business of its own."""
+    lookup = {
+        "b_no": f"{1_248_100_000 + number}",
+        "name": f"주식회사 가나다 {number}",
+        "address": f"경기 수원시 영통구 삼성로 {number}",
+    }
+    body = json.dumps(lookup, ensure_ascii=False).encode()
+    head = f"POST /verify HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def from_client(url: str, key: str, first: int, count: int, same: bool, at_once: int) -> Load:
+    """A run of the client in a process of its own."""
+    arguments = ["client", url, key, str(first), str(count), str(int(same)), str(at_once)]
+    said = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True).stdout
+    return Load(**json.loads(said))
+
+
+def client(url: str, key: str, *numbers: str) -> None:
+    """What :func:`from_client` runs."""
+    first, count, same, at_once = map(int, numbers)
+    requests = [post(key, first if same else first + each) for each in range(count)]
+    print(json.dumps(vars(asyncio.run(load(url, requests, at_once)))))
+
+
+@contextmanager
+def server(command: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield base URL and process id of a server that says its URL on stderr."""
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL) as process,
+    ):
+        try:
+            url = ""
+            while not url:
+                if process.poll() is not None:
+                    log.seek(0)
+                    sys.exit(f"the server did not start: {log.read()}")
+                time.sleep(0.05)
+                log.seek(0)
+                url = next((word.strip(';,."') for word in log.read().split() if word.startswith("http://")), "")
+                log.seek(0, 2)
+            yield url, process.pid
+        finally:
+            process.terminate()
+
+
+def peak(pid: int) -> float:
+    """The most memory that a process has had, in MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def answer_of(url: str, key: str) -> str:
+    """One answer, for the baseline to be as long."""
+    body = post(key, 0).partition(HEADERS_END)[2]
+    headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/verify", body, headers)) as answer:
+        return str(answer.read().decode())
+
+
+def measured(options: argparse.Namespace, db: Path) -> tuple[dict[str, list[Load]], float]:
+    """The runs of each kind, and the server's peak memory."""
+    make = bizverify("keys", "create", "--db", db, "--plan", "enterprise", "--quota", 100_000_000)
+    key = subprocess.run(make, check=True, capture_output=True, text=True).stdout.strip()
+    indexes = [f"--{name}={getattr(options, name)}" for name in ("registry", "gazetteer") if getattr(options, name)]
+    runs: dict[str, list[Load]] = {"bare": [], "distinct": [], "repeated": []}
+    with server(bizverify("serve", "--db", db, "--port", 0, *indexes)) as (ours, pid):
+        command = [sys.executable, "-c", BARE, answer_of(ours, key)]
+        with server(command) as (bare, _):
+            for run in range(options.runs + 1):  # the first is not counted
+                first = 1 + run * options.requests
+                for kind, loads in runs.items():
+                    url = bare if kind == "bare" else ours
+                    same = kind == "repeated"
+                    found = from_client(url, key, first, options.requests, same, options.at_once)
+                    if run:
+                        loads.append(found)
+        return runs, peak(pid)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=6000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=64)
+    parser.add_argument("--registry", type=Path)
+    parser.add_argument("--gazetteer", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs, memory = measured(options, Path(folder) / "service.sqlite")
+    rates = {kind: statistics.median(each.rate for each in loads) for kind, loads in runs.items()}
+    for kind, loads in runs.items():
+        low, high = min(each.rate for each in loads), max(each.rate for each in loads)
+        p50, p99 = (statistics.median(getattr(each, name) for each in loads) * 1000 for name in ("p50", "p99"))
+        print(f"{kind:<10}{rates[kind]:8,.0f}/s  ({low:,.0f} to {high:,.0f})  p50 {p50:.1f} ms  p99 {p99:.1f} ms")
+    print(f"distinct lookups: {rates['distinct'] / rates['bare']:.2f} of bare Starlette (goal 0.35)")
+    print(f"repeated lookups: {rates['repeated'] / rates['bare']:.2f} of bare Starlette")
+    print(f"peak memory of the server: {memory:,.0f} MB")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["client"]:
+        client(*sys.argv[2:])
+    else:
+        main()

@@ -1,0 +1,249 @@
+"""``bizverify watch …``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bizverify.cli.console import print_json, print_out, progress_shown, say, say_columns, say_table, warn
+from bizverify.cli.options import (
+    PATH,
+    Rate,
+    account_options,
+    chosen_labels,
+    columns_option,
+    encoding_option,
+    gazetteer_option,
+    json_option,
+    labels_option,
+    lang_option,
+    model_option,
+    no_labels_option,
+    registry_option,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from bizverify.watch import CheckReport, SyncReport
+
+_OWN: Final = "\0"
+"""What ``--local`` means without a file: no path can be this."""
+
+local_option: Final = click.option(
+    "--local",
+    is_flag=False,
+    flag_value=_OWN,
+    metavar="[FILE]",
+    help="Use a watch list in a file in place of the service's: FILE, else BIZVERIFY_WATCH, else watch.sqlite in the "
+    "state directory.",
+)
+
+
+def _which(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which list: the service's and as whom, or a local one."""
+    return local_option(account_options(command))
+
+
+@click.group(short_help="The watch list: businesses that are checked again and again.")
+def watch() -> None:
+    """Keep a list of businesses that are checked again and again, so that you hear when one of them closes.
+
+    The list is kept, and checked, by the hosted service; or, with --local, in a file of your own that
+    `bizverify watch check` checks with the embedded engine.
+    """
+
+
+@watch.command(short_help="Make the list that of a file.")
+@click.argument("file", type=PATH)
+@click.option("--apply", is_flag=True, help="Do it; without it what would be done is shown.")
+@click.option("--keep", is_flag=True, help="Remove nothing: businesses that are not in FILE stay on the list.")
+@click.option(
+    "--force", is_flag=True, help="Remove even more than half of a list of 20 businesses and more, or all of any list."
+)
+@columns_option(("b_no", "name", "address"))
+@click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
+@encoding_option
+@click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
+@_which
+@click.option("--rate", type=Rate(), help="Requests per second; default 50.")
+@click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16.")
+@json_option
+def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
+    """Show what separates the watch list from the businesses of FILE, any table that `enrich` reads; --apply ends it.
+
+    What is in FILE and not on the list is added, names and addresses that differ are changed, what is not in FILE is
+    removed, at the end. It may be given again at any time, and goes on where it was stopped: the list is read first.
+    """
+    from bizverify.watch import sync as reconcile
+
+    with progress_shown("auto", "watches", "syncing") as advance:
+        report = reconcile(file, progress=advance, local=_local(local), **_given(options))
+    _show_sync(report, as_json)
+    click.get_current_context().exit(report.exit_code)
+
+
+@watch.command(short_help="Put one business on the list.")
+@click.argument("b_no")
+@click.option("--name", help="The business name.")
+@click.option("--address", help="The address.")
+@_which
+@json_option
+def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
+    """Put a business on the list; if it is there already, it gets the name and address that are given."""
+    from bizverify import number
+    from bizverify.watch import add as put
+
+    placed = put(b_no, local=_local(local), **_given(options))
+    if as_json:
+        print_json({"watch_id": placed.watch_id, "biz_no": placed.biz_no, "state": placed.state})
+        return
+    words = {"added": "is watched now", "changed": "was watched; name or address changed", "unchanged": "was watched"}
+    print_out(f"{number.format(placed.biz_no)} {words[placed.state]} (watch {placed.watch_id})")
+
+
+@watch.command("list", short_help="Show the list.")
+@_which
+@json_option
+def list_(as_json: bool, local: str | None, **options: Any) -> None:
+    """Show the whole list, in the order in which businesses were added."""
+    from bizverify.watch import entries
+    from bizverify.watch.showing import list_lines
+
+    frame = entries(local=_local(local), **_given(options))
+    if as_json:
+        print_json({"watches": _records(frame), "total": frame.height})
+        return
+    _print_lines(list_lines(frame))
+
+
+@watch.command(short_help="Take a business off the list.")
+@click.argument("which", metavar="WATCH_ID|B_NO")
+@_which
+@json_option
+def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None:
+    """Take one watch off the list, or all watches of a business number. A local watch's history goes with it."""
+    from bizverify.watch import remove as take_off
+    from bizverify.watch.report import dashed
+
+    gone = take_off(which, local=_local(local), **_given(options))
+    if as_json:
+        print_json({"removed": gone.to_dicts()})
+        return
+    for row in gone.iter_rows(named=True):
+        print_out(f"{dashed(row['biz_no'])} is not watched any more (watch {row['watch_id']})")
+
+
+@watch.command(short_help="How a business's grade changed.")
+@click.argument("which", metavar="WATCH_ID|B_NO")
+@_which
+@json_option
+def history(which: str, as_json: bool, local: str | None, **options: Any) -> None:
+    """Show the changes of one watched business's grade, the oldest first."""
+    from bizverify.watch import history as changes_of
+
+    found = changes_of(which, local=_local(local), **_given(options))
+    if as_json:
+        print_json({"watch_id": found.watch_id, "biz_no": found.biz_no, "history": _records(found.frame)})
+        return
+    print_out(repr(found))
+
+
+@watch.command(short_help="Check a local list: for cron.")
+@local_option
+@registry_option
+@gazetteer_option
+@model_option
+@labels_option
+@no_labels_option
+@lang_option
+@click.option(
+    "--every",
+    type=click.FloatRange(0, min_open=True),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
+    help="How long after a check a watch is due again.",
+)
+@click.option("--all", "everything", is_flag=True, help="Check all watches, due or not.")
+@click.option(
+    "--notify", type=PATH, metavar="FILE.jsonl", help="Append each closure to this file, a JSON object a line."
+)
+@click.option(
+    "--webhook",
+    metavar="URL",
+    help="POST each closure to this URL, signed with the secret in BIZVERIFY_WEBHOOK_SECRET.",
+)
+@click.option("--allow-http", is_flag=True, help="Allow a webhook with plain http on another machine.")
+@click.option("--forget", is_flag=True, help="Drop what waits for a file or webhook that is not given any more.")
+@json_option
+def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool, **options: Any) -> None:
+    """Verify again what is due on a local list, write down changes of grade, and tell of businesses that closed.
+
+    Made for cron: it prints nothing when nothing happened, ends at once where another check of the list is running, and
+    killed at any moment it loses nothing: each closure is told at least once. Exit code 3: a notice could not be
+    delivered; it is kept, and the next check tries again.
+    """
+    from bizverify.watch import check as check_list
+
+    report = check_list(
+        local=_local(local) or True,
+        labels=chosen_labels(labels, no_labels),
+        tell=lambda report: _tell(report, as_json),
+        **options,
+    )
+    click.get_current_context().exit(report.exit_code)
+
+
+def _local(local: str | None) -> str | bool | None:
+    return True if local == _OWN else local
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given: the defaults of the others are the library's."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def _show_sync(report: SyncReport, as_json: bool) -> None:
+    warn(report.warnings)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        say_columns(report.columns)
+        say_table(report.lines())
+
+
+def _tell(report: CheckReport, as_json: bool) -> None:
+    """Print what happened; closures count as told when it is out."""
+    warn(report.warnings)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        for what, value in report.lines():
+            (say if what == "undelivered" else print_out)(f"{what:<13}{value}")
+    _flush()
+
+
+def _flush() -> None:
+    import sys
+
+    from bizverify.errors import OutputError
+
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        raise OutputError(f"stdout: cannot be written: {error.strerror}") from error
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    print_out("\n".join(lines))
+
+
+def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows for JSON, times in this machine's time zone."""
+    from bizverify.watch.showing import with_local_times
+
+    return with_local_times(frame).to_dicts()

@@ -1,0 +1,98 @@
+"""Requests that may be sent again: kept as they were sent, under the key they had, until their answer is known."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Final
+
+from bizverify.execute.ledger.writing import Writing
+
+_OPEN: Final = """
+    SELECT l.key, NULL, NULL, 1, q.token, q.account, :now - q.first, q.keep, q.content, NULL, NULL
+    FROM requests q JOIN lookups l ON l.key = q.key AND l.state = 'doubt' WHERE q.origin = :origin
+    UNION ALL
+    SELECT NULL, u.number, u.upload, u.rows, q.token, q.account, :now - q.first, q.keep, q.content, u.offline, u.paid
+    FROM requests q JOIN uploads u ON u.number = q.upload AND u.state = 'doubt' WHERE q.origin = :origin
+"""
+_NEEDLESS: Final = """
+    DELETE FROM requests WHERE first + keep < :now
+        OR key IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM lookups l WHERE l.key = requests.key AND l.state IN ('asking', 'doubt'))
+        OR upload IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM uploads u
+             WHERE u.number = requests.upload AND u.state IN ('prepared', 'gated', 'sent', 'doubt'))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent with the key ``token``: ``content``, compressed.
+
+    ``account`` marks the API key that it is sent with, ``keep`` is for how many seconds the service remembers it.
+    """
+
+    token: str
+    origin: str
+    account: bytes
+    keep: float
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatable:
+    """A request in doubt: of a lookup, by its ``key``, or of an ``upload`` with all its lookups' ``keys``.
+
+    ``age`` is the seconds since it was sent for the first time.
+    """
+
+    keys: tuple[bytes, ...]
+    upload: str | None
+    rows: int
+    token: str
+    account: bytes
+    age: float
+    keep: float
+    content: bytes
+    offline: bool | None
+    paid: bool | None
+
+
+def remember(to: Writing, request: Request | None, *, key: bytes | None = None, upload: int | None = None) -> None:
+    """Keep a request that is about to be sent for the first time; without one there is nothing to be kept."""
+    if request is not None:
+        to.connection.execute(
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (request.token, key, upload, request.origin, request.account, to.now, request.keep, request.content),
+        )
+
+
+def forget(to: Writing, *, key: bytes | None = None, upload: int | None = None) -> None:
+    """Its answer is known, or there will be none: what was sent is nobody's business any more."""
+    if key is not None:
+        to.connection.execute("DELETE FROM requests WHERE key = ?", (key,))
+    else:
+        to.connection.execute("DELETE FROM requests WHERE upload = ?", (upload,))
+
+
+def sweep(to: Writing) -> None:
+    """Forget the requests that are too old to be sent again, and those of lookups and uploads that are settled."""
+    to.connection.execute(_NEEDLESS, {"now": to.now})
+
+
+def repeatable(connection: sqlite3.Connection, origin: str, now: float) -> list[Repeatable]:
+    """Requests to ``origin`` in doubt, the oldest first."""
+    found = connection.execute(f"{_OPEN} ORDER BY 7 DESC, 5", {"origin": origin, "now": now}).fetchall()
+    return [
+        Repeatable(
+            _keys(connection, number) if key is None else (key,),
+            *values[:7],
+            *(None if flag is None else bool(flag) for flag in values[7:]),
+        )
+        for key, number, *values in found
+    ]
+
+
+def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:
+    rows = connection.execute("SELECT key FROM upload_rows WHERE upload = ? ORDER BY place", (number,))
+    return tuple(key for (key,) in rows)

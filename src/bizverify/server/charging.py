@@ -1,0 +1,46 @@
+"""Taking single lookups out of the quota: those that come in while a commit is under way are one change of the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bizverify.server.clock import Clock
+from bizverify.server.gathering import Gathering
+from bizverify.server.refusals import quota_exceeded
+from bizverify.server.store import Store, quota
+from bizverify.server.store.keys import Key
+
+_MOST: Final = 1_024
+
+
+class Charging:
+    """Takes lookups, each out of its key's month."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._gathering: Gathering[tuple[str, str, int], int | None] = Gathering(self._take, _MOST)
+
+    async def take(self, key: Key) -> str:
+        """Take one lookup; return the month it was taken from when it is on the disk.
+
+        Raises :class:`~bizverify.server.refusals.Refusal` 429 where none is left, and
+        :class:`bizverify.errors.StoreError`. Cancelled, it may be taken all the same.
+        """
+        month = self._clock.month()
+        used = await self._gathering.ask((key.id, month, key.quota))
+        if used is not None:
+            raise self.exceeded(key, used)
+        return month
+
+    def exceeded(self, key: Key, used: int) -> Exception:
+        """The refusal of a lookup for which nothing is left."""
+        return quota_exceeded(1, key.quota, used, self._clock.month_ends(), self._clock.now())
+
+    async def give_back(self, key: Key, month: str) -> None:
+        """Give one lookup back to the month it was taken from."""
+        await self._store.write(lambda db: quota.give_back(db, key.id, month, 1))
+
+    async def _take(self, asked: Sequence[tuple[str, str, int]]) -> Sequence[int | None]:
+        return await self._store.write(lambda db: quota.take_singly(db, asked))

@@ -1,0 +1,111 @@
+"""The watch list: ``POST /watch``, ``GET /watch``, ``DELETE /watch/{watch_id}``, ``GET /watch/{watch_id}/history``.
+
+INTERFACE §4.5 to §4.8. It costs no quota.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bizverify.server.auth import key_of
+from bizverify.server.bodies import read_json
+from bizverify.server.clock import as_text
+from bizverify.server.context import context_of
+from bizverify.server.refusals import JSON, Refusal, not_found, not_in_plan
+from bizverify.server.wire import WatchChange, WatchHistory, WatchRemoved, WatchRequest, encode
+from bizverify.watch import book
+from bizverify.watch.values import Entry
+
+_SLICE: Final = 256 << 10
+"""Bytes of a long list that are handed on at a time, so that a slow reader does not make the rest wait in memory."""
+
+
+async def add(request: Request) -> Response:
+    """Put a business on the list: 201 with the new entry, or 200 with that which was there, name and address updated.
+
+    Refused with 409 `watch_limit` when the plan's number of watches is reached: neither a function that the plan does
+    not have (403) nor the monthly quota (429), and remedied by removing a watch.
+    """
+    context, key = context_of(request), key_of(request)
+    wanted = await read_json(request, WatchRequest)
+    limit, now = context.keys.plan(key).watches, context.clock.now()
+
+    def added(db: sqlite3.Connection) -> tuple[bytes | None, bool, bool]:
+        watch, is_new = book.add(db, key.id, Entry(wanted.biz_no, wanted.name, wanted.address), now)
+        if is_new and (count := book.count(db, key.id)) > limit:
+            raise _full(limit, count - 1)
+        return book.rendered_one(db, key.id, watch.watch_id), is_new, watch.due <= now
+
+    entry, is_new, is_due = await context.store.write(added)
+    if is_due:  # one that is known, and given with nothing new, is not
+        context.watching.lists.changed(key.id)
+        context.watching.wake()
+    return Response(entry, 201 if is_new else 200, media_type=JSON)
+
+
+async def every(request: Request) -> Response:
+    """The whole list."""
+    context, key = context_of(request), key_of(request)
+    lists = context.watching.lists
+    body = lists.find(key.id)
+    if body is None:
+        async with lists.reading:
+            body = lists.find(key.id)
+            if body is None:
+                version = lists.version(key.id)
+                body = await context.store.read(lambda db: _list(*book.rendered(db, key.id)))
+                lists.keep(key.id, version, body)
+    return _Sliced(body, media_type=JSON)
+
+
+async def remove(request: Request) -> Response:
+    """Take a business off the list, its history with it."""
+    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    if not await context.store.write(lambda db: book.remove(db, key.id, watch_id)):
+        raise not_found("the watch")
+    context.watching.lists.changed(key.id)
+    return Response(encode(WatchRemoved(watch_id, removed=True)), media_type=JSON)
+
+
+async def history(request: Request) -> Response:
+    """The changes of grade of one watched business, the oldest first; for plans with `watch_history` only."""
+    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    if not context.keys.plan(key).watch_history:
+        raise not_in_plan("the watch history", key.plan)
+    watch, changes = await context.store.read(
+        lambda db: (book.get(db, key.id, watch_id), book.history(db, key.id, watch_id))
+    )
+    if watch is None or changes is None:
+        raise not_found("the watch")
+    items = [WatchChange(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
+    return Response(encode(WatchHistory(watch_id, watch.biz_no, items)), media_type=JSON)
+
+
+def _full(limit: int, count: int) -> Refusal:
+    message = f"the watch list is full: the plan allows {limit:,} entries and it has {count:,}; remove one first"
+    return Refusal(409, "watch_limit", message, limit=limit, used=count)
+
+
+def _list(entries: bytes, total: int) -> bytes:
+    return b'{"watches":[%b],"total":%d}' % (entries, total)
+
+
+class _Sliced(Response):
+    """A long answer that is handed on in slices.
+
+    In one piece asyncio would copy the rest of it again for each of the socket's buffers.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, as fast as it is taken."""
+        del scope, receive
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        view = memoryview(self.body)
+        for start in range(0, max(len(view), 1), _SLICE):
+            part, more = view[start : start + _SLICE], start + _SLICE < len(view)
+            await send({"type": "http.response.body", "body": part, "more_body": more})

@@ -1,0 +1,123 @@
+"""The files of registry and gazetteer as a server has them: held open, exchanged when newer ones take their place."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, Protocol, TypeVar
+
+import polars as pl
+
+from bizverify.engine import Gazetteer, Registry
+from bizverify.errors import BizverifyError
+
+_log = logging.getLogger(__name__)
+
+
+class _Index(Protocol):
+    def check(self) -> None:
+        """Raise where the file is damaged."""
+
+
+T = TypeVar("T", bound=_Index)
+DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, RuntimeError, OSError)
+"""What reading a damaged file can raise; a panic is no Exception."""
+
+Stamp = tuple[int, ...]
+"""What tells one file of a name from the next: device, inode, size, time of its last change in nanoseconds."""
+
+
+def stamp_of(file: Path | int) -> Stamp | None:
+    """The stamp of a path or an open file; ``None`` where there is none."""
+    try:
+        found = os.fstat(file) if isinstance(file, int) else file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class Held:
+    """A file that can be read under :attr:`path` for as long as this object lives, whatever takes its name."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        self.close = weakref.finalize(self, os.close, descriptor)
+        self.stamp = stamp_of(descriptor)
+        # by the process's number, so that a process begun by this one finds it, too
+        opened = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+        self.path = opened if opened.exists() else path
+
+
+class IndexFile(Generic[T]):
+    """An index and the file it was opened from. Raises what ``open_`` raises when it is made."""
+
+    def __init__(self, path: Path, open_: Callable[[Path], T]) -> None:
+        self._path = path
+        self._open = open_
+        self._refused: Stamp | None = ()
+        self.index, self.held = self._opened()
+
+    def look(self) -> bool:
+        """Whether another file has taken the name, and could be opened; else the one there was goes on serving."""
+        stamp = stamp_of(self._path)
+        if stamp == self.held.stamp:
+            self._refused = ()
+            return False
+        try:
+            index, held = self._opened()
+            index.check()
+        except (BizverifyError, *DAMAGED) as error:
+            if stamp != self._refused:
+                why = error if isinstance(error, BizverifyError) else f"{self._path}: {type(error).__name__}"
+                _log.warning("the newer file cannot be used, the one before goes on serving: %s", why)
+                self._refused = stamp
+            return False
+        self.index, self.held = index, held
+        _log.info("%s: a newer file is used from now on", self._path)
+        return True
+
+    def _opened(self) -> tuple[T, Held]:
+        try:
+            held = Held(self._path)
+        except OSError:
+            self._open(self._path)  # says better what is wrong
+            raise
+        try:
+            return self._open(held.path), held
+        except BizverifyError as error:
+            raise type(error)(str(error).replace(str(held.path), str(self._path))) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """One state of both; whoever works with it keeps it, so that its files stay readable."""
+
+    registry: Registry | None
+    gazetteer: Gazetteer | None
+    held: tuple[Held, ...]
+
+
+class IndexFiles:
+    """Registry and gazetteer of a server, as far as it has them."""
+
+    def __init__(self, registry: Path | None, gazetteer: Path | None) -> None:
+        self._registry = None if registry is None else IndexFile(registry, Registry.open)
+        self._gazetteer = None if gazetteer is None else IndexFile(gazetteer, Gazetteer.open)
+
+    def look(self) -> bool:
+        """Whether a newer file of either is used from now on; reads a new file whole."""
+        looked = [file.look() for file in (self._registry, self._gazetteer) if file is not None]
+        return any(looked)
+
+    def now(self) -> Indexes:
+        """What is used now."""
+        held = tuple(file.held for file in (self._registry, self._gazetteer) if file is not None)
+        return Indexes(
+            None if self._registry is None else self._registry.index,
+            None if self._gazetteer is None else self._gazetteer.index,
+            held,
+        )

@@ -1,0 +1,168 @@
+"""Accepts uploads as jobs: a place in the queue first, then the file, then all of it in one transaction."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from bizverify.server.clock import Clock
+from bizverify.server.jobs import files
+from bizverify.server.jobs.apart import read_apart
+from bizverify.server.jobs.work import Jobs
+from bizverify.server.plans import Plan
+from bizverify.server.refusals import Refusal, busy, quota_exceeded
+from bizverify.server.repeats import mismatch
+from bizverify.server.settings import Settings
+from bizverify.server.store import Store, idempotency, quota
+from bizverify.server.store import jobs as stored
+from bizverify.server.store.jobs import Job
+from bizverify.server.store.keys import Key
+from bizverify.server.uploads import NoRoom, Upload
+from bizverify.server.wire import BatchCreated, encode
+
+_READ_AT_ONCE: Final = 2
+_AGAIN: Final = 5
+"""Seconds after which it is worth to try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is asked for: whose job, and how it is to be answered. ``token``, ``identity``: of its Idempotency-Key."""
+
+    key: Key
+    plan: Plan
+    offline: bool
+    paid: bool
+    token: bytes | None = None
+    identity: bytes = b""
+
+
+class Place:
+    """A place in the queue, held while an upload comes in."""
+
+    def __init__(self, coming: Counter[str], key_id: str, *, held: bool) -> None:
+        self._coming = coming
+        self._key_id = key_id
+        self._held = held
+        coming[key_id] += held
+
+    def release(self) -> None:
+        """Give it to the job itself, or to others."""
+        if self._held:
+            self._held = False
+            self._coming[self._key_id] -= 1
+            if not self._coming[self._key_id]:
+                del self._coming[self._key_id]
+
+
+class Acceptance:
+    """Takes jobs in, as many as the server and the plan take on."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: Jobs) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._jobs = jobs
+        self._coming: Counter[str] = Counter()
+        self._reading = anyio.CapacityLimiter(_READ_AT_ONCE)
+
+    @asynccontextmanager
+    async def place(self, key: Key, plan: Plan, *, needed: bool) -> AsyncIterator[Place]:
+        """Hold a place in the queue, if one is needed; raises :class:`Refusal` 503 where there is none."""
+        place = Place(self._coming, key.id, held=needed)
+        try:
+            if needed:
+                crowd = self._crowd(key, plan)
+                await self._store.read(crowd.refuse)
+            yield place
+        finally:
+            place.release()
+
+    async def known(self, key: Key, token: bytes | None) -> idempotency.Earlier | None:
+        """The earlier request with this token."""
+        return None if token is None else await self._store.read(lambda db: idempotency.find(db, key.id, token))
+
+    async def accept(self, order: Order, upload: Upload, place: Place) -> bytes:
+        """Read an upload, take its lookups out of the quota and queue it; return the answer.
+
+        Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507; nothing is kept then.
+        """
+        earlier = await self.known(order.key, order.token)
+        if earlier is not None:
+            return _again(earlier, order)
+        job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
+        accepted = False
+        try:
+            with NoRoom():
+                await anyio.to_thread.run_sync(lambda: files.folder(home, job_id).mkdir(mode=0o700, parents=True))
+            async with self._reading:
+                total = await read_apart(upload, files.records(home, job_id), order.plan.rows)
+            place.release()
+            with anyio.CancelScope(shield=True):  # cancelled, it might be carried out all the same
+                answer = await self._queued(order, job_id, total)
+            accepted = True
+        finally:
+            if not accepted:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(files.remove, home, [job_id])
+        self._jobs.wake()
+        return answer
+
+    async def _queued(self, order: Order, job_id: str, total: int) -> bytes:
+        key, month, now = order.key, self._clock.month(), self._clock.now()
+        resets, charged = self._clock.month_ends(), total if order.paid else 0
+        answer, crowd = encode(BatchCreated(job_id, total)), self._crowd(key, order.plan, more=1)
+
+        def change(db: sqlite3.Connection) -> bytes:
+            crowd.refuse(db)
+            if order.token is not None:
+                earlier = idempotency.begin(db, key.id, order.token, order.identity, now)
+                if earlier is not None:
+                    raise mismatch()
+                idempotency.finish(db, key.id, order.token, answer)
+            used = quota.take(db, key.id, month, charged, key.quota) if charged else None
+            if used is not None:
+                raise quota_exceeded(charged, key.quota, used, resets, now)
+            stored.add(db, Job(job_id, key.id, "queued", total, order.offline, order.paid, month, charged, now))
+            return answer
+
+        return await self._store.write(change)
+
+    def _crowd(self, key: Key, plan: Plan, more: int = 0) -> _Crowd:
+        own = self._coming.get(key.id, 0)
+        return _Crowd(key.id, self._coming.total() + more, own + more, self._settings.queue, plan.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Who comes in beside what is queued: ``all`` of them, ``own`` ones of a key; and how many may be there."""
+
+    key_id: str
+    all: int
+    own: int
+    queue: int
+    jobs: int
+
+    def refuse(self, db: sqlite3.Connection) -> None:
+        """Raise :class:`Refusal` 503 if that is too many."""
+        waiting, own = stored.active(db, self.key_id)
+        if waiting + self.all > self.queue:
+            raise busy("more jobs wait than the server takes on", _AGAIN)
+        if own + self.own > self.jobs:
+            raise busy(f"this key has {self.jobs} jobs that wait or run, as many as its plan allows", _AGAIN)
+
+
+def _again(earlier: idempotency.Earlier, order: Order) -> bytes:
+    if earlier.request != order.identity:
+        raise mismatch()
+    if earlier.answer is None:
+        raise Refusal(409, "idempotency_mismatch", "the earlier request with this Idempotency-Key has no answer")
+    return earlier.answer

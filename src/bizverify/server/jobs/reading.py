@@ -1,0 +1,101 @@
+"""Reads an uploaded file in a process of its own: what a hostile file does, it does there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify.engine.local import ROW_PROBLEM
+from bizverify.errors import BizverifyError, ColumnError, OutputError
+from bizverify.execute.crowding import CROWDED, SEVERAL
+from bizverify.execute.rows import ROW_ID
+from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bizverify.run import Stages, looked_over, staged
+from bizverify.tables import open_table, published, reading
+
+_PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+COLUMNS: Final = 16_384
+"""Columns of a table at most: as many as a sheet has."""
+_GROUP: Final = 20_000
+
+
+def record_columns(names: list[str]) -> list[str]:
+    """The columns of a job's records, as far as the file has them: ``row_id`` and what the engine reads of a row."""
+    known = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
+    return [name for name in known if name in names]
+
+
+def read(path: Path, target: Path, most: int) -> dict[str, Any]:
+    """Write the records of a table to ``target``; say how many: ``{"total": n}``, or ``{"rows": n}`` if too many.
+
+    Raises what the readers raise; a packed file and Parquet are ``{"kind": …}``, too many columns ``{"columns": n}``.
+    """
+    with path.open("rb") as file:
+        if file.read(4).startswith(_PACKED):
+            return {"kind": "packed files"}
+    with open_table(path) as table:
+        if table.format == "parquet":
+            return {"kind": "Parquet files"}
+        if len(table.headers) > COLUMNS:
+            return {"columns": len(table.headers)}
+        stages = staged(table, None, "")
+        with reading(table):
+            total = table.count()
+        if total > most:
+            return {"rows": total}
+        with published(target) as temporary, reading(table):
+            _records(stages).sink_parquet(temporary, row_group_size=_GROUP)
+            return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}
+
+
+def _records(stages: Stages) -> pl.LazyFrame:
+    rows = looked_over(stages, "local").rows
+    names = rows.collect_schema().names()
+    if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
+        rows = rows.with_columns(pl.lit(None, pl.String).alias("b_no"))
+    return rows.select(record_columns(rows.collect_schema().names()))
+
+
+def main() -> None:
+    """Serve one request, a line of JSON on stdin, and end with whoever asked."""
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_together, daemon=True).start()
+    _limit_memory(request["memory"])
+    answer: dict[str, Any]
+    try:
+        answer = read(Path(request["file"]), Path(request["target"]), request["rows"])
+    except ColumnError as error:
+        answer = {"error": "columns", "message": str(error)}
+    except (OutputError, OSError) as error:
+        answer = {"error": "disk", "message": type(error).__name__}
+    except BizverifyError as error:
+        answer = {"error": "unreadable", "message": str(error)}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)  # the thread that watches stdin would be waited for
+
+
+def _end_together() -> None:
+    """Wait for the server's end of the pipe to be closed, by whatever; nothing that was started here outlives it."""
+    sys.stdin.buffer.read()
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    os._exit(1)
+
+
+def _limit_memory(size: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    size *= 2  # reserved is not yet used; what is used, the server looks at
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

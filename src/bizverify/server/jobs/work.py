@@ -1,0 +1,142 @@
+"""Works on the jobs that were accepted, one at a time, each key in its turn; begins again what a kill cut off."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bizverify.engine import LocalEngine
+from bizverify.server.clock import Clock
+from bizverify.server.engines import Engines
+from bizverify.server.jobs import files
+from bizverify.server.jobs.slices import ROWS, Tally, answered, put_in_order
+from bizverify.server.settings import Settings
+from bizverify.server.sources import Sources, StatusSource
+from bizverify.server.store import Store, connected
+from bizverify.server.store import jobs as stored
+from bizverify.server.store import keys as stored_keys
+from bizverify.server.store.jobs import Job
+
+_log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 3
+_PAUSES: Final = (1.0, 5.0)
+_PURGED_EVERY: Final = 3600.0
+_GIVEN_UP: Final = (
+    "internal",
+    "the server failed three times to answer this job and gives it up; its lookups are given back, send it again",
+)
+
+
+class Jobs:
+    """The queue of a server and what works on it. ``sources``: who is asked for the status of a business."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: Engines) -> None:
+        self.sources = Sources()
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._engines = engines
+        self._processed: dict[str, int] = {}
+        self._news = anyio.Event()
+
+    def wake(self) -> None:
+        """Say that a job was accepted."""
+        self._news.set()
+
+    def processed(self, job: Job) -> int:
+        """How many rows of a job are answered."""
+        return job.total if job.state == "done" else self._processed.get(job.id, 0)
+
+    async def run(self) -> None:
+        """Work on the jobs, in order, as long as the server lives."""
+        await self._store.write(stored.begin_again)
+        while True:
+            self._news = anyio.Event()
+            now = self._clock.now()
+            job = await self._store.write(lambda db, now=now: stored.start_next(db, now))  # type: ignore[misc]
+            if job is None:
+                await self._news.wait()
+            else:
+                await self._worked_on(job)
+
+    async def purge(self) -> None:
+        """Remove every hour what ended long enough ago."""
+        while True:
+            await self.purge_once()
+            await self._clock.sleep(_PURGED_EVERY)
+
+    async def purge_once(self) -> None:
+        """Remove the jobs that ended longer ago than they are kept, and their files."""
+        before = self._clock.now() - self._settings.keep_days * 86_400
+        while gone := await self._store.write(lambda db: stored.purge(db, before)):
+            await anyio.to_thread.run_sync(files.remove, self._settings.files, gone)
+
+    async def _worked_on(self, job: Job) -> None:
+        try:
+            await self._done(job)
+        except (Exception, pl.exceptions.PanicException) as error:
+            # the text of an error may repeat what stands in a row
+            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, type(error).__name__)
+            await self._failed(job)
+        finally:
+            self._processed.pop(job.id, None)
+
+    async def _failed(self, job: Job) -> None:
+        if job.attempts + 1 >= ATTEMPTS:
+            now, (code, message) = self._clock.now(), _GIVEN_UP
+            await self._store.write(lambda db: stored.failed(db, job, now=now, code=code, message=message))
+        else:
+            await self._clock.sleep(_PAUSES[min(job.attempts, len(_PAUSES) - 1)])
+            await self._store.write(lambda db: stored.put_back(db, job))
+
+    async def _done(self, job: Job) -> None:
+        """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
+        key = await self._store.read(lambda db: stored_keys.find(db, job.key_id))
+        assert key is not None  # noqa: S101 - keys are revoked, not deleted
+        engine = await self._engines.opened(key.scope, paid=job.paid)
+        source = self.sources.source(offline=job.offline or not job.paid)
+        tally = await self._answered(job, engine, source)
+        now, model = self._clock.now(), engine.model.version
+        await self._store.write(
+            lambda db: stored.done(
+                db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
+            )
+        )
+
+    async def _answered(self, job: Job, engine: LocalEngine, source: StatusSource) -> Tally:
+        home = self._settings.files
+        records, folder = files.records(home, job.id), files.folder(home, job.id) / "parts"
+        tally, parts = Tally(), []
+        await anyio.to_thread.run_sync(files.prepare, home, job.id)
+        await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
+        try:
+            for first in range(0, job.total, ROWS):
+                part = folder / f"{first}.parquet"
+                tally.take(await anyio.to_thread.run_sync(answered, source, engine, records, first, part))
+                parts.append(part)
+                self._processed[job.id] = min(first + ROWS, job.total)
+            if (rows := sum(tally.grades.values())) != job.total:
+                raise RuntimeError(f"a job of {job.total} rows has {rows} answers")
+            await anyio.to_thread.run_sync(put_in_order, parts, files.results(home, job.id))
+        finally:
+            await anyio.to_thread.run_sync(_removed, folder)
+        return tally
+
+
+def swept(settings: Settings) -> None:
+    """Remove what a server that was killed has left in the server's folder; to be called before requests are taken."""
+    with closing(connected(settings.db, create=False, writing=False)) as db:
+        known = stored.ids(db)
+    files.sweep(settings.files, known)
+
+
+def _removed(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

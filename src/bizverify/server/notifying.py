@@ -1,0 +1,198 @@
+"""Closures are told: appended to the operator's file, and sent to each key's webhook until it is acknowledged."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from bizverify.errors import BizverifyError, OutputError
+from bizverify.server.alarm import Alarm
+from bizverify.server.clock import Clock
+from bizverify.server.store import Store
+from bizverify.server.store import keys as stored
+from bizverify.service.webhook import Outcome, WebhookSender, WebhookUrl
+from bizverify.watch import notices
+from bizverify.watch.delivery import FILE, WEBHOOK, Backoff, Webhook, append_lines, send
+from bizverify.watch.values import Delivery
+
+_log = logging.getLogger(__name__)
+
+_LINES: Final = 1_000
+_SENT: Final = 64
+"""Notices of one key in one go; the first is sent alone, so that a receiver that hangs holds up one place only."""
+_TOGETHER: Final = 8
+"""Requests to one receiver at a time."""
+_PLACES: Final = 32
+"""Requests to all receivers at a time."""
+_LONGEST: Final = 60.0
+"""Seconds after which the file is looked at again: `bizverify notices retry` writes it, too."""
+_KEPT: Final = 90 * 86400.0
+"""Seconds that a notice is kept after it was delivered."""
+_PURGED_EVERY: Final = 86400.0
+_FILE_PLACE: Final = ""
+"""What is busy while lines are appended; keys have longer names."""
+
+
+class Notifying:
+    """Delivers what waits to be delivered.
+
+    Raises :class:`OutputError` where nothing can be appended to ``file``, so that it shows when the server starts.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, *, file: Path | None, backoff: Backoff | None = None, timeout: float = 10.0
+    ) -> None:
+        if file is not None:
+            append_lines(file, [])
+        self._store = store
+        self._clock = clock
+        self._file = file
+        self._backoff = backoff or Backoff()
+        self._timeout = timeout
+        self._alarm = Alarm(clock)
+        self._places = anyio.Semaphore(_PLACES)
+        self._purged = -_KEPT
+        self._busy: set[str] = set()
+
+    def wake(self) -> None:
+        """There is something to be delivered now."""
+        self._alarm.ring()
+
+    async def run(self) -> None:
+        """Deliver, for ever."""
+        sender = WebhookSender(timeout=self._timeout, concurrency=_PLACES)
+        self._busy.clear()
+        try:
+            async with anyio.create_task_group() as group:
+                while True:
+                    await self._alarm.wait(await self._round(sender, group))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await sender.aclose()
+
+    async def _round(self, sender: WebhookSender, group: TaskGroup) -> float:
+        """Begin what can be delivered now; return in how many seconds there may be more.
+
+        Each receiver is served beside the others, so that one that hangs keeps nobody waiting.
+        """
+        now = self._clock.now()
+        if now - self._purged > _PURGED_EVERY:
+            self._purged = now
+            await self._store.write(lambda db: notices.purge(db, now - _KEPT))
+        waiting, due = await self._store.read(lambda db: (notices.waiting(db, now), notices.next_due(db, now)))
+        for owner, channel in waiting:
+            place = _FILE_PLACE if channel == FILE else owner
+            if place not in self._busy:
+                self._busy.add(place)
+                group.start_soon(self._deliver, sender, place)
+        return _LONGEST if due is None else min(_LONGEST, due - now)
+
+    async def _deliver(self, sender: WebhookSender, place: str) -> None:
+        if place == _FILE_PLACE:
+            await self._append()
+        else:
+            await self._send(sender, place)
+        self._busy.discard(place)
+        self.wake()
+
+    async def _append(self) -> None:
+        """Append what waits for the operator's file."""
+        now = self._clock.now()
+        waiting = await self._store.read(lambda db: notices.open_deliveries(db, now, _LINES, channel=FILE))
+        if not waiting:
+            return
+        outcome = await anyio.to_thread.run_sync(self._appended, waiting)
+        await self._settle([(delivery, outcome) for delivery in waiting])
+
+    def _appended(self, waiting: list[Delivery]) -> Outcome:
+        if self._file is None:
+            return Outcome("the server was started without --notices")
+        try:
+            append_lines(self._file, [delivery.payload for delivery in waiting])
+        except OutputError as error:
+            _log.error("%s", error)
+            return Outcome(str(error))
+        return Outcome(None)
+
+    async def _send(self, sender: WebhookSender, owner: str) -> None:
+        """Send some of a key's notices; when one fails the others wait as long as it does."""
+        now = self._clock.now()
+        waiting, key = await self._store.read(
+            lambda db: (
+                notices.open_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
+                stored.find(db, owner),
+            )
+        )
+        if not waiting:
+            return
+        webhook = _webhook(key)
+        if isinstance(webhook, str):
+            await self._give_up(waiting, webhook)
+            return
+        failing = await self._sent(sender, webhook, waiting[0])
+        room = anyio.CapacityLimiter(_TOGETHER)
+
+        async def one(delivery: Delivery) -> None:
+            nonlocal failing
+            async with room:
+                if not failing:
+                    failing = await self._sent(sender, webhook, delivery) or failing
+
+        async with anyio.create_task_group() as group:
+            for delivery in waiting[1:]:
+                group.start_soon(one, delivery)
+        if failing:
+            until = self._clock.now() + self._backoff.first
+            await self._store.write(lambda db: notices.postpone(db, owner, WEBHOOK, until))
+
+    async def _sent(self, sender: WebhookSender, webhook: Webhook, delivery: Delivery) -> bool:
+        """Send one notice and write down what became of it; whether it failed."""
+        async with self._places:
+            outcome = await send(sender, webhook, delivery, self._clock.now())
+        if outcome.error is not None:
+            _log.warning("notice %s of key %s: %s %s", delivery.id, delivery.owner, webhook.url, outcome.error)
+        await self._settle([(delivery, outcome)])
+        return outcome.error is not None
+
+    async def _settle(self, made: list[tuple[Delivery, Outcome]]) -> None:
+        now = self._clock.now()
+        done = [(delivery.notice, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
+        failed = [
+            (
+                delivery.notice,
+                str(delivery.channel),
+                outcome.error,
+                self._backoff.next_due(delivery.attempts + 1, delivery.begun, now, outcome.retry_after),
+            )
+            for delivery, outcome in made
+            if outcome.error is not None
+        ]
+
+        def settled(db: sqlite3.Connection) -> None:
+            notices.delivered_many(db, done, now)
+            notices.failed_many(db, failed)
+
+        await self._store.write(settled)
+
+    async def _give_up(self, waiting: list[Delivery], why: str) -> None:
+        failed = [(delivery.notice, str(delivery.channel), why, None) for delivery in waiting]
+        await self._store.write(lambda db: notices.failed_many(db, failed))
+
+
+def _webhook(key: stored.Key | None) -> Webhook | str:
+    """Where a key's notices go, or why nowhere."""
+    if key is None or key.revoked is not None:
+        return "the key was revoked"
+    if key.webhook_url is None or key.webhook_secret is None:
+        return "the key has no webhook any more"
+    try:
+        url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # whether http may be was decided when it was set
+    except BizverifyError as error:
+        return str(error)
+    return Webhook(url, key.webhook_secret)

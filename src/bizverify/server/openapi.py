@@ -1,0 +1,285 @@
+"""What is served, described for machines: an OpenAPI 3.1 document, made from ``wire`` and one table of operations.
+
+A test holds the table against the routes, and each answer that it sees against the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bizverify import __version__
+from bizverify.server import wire
+from bizverify.server.refusals import JSON
+
+Schema = dict[str, Any]
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path. ``body``: a type of ``wire``, or ``"upload"``; ``refusals``: the statuses of errors."""
+
+    id: str
+    summary: str
+    answers: Mapping[int, tuple[str, Any]]
+    refusals: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
+    body: Any = None
+    links: Mapping[str, tuple[str, str]] = {}
+    public: bool = False
+
+
+class Health(msgspec.Struct):
+    """The server is up and can read its file."""
+
+    status: str
+
+
+_KEYED: Final = (401, 403, 500, 503)
+_BODY: Final = (400, 408, 413, 415)
+
+OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
+    ("POST", "/verify"): Operation(
+        id="verify",
+        summary="Look one business up (takes one lookup of the month's quota).",
+        parameters=("Idempotency-Key",),
+        body=wire.VerifyRequest,
+        answers={200: ("The seven fields.", wire.Verified)},
+        refusals=(*_BODY, 409, 429),
+    ),
+    ("POST", "/batch"): Operation(
+        id="createJob",
+        summary="Verify each row of a file; the rows are taken from the quota when the job is accepted.",
+        parameters=("offline", "paid", "Idempotency-Key"),
+        body="upload",
+        answers={200: ("The job is accepted and stored.", wire.BatchCreated)},
+        refusals=(*_BODY, 409, 429, 507),
+        links={"job_id": ("getJob", "labelRow")},
+    ),
+    ("GET", "/batch/{job_id}"): Operation(
+        id="getJob",
+        summary="How far a job is, and its rows of highest risk once it is done; ask once a second.",
+        parameters=("job_id", "preview"),
+        answers={200: ("The job.", wire.JobStatus)},
+        refusals=(400, 404),
+    ),
+    ("POST", "/batch/{job_id}/label"): Operation(
+        id="labelRow",
+        summary="Say what became of the letter to a row of a job; a later label of the same row replaces it.",
+        parameters=("job_id",),
+        body=wire.LabelRequest,
+        answers={201: ("The label is kept.", wire.Labelled)},
+        refusals=(*_BODY, 404, 409),
+    ),
+    ("POST", "/watch"): Operation(
+        id="addWatch",
+        summary="Watch a business; one that is watched already keeps its identifier.",
+        body=wire.WatchRequest,
+        answers={
+            201: ("It is watched from now on.", wire.WatchEntry),
+            200: ("It was watched already; name and address are replaced where given.", wire.WatchEntry),
+        },
+        refusals=(*_BODY, 409),
+        links={"watch_id": ("getHistory", "removeWatch")},
+    ),
+    ("GET", "/watch"): Operation(
+        id="listWatches",
+        summary="The whole watch list, in the order in which it was made.",
+        answers={200: ("The list.", wire.WatchList)},
+    ),
+    ("DELETE", "/watch/{watch_id}"): Operation(
+        id="removeWatch",
+        summary="Stop watching a business; its history goes with it.",
+        parameters=("watch_id",),
+        answers={200: ("It is not watched any more.", wire.WatchRemoved)},
+        refusals=(404,),
+    ),
+    ("GET", "/watch/{watch_id}/history"): Operation(
+        id="getHistory",
+        summary="The changes of grade of one watched business, the oldest first (Business plan).",
+        parameters=("watch_id",),
+        answers={200: ("The changes.", wire.WatchHistory)},
+        refusals=(404,),
+    ),
+    ("GET", "/me"): Operation(
+        id="getAccount",
+        summary="What the key may do, and how much of the month's quota is left; costs nothing.",
+        answers={200: ("The account.", wire.Me)},
+    ),
+    ("GET", "/healthz"): Operation(
+        id="getHealth",
+        summary="Whether the server is up and can read its file.",
+        answers={200: ("It is.", Health)},
+        refusals=(500, 503),
+        public=True,
+    ),
+    ("GET", "/openapi.json"): Operation(
+        id="getDescription", summary="This document.", answers={200: ("It.", dict)}, refusals=(500,), public=True
+    ),
+}
+"""By method and path, as in ``app.ROUTES``."""
+
+REFUSALS: Final[Mapping[int, str]] = {
+    400: "The request is not as it should be (`invalid_request`), the file cannot be read (`unreadable_file`) "
+    "or has no column of business numbers (`no_number_column`); the message says where.",
+    401: "The API key is missing (`missing_key`) or invalid (`invalid_key`).",
+    403: "Not available in the key's plan (`not_in_plan`).",
+    404: "It does not exist, or is another key's (`not_found`).",
+    408: "The body did not come in time (`timeout`).",
+    409: "It contradicts what is there: the Idempotency-Key was used for another request (`idempotency_mismatch`), the "
+    "job is not done (`job_not_done`), the watch list is full (`watch_limit`, with `limit` and `used`).",
+    413: "The file or request is too large (`too_large`, with `limit` and `unit`); nothing was taken.",
+    415: "The body is of another kind (`unsupported_media_type`).",
+    429: "The monthly quota does not suffice (`quota_exceeded`, with `limit`, `used`, `remaining`, `resets_at`); "
+    "nothing was taken.",
+    500: "The server failed (`internal`).",
+    503: "The server has as much to do as it takes on, or cannot use its disk (`busy`); nothing was done.",
+    507: "The server has no room to store the file (`insufficient_storage`); nothing was done.",
+}
+
+_WAITS: Final = (429, 503, 507)
+
+PARAMETERS: Final[Mapping[str, Schema]] = {
+    "job_id": {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
+    "watch_id": {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
+    "preview": {
+        "in": "query",
+        "description": "How many of the rows of highest risk are given; as many as the job has rows, or more: all.",
+        "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1, "default": 10},
+    },
+    "offline": {
+        "in": "query",
+        "description": "Ask no live source of the registration status, only the registry that the server has.",
+        "schema": {"enum": ["true", "false", "1", "0"], "default": "false"},
+    },
+    "paid": {
+        "in": "query",
+        "description": "`false`: look nothing up and take nothing from the quota; rows are judged by what they say.",
+        "schema": {"enum": ["true", "false", "1", "0"], "default": "true"},
+    },
+    "Idempotency-Key": {
+        "in": "header",
+        "description": "Sent again with the same value, the request is answered as before and neither done nor paid "
+        "again. 1 to 200 visible ASCII characters.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
+    },
+}
+
+_UPLOAD: Final[Schema] = {
+    "description": "One part named `file`: CSV, Excel or JSON, with a column of business numbers.",
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file"],
+                "properties": {"file": {"type": "string", "format": "binary"}},
+            }
+        }
+    },
+}
+
+
+async def openapi(request: Request) -> Response:
+    """Answer ``GET /openapi.json``."""
+    del request
+    return Response(_encoded(), media_type=JSON)
+
+
+@cache
+def _encoded() -> bytes:
+    return msgspec.json.encode(document())
+
+
+def document() -> Schema:
+    """The document, as JSON can say it."""
+    types = list(_types(OPERATIONS.values()))
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    by_type = dict(zip(types, schemas, strict=True))
+    paths: dict[str, Schema] = {}
+    for (method, path), operation in OPERATIONS.items():
+        paths.setdefault(path, {})[method.lower()] = _described(operation, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Business registration verification",
+            "version": __version__,
+            "description": "Every request but /healthz and /openapi.json carries the key in X-API-Key. Every refusal "
+            "has one shape; its code is for programs, its message for people. Unknown fields of requests are ignored; "
+            "clients should ignore those of answers.",
+        },
+        "security": [{"key": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "parameters": {name: {"name": name, **parameter} for name, parameter in PARAMETERS.items()},
+            "responses": {_refusal_name(status): _refusal(status, by_type) for status in REFUSALS},
+            "headers": {
+                "Retry-After": {
+                    "description": "Seconds after which it may be tried again.",
+                    "schema": {"type": "integer", "minimum": 1},
+                }
+            },
+            "securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}},
+        },
+    }
+
+
+def _types(operations: Iterable[Operation]) -> Iterable[Any]:
+    """The types of bodies, each once."""
+    found: dict[Any, None] = {wire.Error: None}
+    for operation in operations:
+        if isinstance(operation.body, type):
+            found[operation.body] = None
+        found |= dict.fromkeys(type_ for _, type_ in operation.answers.values())
+    return found
+
+
+def _described(operation: Operation, by_type: Mapping[Any, Schema]) -> Schema:
+    described: Schema = {"operationId": operation.id, "summary": operation.summary}
+    if operation.public:
+        described["security"] = []
+    if operation.parameters:
+        described["parameters"] = [_ref("parameters", name) for name in operation.parameters]
+    if operation.body == "upload":
+        described["requestBody"] = _UPLOAD
+    elif operation.body is not None:
+        described["requestBody"] = {"required": True, **_content(by_type[operation.body])}
+    links = {target: _link(target, name) for name, targets in operation.links.items() for target in targets}
+    responses: dict[str, Schema] = {}
+    for status, (description, type_) in operation.answers.items():
+        responses[f"{status}"] = {"description": description, **_content(by_type[type_])}
+        if links:
+            responses[f"{status}"]["links"] = links
+    refusals = operation.refusals if operation.public else {*operation.refusals, *_KEYED}
+    described["responses"] = responses | {
+        f"{status}": _ref("responses", _refusal_name(status)) for status in sorted(refusals)
+    }
+    return described
+
+
+def _link(target: str, name: str) -> Schema:
+    return {"operationId": target, "parameters": {name: f"$response.body#/{name}"}}
+
+
+def _refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
+    refusal = {"description": REFUSALS[status], **_content(by_type[wire.Error])}
+    if status in _WAITS:
+        refusal["headers"] = {"Retry-After": {"required": True, **_ref("headers", "Retry-After")}}
+    return refusal
+
+
+def _refusal_name(status: int) -> str:
+    return f"Refusal{status}"
+
+
+def _content(schema: Schema) -> Schema:
+    return {"content": {JSON: {"schema": schema}}}
+
+
+def _ref(kind: str, name: str) -> Schema:
+    return {"$ref": f"#/components/{kind}/{name}"}

@@ -1,0 +1,175 @@
+"""Notices of closures in a database, and what became of each on its way: steps of a transaction of the caller's.
+
+A notice is made in the transaction that finds the closure, and delivered until it is acknowledged: at least once, and
+never again after that.
+"""
+
+# ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import polars as pl
+
+from bizverify.watch.values import CLOSED, Delivery, as_text
+
+EVENT: Final = "closure"
+"""The name of the one event that there is."""
+
+_DELIVERY: Final = (
+    "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
+    " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
+)
+_LONGEST_ERROR: Final = 300
+
+
+def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
+    """Make a notice of each closure of :attr:`bizverify.watch.values.Recorded.closures`, to be told on all channels."""
+    if closures.is_empty():
+        return
+    first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
+    numbered = closures.select(
+        pl.int_range(first + 1, first + 1 + pl.len(), dtype=pl.Int64).alias("number"),
+        pl.Series("id", [secrets.token_hex(16) for _ in range(closures.height)], pl.String),
+        *("owner", "watch_id", "biz_no", "name", "address", "status_before", "grade_before", "grade"),
+    )
+    payload = pl.struct(
+        pl.lit(EVENT).alias("event"),
+        *("id", "watch_id", "biz_no", "name", "address"),
+        pl.lit(CLOSED).alias("biz_status"),
+        "status_before",
+        "grade_before",
+        pl.col("grade").alias("grade_after"),
+        pl.lit(as_text(now)).alias("detected_at"),
+    ).struct.json_encode()
+    db.executemany(
+        "INSERT INTO notices (number, id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        numbered.select(
+            "number", "id", "owner", "watch_id", "biz_no", payload.alias("payload"), pl.lit(now)
+        ).iter_rows(),
+    )
+    for channel in channels:
+        db.executemany(
+            "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?4, ?4)",
+            numbered.select("number", pl.lit(channel).alias("channel"), "owner", pl.lit(now).alias("due")).iter_rows(),
+        )
+
+
+def waiting(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
+    """Whose notices are to be delivered now, and on which channels."""
+    rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
+    return rows.fetchall()
+
+
+def next_due(db: sqlite3.Connection, after: float) -> float | None:
+    """When the next delivery after a time is to be made; ``None`` where there is none."""
+    query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
+    found: float | None = db.execute(query, (after,)).fetchone()[0]
+    return found
+
+
+def open_deliveries(
+    db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
+) -> list[Delivery]:
+    """The deliveries that are to be made now, ``limit`` at most: the longest due first, then the least often tried."""
+    rows = db.execute(
+        f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
+        f" WHERE d.delivered IS NULL AND d.due <= :now {_only(owner, channel)}"
+        " ORDER BY d.due, d.attempts, d.notice LIMIT :limit",
+        {"now": now, "limit": limit, "owner": owner, "channel": channel},
+    )
+    return [Delivery(*row) for row in rows]
+
+
+def delivered(db: sqlite3.Connection, notice: int, channel: str, now: float) -> None:
+    """A delivery was acknowledged: it is never made again."""
+    delivered_many(db, [(notice, channel)], now)
+
+
+def delivered_many(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
+    """Deliveries, each a notice and a channel, were acknowledged: they are never made again."""
+    db.executemany(
+        "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
+        " WHERE notice = ? AND channel = ? AND delivered IS NULL",
+        [(now, notice, channel) for notice, channel in deliveries],
+    )
+
+
+def failed(db: sqlite3.Connection, notice: int, channel: str, error: str, next_due: float | None) -> None:
+    """A delivery failed; it is tried again at ``next_due``, or given up (``None``) and listed."""
+    failed_many(db, [(notice, channel, error, next_due)])
+
+
+def failed_many(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
+    """Deliveries failed, each a notice, a channel, why, and when it is tried again: see :func:`failed`."""
+    db.executemany(
+        "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
+        " WHERE notice = ? AND channel = ? AND delivered IS NULL",
+        [(due, error[:_LONGEST_ERROR], notice, channel) for notice, channel, error, due in deliveries],
+    )
+
+
+def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> None:
+    """An owner's channel does not take anything now: nothing else is tried there before ``due``."""
+    db.execute(
+        "UPDATE deliveries SET due = ?1 WHERE delivered IS NULL AND due < ?1 AND owner = ?2 AND channel = ?3",
+        (due, owner, channel),
+    )
+
+
+def undelivered(db: sqlite3.Connection, owner: str | None = None, limit: int = -1) -> list[Delivery]:
+    """What was not acknowledged yet, the oldest notice first: waiting, given up, or without a channel to go by."""
+    rows = db.execute(
+        f"SELECT {_DELIVERY} FROM notices n LEFT JOIN deliveries d ON d.notice = n.number"
+        f" WHERE d.delivered IS NULL {'' if owner is None else 'AND n.owner = :owner'}"
+        " ORDER BY n.number, d.channel LIMIT :limit",
+        {"owner": owner, "limit": limit},
+    )
+    return [Delivery(*row) for row in rows]
+
+
+def retry(
+    db: sqlite3.Connection,
+    now: float,
+    *,
+    owner: str | None = None,
+    notice_id: str | None = None,
+    channels: Sequence[str] = (),
+) -> int:
+    """Deliver again what was not acknowledged: of one owner, of one notice, or all of it; return how many deliveries.
+
+    Attempts are counted anew. Notices that had no channel get ``channels``. What was acknowledged stays so.
+    """
+    chosen = "SELECT number FROM notices WHERE (:owner IS NULL OR owner = :owner) AND (:notice IS NULL OR id = :notice)"
+    values = {"now": now, "owner": owner, "notice": notice_id, "channels": json.dumps(channels)}
+    tried = db.execute(
+        "UPDATE deliveries SET begun = :now, due = :now, attempts = 0, error = NULL"
+        f" WHERE delivered IS NULL AND notice IN ({chosen})",
+        values,
+    ).rowcount
+    begun = db.execute(
+        "INSERT INTO deliveries (notice, channel, owner, begun, due)"
+        " SELECT n.number, c.value, n.owner, :now, :now FROM notices n, json_each(:channels) c"
+        f" WHERE n.number IN ({chosen}) AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.notice = n.number)",
+        values,
+    ).rowcount
+    return tried + begun
+
+
+def purge(db: sqlite3.Connection, before: float) -> int:
+    """Forget notices made before a time that were acknowledged on all their channels; return how many."""
+    return db.execute(
+        "DELETE FROM notices WHERE created < ? AND number IN (SELECT notice FROM deliveries)"
+        " AND number NOT IN (SELECT notice FROM deliveries WHERE delivered IS NULL)",
+        (before,),
+    ).rowcount
+
+
+def _only(owner: str | None, channel: str | None) -> str:
+    words = "" if owner is None else " AND d.owner = :owner"
+    return words if channel is None else f"{words} AND d.channel = :channel"

@@ -1,0 +1,237 @@
+"""What watching did: the reports that people and scripts read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify import number
+from bizverify.engine.local import ROW_PROBLEMS
+from bizverify.execute.rows import ROW_ID
+from bizverify.model import Choice, counted
+from bizverify.watch.errands import Done
+from bizverify.watch.reconcile import Businesses, Reconciled
+
+SHOWN: Final = 5
+"""How many watches of a kind the text of a report names."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SyncReport:
+    """A file held against a watch list, and what was done about it.
+
+    ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
+    ``rows``, ``differing``) its rows without a number, and numbers in several rows. ``add``, ``change``, ``remove`` and
+    ``repeated_watches`` are the watches that differ (see :class:`bizverify.watch.reconcile.Reconciled`), ``kept`` those
+    of them that stay all the same. ``unchanged``: watches as the file says. ``done`` is ``None`` where nothing was to
+    be done (``applied`` false).
+    """
+
+    watches: str
+    file: str
+    columns: Mapping[str, Choice]
+    found: Businesses
+    plan: Reconciled
+    kept: bool = False
+    applied: bool = False
+    done: Done = field(default_factory=Done)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def to_remove(self) -> pl.DataFrame:
+        """The watches that go: those not in the file, then second ones of a business; none where they are kept."""
+        gone = pl.concat([self.plan.remove, self.plan.repeated])
+        return gone.clear() if self.kept else gone
+
+    @property
+    def to_do(self) -> int:
+        """How many watches are not as they should be."""
+        return self.plan.add.height + self.plan.change.height + self.to_remove.height
+
+    @property
+    def left(self) -> int:
+        """How many of them still are not, after what was done."""
+        return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
+
+    @property
+    def exit_code(self) -> int:
+        """0; 3 where the service refused some or it is not known what became of some; 4 refused, 5 paused."""
+        if self.done.halt is not None:
+            return 4 if self.done.halt.why == "refused" else 5
+        return 3 if self.done.refused or self.done.doubts else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return {
+            "list": self.watches,
+            "file": self.file,
+            "applied": self.applied,
+            "rows": self.found.rows,
+            "businesses": self.found.frame.height,
+            "watched_before": self.plan.watched,
+            "unchanged": self.plan.unchanged,
+            "add": self.plan.add.to_dicts(),
+            "change": self.plan.change.to_dicts(),
+            "remove": self.to_remove.to_dicts(),
+            "kept": pl.concat([self.plan.remove, self.plan.repeated]).to_dicts() if self.kept else [],
+            "unusable_rows": self.found.unusable.to_dicts(),
+            "repeated": self.found.repeated.to_dicts(),
+            "wrong_check_digits": self.found.suspect,
+            "added": self.done.added,
+            "changed": self.done.changed,
+            "removed": self.done.removed,
+            "left": self.left if self.applied else self.to_do,
+            "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
+            "in_doubt": list(self.done.doubts),
+            "paused": self.done.halt.note if self.done.halt else None,
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What people read: what is the case, what differs, what was done."""
+        yield "list", f"{self.watches}: {counted(self.plan.watched, 'business').replace('businesss', 'businesses')}"
+        yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
+        yield from self._rows_left_out()
+        yield "unchanged", f"{self.plan.unchanged:,}"
+        yield "to add", _some(self.plan.add)
+        yield "to change", _some(self.plan.change)
+        if self.kept:
+            yield "kept", f"{_some(self.plan.remove)}; they are not in the file"
+        else:
+            yield "to remove", _some(self.plan.remove)
+        if self.plan.repeated.height:
+            what = "left" if self.kept else "removed, too"
+            yield "watched twice", f"{_some(self.plan.repeated)}; the second watch is {what}"
+        yield from self._outcome()
+
+    def _rows_left_out(self) -> Iterator[tuple[str, str]]:
+        problems = self.found.unusable.group_by("problem", maintain_order=True).agg(ROW_ID).rows()
+        for problem, rows in problems:
+            words = {**number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
+            places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
+            more = " …" if len(rows) > SHOWN else ""
+            yield "no number", f"{counted(len(rows), 'row')} ({places}{more}): {words}"
+
+    def _outcome(self) -> Iterator[tuple[str, str]]:
+        if not self.applied:
+            yield "", "nothing was changed; --apply does it" if self.to_do else "nothing is to be done"
+            return
+        yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
+        for name, note in self.done.refused[:SHOWN]:
+            yield "refused", f"{dashed(name)}: {note}"
+        if len(self.done.refused) > SHOWN:
+            yield "refused", f"… and {len(self.done.refused) - SHOWN:,} more"
+        if self.done.doubts:
+            names = ", ".join(map(dashed, self.done.doubts[:SHOWN]))
+            yield "in doubt", f"{len(self.done.doubts):,} ({names}); the same command looks first, and goes on"
+        if self.done.halt is not None:
+            yield "stopped", f"{self.left:,} left: {self.done.halt.note}"
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table(list(self.lines()))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport:
+    """One check of a local list. ``checked``: watches that were looked at.
+
+    ``changes`` and ``closures`` are frames: ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``,
+    ``status_before``, ``grade_before``, ``grade`` (String), ``bounce_prob`` (Float64). ``notices``: closures that are
+    told now, those that an earlier check could not tell any more among them, as the objects that a webhook gets.
+    ``undelivered``: what could not be delivered, each with ``id``, ``biz_no``, ``channel`` and ``error``.
+    ``next_due`` is in seconds since 1970, ``None`` where nothing is watched.
+    """
+
+    watches: str
+    watched: int
+    checked: int
+    changes: pl.DataFrame
+    closures: pl.DataFrame
+    notices: tuple[dict[str, Any], ...]
+    undelivered: tuple[dict[str, Any], ...]
+    next_due: float | None
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to be told."""
+        return self.changes.is_empty() and not self.notices and not self.undelivered
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 where a notice could not be delivered: the next check tries again."""
+        return 3 if self.undelivered else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        from bizverify.watch.times import local_text
+
+        return {
+            "list": self.watches,
+            "watched": self.watched,
+            "checked": self.checked,
+            "changes": self.changes.to_dicts(),
+            "closures": list(self.notices),
+            "undelivered": list(self.undelivered),
+            "next_check_at": local_text(self.next_due),
+            "seconds": round(self.seconds, 3),
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What people read: closures, then other changes of grade; nothing where nothing happened."""
+        for notice in self.notices:
+            before = f"was {notice['status_before']}" if notice["status_before"] else "found at its first check"
+            yield "closed", f"{_business(notice)} ({before})"
+        told = [notice["watch_id"] for notice in self.notices]
+        others = self.changes.filter(~pl.col("watch_id").is_in(told))
+        for change in others.head(4 * SHOWN).iter_rows(named=True):
+            yield "grade", f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
+        if others.height > 4 * SHOWN:
+            yield "grade", f"… and {others.height - 4 * SHOWN:,} more; --json lists all"
+        for one in self.undelivered[:SHOWN]:
+            yield "undelivered", f"{dashed(one['biz_no'])} by {one['channel']}: {one['error'] or 'not tried yet'}"
+        if len(self.undelivered) > SHOWN:
+            yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
+
+    def __repr__(self) -> str:
+        checked = f"{self.checked:,} of {self.watched:,} watches checked"
+        return "\n".join([checked, *(f"{what:<16}{value}" for what, value in self.lines())])
+
+    def _repr_html_(self) -> str:
+        return html_table([("checked", f"{self.checked:,} of {self.watched:,}"), *self.lines()])
+
+
+def html_table(rows: list[tuple[str, str]]) -> str:
+    """Two columns as HTML, escaped."""
+    from html import escape
+
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(what)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+        for what, value in rows
+    )
+    return f"<table>{cells}</table>"
+
+
+def _some(frame: pl.DataFrame) -> str:
+    """How many, and the first few by number and name."""
+    if frame.is_empty():
+        return "0"
+    first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
+    return f"{frame.height:,}: {first}{' …' if frame.height > SHOWN else ''}"
+
+
+def _business(row: Mapping[str, Any]) -> str:
+    return " ".join(text for text in (dashed(row["biz_no"]), row.get("name")) if text)
+
+
+def dashed(text: str | None) -> str:
+    """Ten digits with hyphens; anything else as it is."""
+    return f"{text[:3]}-{text[3:5]}-{text[5:]}" if text and len(text) == 10 and text.isdecimal() else text or ""

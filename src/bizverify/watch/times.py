@@ -1,0 +1,43 @@
+"""Times of watch lists: as services write them, and as people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_MILLISECONDS: Final = 1e11
+"""A number of seconds that large is in the year 5138, so it is milliseconds."""
+
+
+def seconds_of(text: object) -> float | None:
+    """A time that a service wrote, as seconds since 1970; ``None`` for what is none.
+
+    It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
+
+    >>> seconds_of("2026-11-22T09:00:00+09:00") == seconds_of("1795305600") == seconds_of(1795305600000)
+    True
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        return None
+    if isinstance(text, str) and re.fullmatch(r"\s*\d{1,4}-\d.*", text, flags=re.A | re.S):
+        try:
+            read = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return None
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = float(text)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(number) or not 0 <= number < _MILLISECONDS * 1000:
+        return None
+    return number / 1000 if number >= _MILLISECONDS else number
+
+
+def local_text(seconds: float | None) -> str | None:
+    """A time as ISO 8601 in this machine's time zone, to the second; ``None`` where there is none."""
+    if seconds is None or math.isnan(seconds):
+        return None
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,63 @@
+"""The suite as it is run against any service, and `bizverify serve` as it is started by its users."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.target import LOOKUPS
+from serving import ServedProcess, rows_of
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def a_key(db: Path, *options: str) -> str:
+    command = [sys.executable, "-m", "bizverify", "keys", "create", "--db", str(db), *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_the_command_passes_and_the_suite_spends_what_it_says(tmp_path: Path) -> None:
+    """§1 to §8 hold for `bizverify serve`; a run against a URL spends LOOKUPS lookups and shows no key."""
+    db = tmp_path / "service.sqlite"
+    secret = a_key(db, "--plan", "business", "--quota", "100")
+    keys = {
+        "BIZVERIFY_API_KEY": secret,
+        "BIZVERIFY_FREE_KEY": a_key(db, "--plan", "free"),
+        "BIZVERIFY_SMALL_QUOTA_KEY": a_key(db, "--plan", "business", "--quota", "2"),
+        "BIZVERIFY_OTHER_KEY": a_key(db, "--plan", "business"),
+    }
+    server = ServedProcess(db)
+    try:
+        url = server.start()
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests/conformance", "--base-url", url],
+            cwd=ROOT,
+            env=os.environ | keys,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        server.kill()
+    assert done.returncode == 0, done.stdout
+    assert f"spends {LOOKUPS} lookups" in done.stdout
+    assert [key for key in keys.values() if key in done.stdout + done.stderr] == []
+    assert rows_of(db, "SELECT used FROM usage ORDER BY used") == [(2,), (LOOKUPS,)]
+
+
+def test_a_url_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """§5.1: without a key the suite does not begin, and says how to give one."""
+    monkeypatch.delenv("BIZVERIFY_API_KEY", raising=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/conformance", "--base-url", "http://[::1]:9"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "set BIZVERIFY_API_KEY" in done.stdout + done.stderr

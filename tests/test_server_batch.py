@@ -1,0 +1,383 @@
+"""Batch jobs of the server: accepted whole or not at all, answered as the local engine answers, kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.engine import LocalEngine
+from bizverify.server.clock import Clock
+from bizverify.server.jobs import slices
+from bizverify.server.jobs.slices import put_in_order
+from bizverify.server.sources import Snapshot, Sources
+from bizverify.server.store import connected
+from bizverify.server.store import jobs as stored
+from bizverify.server.store import keys as stored_keys
+from serving import Served, rows_of, served
+
+CSV = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
+HERE = "서울 강남구 테헤란로 1"
+SEVEN = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("server") / "db.sqlite") as running:
+        yield running
+
+
+def upload(server: Served, key: str, content: bytes | str = CSV, name: str = "in.csv", **more: Any) -> httpx.Response:
+    data = content.encode() if isinstance(content, str) else content
+    more["headers"] = {"X-API-Key": key, **more.get("headers", {})}
+    return httpx.post(f"{server.url}/batch", files={"file": (name, data)}, timeout=60, **more)
+
+
+def look(server: Served, key: str, job_id: str, query: str = "") -> httpx.Response:
+    return httpx.get(f"{server.url}/batch/{job_id}{query}", headers={"X-API-Key": key}, timeout=60)
+
+
+def until(server: Served, key: str, job_id: str, query: str = "", states: tuple[str, ...] = ("done",)) -> Any:
+    """The status when the job is in one of the states."""
+    deadline = time.monotonic() + 60
+    while (status := look(server, key, job_id, query).json())["status"] not in states:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.01)
+    return status
+
+
+def used(server: Served, key: str) -> int:
+    quota = httpx.get(f"{server.url}/me", headers={"X-API-Key": key}).json()["quota"]
+    return int(quota["used"])
+
+
+def people() -> pl.DataFrame:
+    """Rows of every kind: a crowd at one address, one number at two, none, a total."""
+    numbers = pl.Series("b_no", [f"{1_000_000_000 + place * 97}" for place in range(1_000)])
+    right = numbers.to_frame().filter(pl.col("b_no").brn.is_valid())["b_no"].to_list()[:40]  # type: ignore[attr-defined]
+    rows = [(number, f"상점 {place}", HERE) for place, number in enumerate(right[:20])]
+    rows += [(number, None, f"부산 해운대구 우동 {place}") for place, number in enumerate(right[20:])]
+    rows += [
+        (right[0], "상점 0", "대전 유성구 대학로 291"),
+        ("1", "가게", HERE),
+        (None, "합계", None),
+        (right[5], None, None),
+    ]
+    return pl.DataFrame(rows, schema=["사업자등록번호", "상호", "주소"], orient="row")
+
+
+@pytest.mark.parametrize("kind", ["csv", "cp949", "xlsx", "json", "ndjson"])
+def test_a_file_is_answered_as_the_local_engine_answers_it(server: Served, tmp_path: Path, kind: str) -> None:
+    """Each kind of file gives, row for row, what `enrich` makes of it, whole-file facts included."""
+    path, key = tmp_path / f"in.{kind if kind != 'cp949' else 'csv'}", server.key()
+    rows = people()
+    if kind == "xlsx":
+        rows.write_excel(path)
+    elif kind == "json":
+        path.write_text(json.dumps({"rows": rows.to_dicts()}, ensure_ascii=False), encoding="utf-8")
+    elif kind == "ndjson":
+        rows.write_ndjson(path)
+    else:
+        path.write_bytes(rows.write_csv().encode("cp949" if kind == "cp949" else "utf-8"))
+    bv.enrich(path, tmp_path / "out.json")
+    enriched = json.loads((tmp_path / "out.json").read_bytes())
+    enriched = enriched["rows"] if isinstance(enriched, dict) else enriched
+    expected = [{name: row[name] for name in SEVEN} for row in enriched]
+    created = upload(server, key, path.read_bytes(), path.name).json()
+    assert created["total"] == rows.height == len(expected)
+    status = until(server, key, created["job_id"], f"?preview={rows.height}")
+    found = sorted(status["results"], key=lambda row: row["row_id"])
+    assert [row["row_id"] for row in found] == list(range(rows.height))
+    assert [{name: row[name] for name in SEVEN} for row in found] == [
+        row | {"reasons": row["reasons"] or []} for row in expected
+    ]
+    assert any("address" in reason for row in found for reason in row["reasons"])
+    assert [row["error"] is None for row in found] == [row["biz_status"] is not None for row in expected]
+
+
+def test_the_highest_risk_comes_first(server: Served) -> None:
+    """Results are ordered by risk, those without one last; `preview` says how many, ten by default."""
+    key = server.key()
+    job_id = upload(server, key, people().write_csv()).json()["job_id"]
+    status = until(server, key, job_id, "?preview=1000")
+    risks = [row["bounce_prob"] for row in status["results"]]
+    assert len(risks) == status["total"] == status["processed"] == people().height
+    known = [risk for risk in risks if risk is not None]
+    assert known == sorted(known, reverse=True)
+    assert risks == known + [None] * (len(risks) - len(known))
+    assert sum(status["grades"].values()) == status["total"]
+    assert status["grades"]["none"] == len(risks) - len(known)
+    assert status["progress"] == 1
+    for query, shown in (("", 10), ("?preview=0", 0), ("?preview=3", 3), ("?preview=999999999999", len(risks))):
+        assert look(server, key, job_id, query).json()["results"] == status["results"][:shown]
+    for wrong in ("-1", "x", "1.5", "", "9" * 30, "٣"):
+        answer = look(server, key, job_id, f"?preview={wrong}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+
+
+def test_the_librarys_client_reads_a_job(server: Served) -> None:
+    """The client of this library uploads, waits and reads a job of this server."""
+    key = server.key()
+    with server.client(key) as client:
+        created = client.create_batch("b_no,name,address\n1248100998,삼성전자,경기 수원시 영통구 삼성로 129\n".encode())
+        until(server, key, created.job_id)
+        status = client.batch(created.job_id, preview=1)
+    assert (status.state, status.total, status.done) == ("done", 1, 1)
+    assert status.results[0].key == 0
+    assert status.results[0].answer is not None
+    assert status.results[0].answer.grade in tuple("ABCDE")
+
+
+def test_a_job_is_its_keys_alone(server: Served) -> None:
+    """Another key's job is answered as one that does not exist: 404, in the same words."""
+    key, other = server.key(), server.key()
+    job_id = upload(server, key).json()["job_id"]
+    strange = look(server, other, job_id)
+    unknown = look(server, other, "job_none")
+    assert (strange.status_code, strange.content) == (404, unknown.content)
+    assert look(server, key, job_id).status_code == 200
+
+
+def test_a_file_of_no_rows_is_a_job_that_is_done(server: Served) -> None:
+    """An empty list and a header alone are taken, cost nothing, and end at once."""
+    key = server.key()
+    for content, name in (("[]", "in.json"), ("b_no,name\n", "in.csv")):
+        created = upload(server, key, content, name).json()
+        status = until(server, key, created["job_id"])
+        assert (created["total"], status["results"], status["grades"], status["progress"]) == (0, [], {}, 1)
+    assert used(server, key) == 0
+
+
+def test_a_batch_takes_all_its_quota_or_none(server: Served) -> None:
+    """All rows are taken at acceptance, those without a business number given back; too few left: 429, nothing kept."""
+    key = server.key(quota=3)
+    assert until(server, key, upload(server, key).json()["job_id"])["status"] == "done"
+    assert used(server, key) == 1
+    before = rows_of(server.db, "SELECT count(*) FROM jobs")
+    folders = sorted((server.db.parent / "db.sqlite.files" / "jobs").iterdir())
+    refused = upload(server, key, "b_no\n1248100998\n1248100998\n1248100998\n")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "quota_exceeded")
+    assert used(server, key) == 1
+    assert rows_of(server.db, "SELECT count(*) FROM jobs") == before
+    assert sorted((server.db.parent / "db.sqlite.files" / "jobs").iterdir()) == folders
+    assert list((server.db.parent / "db.sqlite.files" / "uploads").iterdir()) == []
+
+
+def test_what_is_not_paid_looks_nothing_up(server: Served) -> None:
+    """With paid=false no quota is taken; what a row says itself is answered; only booleans are understood."""
+    key = server.key(quota=0)
+    job_id = upload(server, key, params={"paid": "false"}).json()["job_id"]
+    assert until(server, key, job_id)["results"][0]["biz_status"] == "unknown"
+    assert used(server, key) == 0
+    for name in ("paid", "offline"):
+        assert upload(server, key, params={name: "maybe"}).status_code == 400
+
+
+def test_an_upload_that_is_repeated_is_one_job(server: Served) -> None:
+    """The same Idempotency-Key gets the same job, also when it comes twice at once; with another file, 409."""
+    key, more = server.key(quota=2), {"headers": {"Idempotency-Key": "once"}}
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: upload(server, key, **more), range(3)))
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert len({answer.content for answer in answers}) == 1
+    job_id = answers[0].json()["job_id"]
+    until(server, key, job_id)
+    assert upload(server, key, **more).content == answers[0].content
+    for other in ({"content": CSV + "1\n"}, {"params": {"offline": "true"}}, {"name": "in.tsv"}):
+        refused = upload(server, key, **other, **more)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_mismatch")
+    assert used(server, key) == 1
+    assert upload(server, key, headers={"Idempotency-Key": "a b"}).status_code == 400
+
+
+class Held:
+    """An engine's answers, held back until they are let go; the first ``failures`` of them fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.go = threading.Event()
+        self.began = threading.Event()
+        self.failures = failures
+        self.live = False
+        self.asked: list[str] = []
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        self.began.set()
+        self.asked += rows.select("b_no").collect()["b_no"].to_list()
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("this row is of 홍길동")
+        assert self.go.wait(60)
+        return engine.answer(rows)
+
+
+def sources(server: Served, *better: Any) -> None:
+    server.app.state.context.jobs.sources = Sources(*better)
+
+
+def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
+    """More jobs than plan or server take on: 503 with Retry-After, told before a byte of the body was sent."""
+    held = Held()
+    with served(tmp_path / "db.sqlite", queue=4) as server:
+        sources(server, held)
+        key, other = server.key(), server.key(plan="enterprise")
+        jobs = [upload(server, key).json()["job_id"] for _ in range(4)]
+        assert held.began.wait(60)
+        assert look(server, key, jobs[0]).json()["status"] == "running"
+        refused = told_without_a_body(server, key)
+        assert b" 503 " in refused
+        assert b"retry-after" in refused.lower()
+        assert b"as many as its plan allows" in refused
+        assert upload(server, other).status_code == 200
+        assert b"more jobs wait than the server takes on" in told_without_a_body(server, other)
+        held.go.set()
+        for job_id in jobs:
+            until(server, key, job_id)
+        assert upload(server, key).status_code == 200
+
+
+def told_without_a_body(server: Served, key: str) -> bytes:
+    place = urlsplit(server.url)
+    assert place.hostname is not None
+    with socket.create_connection((place.hostname, place.port or 80), timeout=20) as connection:
+        head = f"POST /batch HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Length: 1000\r\n"
+        connection.sendall(f"{head}Content-Type: multipart/form-data; boundary=b\r\n\r\n".encode())
+        told = b""
+        while not told.endswith(b"}}"):
+            told += connection.recv(65536) or pytest.fail(f"the answer ends early: {told!r}")
+        return told
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int) -> None:
+    """A failure is tried again; after three the job has failed, its quota is back, and no person is named."""
+    held = Held(failures)
+    held.go.set()
+    with served(tmp_path / "db.sqlite", clock=Clock(sleep=impatient)) as server:
+        sources(server, held)
+        key = server.key()
+        status = until(server, key, upload(server, key).json()["job_id"], states=("done", "failed"))
+        assert status["status"] == ("failed" if failures == 3 else "done")
+        assert used(server, key) == (0 if failures == 3 else 1)
+        assert (status["error"] is None) == (failures < 3)
+        assert "홍길동" not in json.dumps(status, ensure_ascii=False)
+        assert status["finished_at"] is not None
+
+
+async def impatient(seconds: float) -> None:
+    """Pauses between attempts pass at once; the hourly ones never end."""
+    await (asyncio.sleep(0) if seconds < 60 else anyio.sleep_forever())
+
+
+def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
+    """A source that asks over the network is asked unless the job is offline, or looks nothing up."""
+    live = Held()
+    live.live = True
+    live.go.set()
+    with served(tmp_path / "db.sqlite") as server:
+        sources(server, live)
+        key = server.key()
+        for params in ({"offline": "true"}, {"offline": "1"}, {"paid": "false"}):
+            until(server, key, upload(server, key, params=params).json()["job_id"])
+        assert live.asked == []
+        until(server, key, upload(server, key, params={"offline": "false"}).json()["job_id"])
+        assert live.asked == ["124-81-00998", "12345"]
+    assert Sources().source(offline=False).live is Snapshot.live is False
+
+
+def test_old_jobs_are_purged(tmp_path: Path) -> None:
+    """A job is removed with its files when it ended long enough ago, but not while outcomes wait to be learned from."""
+    now = [1.8e9]
+    with served(tmp_path / "db.sqlite", clock=Clock(now=lambda: now[0], sleep=impatient), keep_days=10) as server:
+        key, jobs = server.key(), server.app.state.context.jobs
+        one, two = (upload(server, key).json()["job_id"] for _ in range(2))
+        expires = [until(server, key, job_id)["expires_at"] for job_id in (one, two)]
+        assert expires[0] == "2027-01-25T17:00:00+09:00"
+        label = "INSERT INTO labels (job, row_id, bounced, recorded) VALUES (?, 0, 1, 1)"
+        in_loop(server, lambda: server.app.state.context.store.write(lambda db: db.execute(label, (two,)).rowcount))
+        now[0] += 10 * 86_400 - 1
+        in_loop(server, jobs.purge_once)
+        assert look(server, key, one).status_code == 200
+        now[0] += 2
+        in_loop(server, jobs.purge_once)
+        assert look(server, key, one).status_code == 404
+        assert look(server, key, two).status_code == 200
+        learned = "UPDATE labels SET learned = 1"
+        in_loop(server, lambda: server.app.state.context.store.write(lambda db: db.execute(learned).rowcount))
+        in_loop(server, jobs.purge_once)
+        assert look(server, key, two).status_code == 404
+        assert list((tmp_path / "db.sqlite.files" / "jobs").iterdir()) == []
+
+
+def in_loop(server: Served, work: Callable[[], Any]) -> Any:
+    """Do something of the server's beside it, on an event loop of its own."""
+    return asyncio.run(work())
+
+
+def test_a_new_server_sweeps_what_a_killed_one_left(tmp_path: Path) -> None:
+    """Uploads and folders of jobs that were never accepted go when the server starts; what people own is private."""
+    with served(tmp_path / "db.sqlite") as server:
+        key = server.key()
+        job_id = upload(server, key).json()["job_id"]
+        until(server, key, job_id)
+        files = tmp_path / "db.sqlite.files"
+        (files / "jobs" / "orphan").mkdir()
+        (files / "uploads" / "orphan").mkdir()
+        everything = list(files.rglob("*"))
+        assert {path.stat().st_mode & 0o077 for path in everything if path.name != "orphan"} == {0}
+    with served(tmp_path / "db.sqlite") as server:
+        assert [path.name for path in (files / "jobs").iterdir()] == [job_id]
+        assert list((files / "uploads").iterdir()) == []
+        assert look(server, key, job_id).json()["status"] == "done"
+
+
+def test_keys_take_turns(tmp_path: Path) -> None:
+    """A key's second job waits behind another key's first; the jobs of one key keep their order."""
+    with closing(connected(tmp_path / "db.sqlite")) as db:
+        one, two = (stored_keys.create(db, plan="business", quota=9, now=1)[0].id for _ in range(2))
+        for name, key in (("a1", one), ("a2", one), ("a3", one), ("b1", two), ("b2", two)):
+            add(db, name, key)
+        order = []
+        for now in range(10, 16):
+            job = stored.start_next(db, float(now))
+            order.append(None if job is None else job.id)
+        assert order == ["a1", "b1", "a2", "b2", "a3", None]
+        assert stored.begin_again(db) == 5
+
+
+def add(db: sqlite3.Connection, name: str, key: str) -> None:
+    stored.add(db, stored.Job(name, key, "queued", 1, False, True, "2026-11", 1, 1.0))
+
+
+def test_slices_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results that are put in order slice by slice are the answers sorted whole, in row groups of a slice."""
+    monkeypatch.setattr(slices, "ROWS", 7)
+    engine, records = LocalEngine(), tmp_path / "records.parquet"
+    rows = people().rename({"사업자등록번호": "b_no", "상호": "name", "주소": "address"}).with_row_index("row_id")
+    rows.write_parquet(records)
+    parts, tally = [], slices.Tally()
+    for first in range(0, rows.height, 7):
+        parts.append(tmp_path / f"{first}.parquet")
+        tally.take(slices.answered(Snapshot(), engine, records, first, parts[-1]))
+    put_in_order(parts, tmp_path / "results.parquet")
+    found = pl.read_parquet(tmp_path / "results.parquet")
+    whole = pl.concat([pl.read_parquet(part) for part in parts])
+    assert found.equals(whole.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True))
+    assert found.schema == pl.Schema(slices.RESULTS)
+    assert (tally.grades.total(), tally.without_answer) == (rows.height, 2)
+    put_in_order([], tmp_path / "none.parquet")
+    assert pl.read_parquet(tmp_path / "none.parquet").schema == found.schema

@@ -1,0 +1,186 @@
+"""The served OpenAPI document says what the code does: no more, no less."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import msgspec
+import schemathesis
+
+from bizverify.server.app import ROUTES
+from bizverify.server.auth import PUBLIC
+from bizverify.server.endpoints.me import IDEMPOTENCY
+from bizverify.server.openapi import OPERATIONS, PARAMETERS, REFUSALS, document
+from bizverify.server.plans import load_plans
+from serving import Served, served
+
+HARD_TO_GET = {408, 500, 503, 507}
+"""Statuses that need a slow client, a defect, or a full disk; other tests see to them."""
+NUMBER = "1248100998"
+
+
+def test_the_document_has_each_route_and_no_other() -> None:
+    """Each method of each route is described, and what is described is routed."""
+    routed = {(method, route.path) for route in ROUTES for method in route.methods or () if method != "HEAD"}
+    assert set(OPERATIONS) == routed
+    assert {path for (_, path), operation in OPERATIONS.items() if operation.public} == PUBLIC
+
+
+def test_the_document_is_openapi_3_1() -> None:
+    """It is valid against the OpenAPI 3.1 schema, its own schemas too, and no reference leads nowhere."""
+    described = document()
+    schemathesis.openapi.from_dict(described).validate()
+    for schema in described["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    references = re.findall(rb'"\$ref":"#/components/(\w+)/([^"]+)"', msgspec.json.encode(described))
+    assert references
+    assert [name for kind, name in references if name.decode() not in described["components"][kind.decode()]] == []
+
+
+def test_identifiers_parameters_and_links_hold_together() -> None:
+    """Operation ids are unique, every parameter is used, each path's own are declared, links lead to operations."""
+    ids = [operation.id for operation in OPERATIONS.values()]
+    assert len(set(ids)) == len(ids)
+    assert {name for operation in OPERATIONS.values() for name in operation.parameters} == set(PARAMETERS)
+    for (_, path), operation in OPERATIONS.items():
+        in_path = {name for name in operation.parameters if PARAMETERS[name]["in"] == "path"}
+        assert in_path == set(re.findall(r"{(\w+)}", path))
+        assert {target for targets in operation.links.values() for target in targets} <= set(ids)
+
+
+def test_idempotency_is_described_where_it_is_advertised() -> None:
+    """The endpoints that /me names take the header that it names, and no others do."""
+    taking = [f"{method} {path}" for (method, path), one in OPERATIONS.items() if IDEMPOTENCY.header in one.parameters]
+    assert taking == IDEMPOTENCY.endpoints
+
+
+class Watcher:
+    """Asks a server, and holds each answer against the document."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.seen: dict[str, set[int]] = defaultdict(set)
+        self.codes: set[tuple[int, str]] = set()
+        self._client = client
+        self._document = self._client.get("/openapi.json").json()
+
+    def __call__(self, key: str | None, method: str, route: str, **request: Any) -> httpx.Response:
+        path = route.format(**request.pop("ids", {}))
+        headers = {"X-API-Key": key} if key else {}
+        answer = self._client.request(method, path, headers=headers | request.pop("headers", {}), **request)
+        operation = self._document["paths"][route][method.lower()]
+        self.seen[operation["operationId"]].add(answer.status_code)
+        self._check(operation["responses"], answer)
+        return answer
+
+    def _check(self, responses: dict[str, Any], answer: httpx.Response) -> None:
+        assert f"{answer.status_code}" in responses, answer.text
+        declared = self._resolved(responses[f"{answer.status_code}"])
+        (media,) = declared["content"]
+        assert answer.headers["content-type"] == media
+        schema = {**declared["content"][media]["schema"], "components": self._document["components"]}
+        jsonschema.Draft202012Validator(schema).validate(answer.json())
+        assert set(declared.get("headers", {})) <= {name.title() for name in answer.headers}
+        if answer.is_error:
+            self.codes.add((answer.status_code, answer.json()["error"]["code"]))
+
+    def _resolved(self, value: dict[str, Any]) -> dict[str, Any]:
+        reference = value.get("$ref")
+        if reference is None:
+            return value
+        _, _, kind, name = reference.split("/")
+        return dict(self._document["components"][kind][name])
+
+
+@contextmanager
+def small_server(folder: Path) -> Iterator[Served]:
+    plans = dict(load_plans())
+    plans["business"] = msgspec.structs.replace(plans["business"], upload_bytes=1_000, watches=2)
+    with served(folder / "db.sqlite", plans=plans) as server:
+        yield server
+
+
+def upload(content: bytes = b"b_no\n1248100998\n2208162517\n", name: str = "a.csv") -> dict[str, Any]:
+    return {"file": (name, content, "text/csv")}
+
+
+def walk(ask: Watcher, server: Served) -> None:
+    """Make every operation answer with each status that it declares, but for those that are hard to get."""
+    key, free, poor = server.key(), server.key(plan="free"), server.key(quota=1)
+    for (method, path), operation in OPERATIONS.items():
+        ids = {"job_id": "none", "watch_id": "none"}
+        ask(key, method, path, ids=ids)
+        if not operation.public:
+            ask(None, method, path, ids=ids)
+            ask("wrong", method, path, ids=ids)
+            ask(free, method, path, ids=ids)
+        if operation.body is not None:
+            ask(key, method, path, ids=ids, content=b"{" * 100_000)
+            ask(key, method, path, ids=ids, data={"b_no": NUMBER})
+    verify = {"json": {"b_no": NUMBER, "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}}
+    for more in ({}, {"headers": {IDEMPOTENCY.header: "한".encode().hex() * 50}}):
+        ask(key, "POST", "/verify", **verify, **more)
+    for _ in range(2):
+        ask(poor, "POST", "/verify", json={"b_no": NUMBER}, headers={IDEMPOTENCY.header: f"k{_}"})
+    ask(poor, "POST", "/verify", json={"b_no": "2208162517"}, headers={IDEMPOTENCY.header: "k0"})
+    walk_batches(ask, key, poor)
+    walk_watches(ask, key)
+
+
+def walk_batches(ask: Watcher, key: str, poor: str) -> None:
+    headers = {IDEMPOTENCY.header: "batch"}
+    created = ask(key, "POST", "/batch", files=upload(), headers=headers).json()
+    ask(key, "POST", "/batch", files=upload(b"b_no\n1248100998\n"), headers=headers)
+    ask(key, "POST", "/batch", files=upload(b"name\nA\n"))
+    ask(key, "POST", "/batch", files=upload(b"b_no\n" + b"1248100998\n" * 10_000))
+    ask(key, "POST", "/batch", files=upload(name="a.zip"))
+    ask(poor, "POST", "/batch", files=upload())
+    ids = {"job_id": created["job_id"]}
+    label = {"json": {"row_id": 1, "bounced": True, "reason": "이사불명"}}
+    ask(key, "POST", "/batch/{job_id}/label", ids=ids, **label)
+    until = time.monotonic() + 60
+    while ask(key, "GET", "/batch/{job_id}", ids=ids).json()["status"] != "done":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    ask(key, "GET", "/batch/{job_id}", ids=ids, params={"preview": "x"})
+    ask(key, "POST", "/batch/{job_id}/label", ids=ids, **label)
+    ask(key, "POST", "/batch/{job_id}/label", ids=ids, json={"row_id": 2, "bounced": True})
+
+
+def walk_watches(ask: Watcher, key: str) -> None:
+    for number in (NUMBER, NUMBER, "2208162517", "1208147521"):
+        ask(key, "POST", "/watch", json={"biz_no": number, "name": "가"})
+    listed = ask(key, "GET", "/watch").json()
+    ids = {"watch_id": listed["watches"][0]["watch_id"]}
+    ask(key, "GET", "/watch/{watch_id}/history", ids=ids)
+    ask(key, "DELETE", "/watch/{watch_id}", ids=ids)
+
+
+def test_what_is_answered_is_what_is_described(tmp_path: Path) -> None:
+    """Each answer has a declared status, content type, headers and shape; each declared status is really answered."""
+    with small_server(tmp_path) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        ask = Watcher(client)
+        walk(ask, server)
+    declared = {
+        operation["operationId"]: {int(status) for status in operation["responses"]}
+        for path in document()["paths"].values()
+        for operation in path.values()
+    }
+    seen = {name: statuses - HARD_TO_GET for name, statuses in ask.seen.items()}
+    assert seen == {
+        name: statuses - HARD_TO_GET - jobs_that_end_at_once(name, seen) for name, statuses in declared.items()
+    }
+    undescribed = [(status, code) for status, code in ask.codes if f"`{code}`" not in REFUSALS[status]]
+    assert undescribed == []
+
+
+def jobs_that_end_at_once(name: str, seen: dict[str, set[int]]) -> set[int]:
+    """A small job may be done before its label is refused for coming too early (409)."""
+    return {409} - seen[name] if name == "labelRow" else set()

@@ -1,0 +1,245 @@
+"""The store: one writer that commits in groups, readers beside it, other processes that write the same file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bizverify.errors import StoreError
+from bizverify.server.store import Store, connected, idempotency
+from serving import make_key, rows_of
+
+Change = Callable[[sqlite3.Connection], Any]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "db.sqlite")
+    yield made
+    made.close()
+
+
+def key(name: str) -> Change:
+    """A change that adds a key, and returns its name."""
+    values = (name, name.encode().ljust(32, b"-"))
+
+    def add(db: sqlite3.Connection) -> str:
+        db.execute("INSERT INTO keys (id, digest, plan, quota, created) VALUES (?, ?, 'business', 1, 0)", values)
+        return name
+
+    return add
+
+
+async def held(store: Store) -> threading.Event:
+    """Keep the writer busy until the event is set, so that what comes in meanwhile is one group."""
+    begun, go = threading.Event(), threading.Event()
+
+    def wait(db: sqlite3.Connection) -> None:
+        begun.set()
+        assert go.wait(30)
+
+    task = asyncio.create_task(store.write(wait))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    task.add_done_callback(lambda done: done.result())
+    return go
+
+
+async def written(store: Store, *changes: Change) -> list[Any]:
+    """What becomes of changes that come in while the writer is busy."""
+    go = await held(store)
+    asked = [asyncio.create_task(store.write(change)) for change in changes]
+    await asyncio.sleep(0)
+    go.set()
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def names(store: Store) -> list[str]:
+    return [name for (name,) in rows_of(store.path, "SELECT id FROM keys ORDER BY id")]
+
+
+def test_what_waits_is_one_commit_in_order(store: Store) -> None:
+    """A hundred changes that come in during a commit are carried out in their order and committed together."""
+    commits: list[str] = []
+    store._connection.set_trace_callback(
+        lambda said: commits.append(said) if said in ("COMMIT", "SAVEPOINT change") else None
+    )
+    found = asyncio.run(written(store, *(key(f"{number:03}") for number in range(100))))
+    assert found == [f"{number:03}" for number in range(100)]
+    assert commits.count("COMMIT") == 2
+    assert commits.count("SAVEPOINT change") == 101
+    assert len(names(store)) == 100
+
+
+def test_a_failing_change_does_not_harm_its_neighbours(store: Store) -> None:
+    """A change that raises is undone wholly and alone; an integrity error is such a one."""
+
+    def half_done(db: sqlite3.Connection) -> None:
+        key("half")(db)
+        raise ValueError("no more")
+
+    found = asyncio.run(written(store, key("a"), half_done, key("a"), key("b")))
+    assert found[0] == "a"
+    assert isinstance(found[1], ValueError)
+    assert isinstance(found[2], sqlite3.IntegrityError)
+    assert found[3] == "b"
+    assert names(store) == ["a", "b"]
+
+
+def test_what_a_write_returns_is_on_the_disk(store: Store) -> None:
+    """When a write returns, another connection sees it; while the change runs, none does."""
+    seen: list[list[str]] = []
+
+    def look(db: sqlite3.Connection) -> None:
+        key("a")(db)
+        with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as other:
+            seen.append([name for (name,) in other.execute("SELECT id FROM keys")])
+
+    asyncio.run(store.write(look))
+    assert seen == [[]]
+    assert names(store) == ["a"]
+
+
+def test_an_error_of_the_disk_fails_the_whole_group(store: Store) -> None:
+    """When the file cannot grow nothing of the group is kept, each is told so, and the next group is written."""
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+
+    def large(db: sqlite3.Connection) -> None:
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        db.execute("UPDATE keys SET note = ?", ("x" * 1_000_000,))
+
+    assert asyncio.run(store.write(key("a"))) == "a"
+    found = asyncio.run(written(store, key("b"), large, key("c")))
+    assert [type(each) for each in found] == [StoreError] * 3
+    assert "the disk is full, so nothing was written" in str(found[0])
+    assert str(store.path) in str(found[0])
+    assert names(store) == ["a"]
+    assert asyncio.run(store.write(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())) == (1_000_000,)
+    assert asyncio.run(store.write(key("d"))) == "d"
+
+
+def test_a_file_that_others_hold_for_long_is_said_to_be(store: Store) -> None:
+    """While another connection holds the file beyond the wait, writes fail and nothing is kept; then they go on."""
+    store._connection.execute("PRAGMA busy_timeout = 50")
+    with closing(connected(store.path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="another process is writing to it for long"):
+            asyncio.run(store.write(key("a")))
+        other.execute("ROLLBACK")
+    assert asyncio.run(store.write(key("b"))) == "b"
+    assert names(store) == ["b"]
+
+
+def test_a_damaged_file_is_said_to_be(tmp_path: Path) -> None:
+    """A file whose pages are no longer those of a database fails with the path and the remedy."""
+    path = tmp_path / "db.sqlite"
+    store = Store(path)
+    asyncio.run(written(store, *(key(f"{number:04}") for number in range(1_000))))
+    store.close()
+    whole = bytearray(path.read_bytes())
+    half = len(whole) // 2
+    whole[half:] = b"\xff" * (len(whole) - half)
+    path.write_bytes(whole)
+    store = Store(path)
+    try:
+        with pytest.raises(StoreError, match="restore it from a backup"):
+            asyncio.run(store.write(lambda db: db.execute("UPDATE keys SET note = 'x'")))
+        with pytest.raises(StoreError, match="restore it from a backup"):
+            asyncio.run(store.read(lambda db: db.execute("SELECT * FROM keys").fetchall()))
+    finally:
+        store.close()
+
+
+def test_closing_finishes_what_was_asked(tmp_path: Path) -> None:
+    """What was asked before the store is closed is written, though nobody waits for it any more."""
+    store = Store(tmp_path / "db.sqlite")
+
+    async def ask() -> None:
+        go = await held(store)
+        asked = [asyncio.create_task(store.write(key(name))) for name in ("a", "b", "c")]
+        await asyncio.sleep(0)
+        asked[1].cancel()
+        await asyncio.sleep(0)
+        threading.Timer(0.01, go.set).start()
+        store.close()
+        assert await asyncio.gather(asked[0], asked[2]) == ["a", "c"]
+
+    asyncio.run(ask())
+    assert names(store) == ["a", "b", "c"]
+
+
+def test_the_loop_may_be_gone_before_the_commit(store: Store) -> None:
+    """Where the event loop was closed meanwhile the change is written all the same, and the writer goes on."""
+    go = threading.Event()
+
+    async def ask() -> None:
+        asyncio.create_task(store.write(lambda _: go.wait(30)))  # noqa: RUF006 - it is let go on purpose
+        asyncio.create_task(store.write(key("a")))  # noqa: RUF006
+        await asyncio.sleep(0.01)
+
+    asyncio.run(ask())
+    go.set()
+    assert asyncio.run(store.write(key("b"))) == "b"
+    assert names(store) == ["a", "b"]
+
+
+def test_readers_do_not_write(store: Store) -> None:
+    """A query that would change the file fails, and a reader sees what was committed before it began."""
+    asyncio.run(store.write(key("a")))
+    with pytest.raises(StoreError, match="read-only"):
+        asyncio.run(store.read(key("b")))
+    assert asyncio.run(store.read(lambda db: db.execute("SELECT id FROM keys").fetchall())) == [("a",)]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from serving import make_key
+for _ in range(8):
+    make_key(Path(sys.argv[1]))
+"""
+
+
+def test_two_processes_write_at_once(store: Store) -> None:
+    """While another process makes keys in the same file, every write of both is kept."""
+    command = [sys.executable, "-c", WRITER, str(store.path), str(Path(__file__).parent)]
+
+    async def ask(process: subprocess.Popen[bytes]) -> int:
+        count = 0
+        while process.poll() is None:
+            await asyncio.gather(*(store.write(key(f"{count}-{number}")) for number in range(5)))
+            count += 5
+        return count
+
+    with subprocess.Popen(command) as process:
+        count = asyncio.run(ask(process))
+    assert process.returncode == 0
+    assert len(names(store)) == 8 + count
+    make_key(store.path)
+    assert len(names(store)) == 9 + count
+
+
+def test_the_steps_of_idempotency_can_be_repeated(tmp_path: Path) -> None:
+    """Begin, finish and forget may come twice: the first answer stays, and a finished one is not forgotten."""
+    steps: list[Change] = [
+        lambda db: idempotency.begin(db, "k", b"t", b"r", 1.0),
+        lambda db: idempotency.begin(db, "k", b"t", b"other", 2.0),
+        lambda db: idempotency.finish(db, "k", b"t", b"answer"),
+        lambda db: idempotency.finish(db, "k", b"t", b"another"),
+        lambda db: idempotency.forget(db, "k", b"t"),
+        lambda db: idempotency.find(db, "k", b"t"),
+    ]
+    with closing(connected(tmp_path / "db.sqlite")) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        found = [step(db) for step in steps]
+    assert found == [None, (b"r", 1.0, None), None, None, False, (b"r", 1.0, b"answer")]

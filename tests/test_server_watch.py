@@ -1,0 +1,434 @@
+"""The watch list of the server: its paths, the checks by plan and clock, and closures told to file and webhook."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+import bizverify as bv
+from bizverify.cli import app as command_line
+from bizverify.engine import LocalEngine
+from bizverify.server.plans import Plan
+from bizverify.server.store import connected
+from bizverify.server.store import keys as stored
+from bizverify.server.watching import Lists
+from bizverify.server.wire import WatchHistory, WatchList
+from bizverify.watch import book
+from bizverify.watch.values import Entry
+from handclock import HandClock
+from hooks import OK, Answer, Received, receiving
+from serving import Served, ServedProcess, make_key, rows_of, served
+
+NUMBER, OTHER = "1248100998", "2208162517"
+CLIENT = httpx.Client(trust_env=False)
+PLAN = Plan(
+    api=True,
+    quota=100,
+    watch_history=True,
+    watches=5,
+    recheck_hours=24,
+    upload_bytes=1_000_000,
+    rows=1_000,
+    jobs=2,
+)
+
+
+def registry(folder: Path, name: str = "registry.parquet", **statuses: str) -> Path:
+    """Build a registry of numbers (``n1248100998="계속사업자"``), in place of the one with this name."""
+    source = folder / "source.csv"
+    lines = [f"{number[1:]},{status}" for number, status in statuses.items()]
+    source.write_text("\n".join(["사업자등록번호,사업자상태", *lines, ""]), "utf-8")
+    built = folder / "built.parquet"
+    bv.build_registry([source], built)
+    return built.replace(folder / name)
+
+
+@dataclass
+class Account:
+    """One key: its id, and requests that carry it."""
+
+    url: str
+    secret: str
+    id: str
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return CLIENT.request(method, self.url + path, headers={"X-API-Key": self.secret}, **more)
+
+    def watch(self, number: str = NUMBER, **more: Any) -> httpx.Response:
+        return self.ask("POST", "/watch", json={"biz_no": number, **more})
+
+    def list(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = self.ask("GET", "/watch").json()["watches"]
+        return entries
+
+    def history(self, watch_id: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self.ask("GET", f"/watch/{watch_id}/history").json()["history"]
+        return items
+
+    def is_checked(self) -> bool:
+        return all(entry["checked_at"] for entry in self.list())
+
+
+def account(db: Path, url: str, plan: str = "business", webhook: str | None = None) -> tuple[Account, str]:
+    """A key made in the file, and the secret that its webhook signs with."""
+    secret = make_key(db, plan)
+    with closing(connected(db)) as connection:
+        key = stored.by_secret(connection, secret)
+        assert key is not None
+        signing = stored.set_webhook(connection, key.id, webhook)
+    return Account(url, secret, key.id), signing or ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    CLIENT.close()
+
+
+@pytest.fixture
+def hand() -> HandClock:
+    return HandClock()
+
+
+@contextmanager
+def serving(
+    tmp_path: Path, hand: HandClock, webhook: str | None = None, **settings: Any
+) -> Iterator[tuple[Served, Account, str]]:
+    """A server whose time stands still, and one key."""
+    with served(tmp_path / "db.sqlite", hand.clock, **settings) as server:
+        yield (server, *account(server.db, server.url, webhook=webhook))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def command(*words: object) -> Result:
+    return CliRunner().invoke(command_line, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_the_paths_of_the_watch_list(tmp_path: Path, hand: HandClock) -> None:
+    """A business is put on the list (201), known the next time (200), listed, and taken off (200, then 404)."""
+    with serving(tmp_path, hand) as (_, key, _):
+        assert key.list() == []
+        made = key.watch(name="가")
+        again = key.watch(address="서울")
+        assert (made.status_code, again.status_code) == (201, 200)
+        assert (again.json()["name"], again.json()["address"]) == ("가", "서울")
+        assert made.json()["watch_id"] == again.json()["watch_id"]
+        assert key.list() == [again.json()]
+        path = f"/watch/{made.json()['watch_id']}"
+        assert key.ask("DELETE", path).json() == {"watch_id": made.json()["watch_id"], "removed": True}
+        assert key.ask("DELETE", path).status_code == 404
+        assert key.ask("GET", f"{path}/history").status_code == 404
+        assert key.ask("GET", "/watch").json() == {"watches": [], "total": 0}
+        assert key.watch("124-81-00998").status_code == 400
+
+
+def test_keys_do_not_see_each_other(tmp_path: Path, hand: HandClock) -> None:
+    """Another key's watch is not listed, has no history and cannot be removed; the same number may be watched twice."""
+    with serving(tmp_path, hand) as (server, key, _):
+        other, _ = account(server.db, server.url)
+        watch_id = key.watch().json()["watch_id"]
+        assert other.list() == []
+        assert other.ask("GET", f"/watch/{watch_id}/history").status_code == 404
+        assert other.ask("DELETE", f"/watch/{watch_id}").status_code == 404
+        assert other.watch().status_code == 201
+        assert len(key.list()) == 1
+
+
+def test_what_the_plan_does_not_allow(tmp_path: Path, hand: HandClock) -> None:
+    """More watches than the plan has are 409 until one is removed; history is 403 in a plan without it."""
+    plans = {"business": PLAN, "small": Plan(True, 100, False, 1, 24, 1_000, 10, 1)}
+    with serving(tmp_path, hand, plans=plans) as (server, _, _):
+        key, _ = account(server.db, server.url, plan="small")
+        watch_id = key.watch().json()["watch_id"]
+        full = key.watch(OTHER)
+        assert (full.status_code, full.json()["error"]["code"]) == (409, "watch_limit")
+        assert (full.json()["error"]["limit"], full.json()["error"]["used"]) == (1, 1)
+        assert key.watch(name="가").status_code == 200
+        refused = key.ask("GET", f"/watch/{watch_id}/history")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_in_plan")
+        key.ask("DELETE", f"/watch/{watch_id}")
+        assert key.watch(OTHER).status_code == 201
+
+
+def test_a_closure_is_told_on_both_channels(tmp_path: Path, hand: HandClock) -> None:
+    """A registry replaced while serving: the closure is in the history, once in the file and once at the webhook."""
+    file, path = tmp_path / "closures.jsonl", registry(tmp_path, n1248100998="계속사업자", n2208162517="계속사업자")
+    with (
+        receiving() as receiver,
+        serving(tmp_path, hand, receiver.url, registry=path, notices=file) as (_, key, secret),
+    ):
+        watch_id = key.watch(name="삼성전자", address="경기 수원시 영통구 삼성로 129").json()["watch_id"]
+        key.watch(OTHER)
+        hand.until(key.is_checked, seconds=1)
+        assert [entry["biz_status"] for entry in key.list()] == ["active", "active"]
+        assert (key.history(watch_id), lines(file), receiver.received) == ([], [], [])
+        before = key.list()[0]["grade"]
+        registry(tmp_path, n1248100998="폐업자", n2208162517="계속사업자")
+        hand.until(lambda: bool(lines(file) and receiver.received), minutes=10)
+        hand.forward(days=3)
+        hand.until(lambda: key.list()[0]["checked_at"] > key.list()[0]["closed_at"], minutes=10)
+        (got,), (line,) = receiver.received, lines(file)
+        assert got.notice == line
+        assert got.is_signed(secret, hand.seconds, tolerance=90 * 86400)
+        assert got.headers["X-Bizverify-Delivery"] == line["id"]
+        (change,) = key.history(watch_id)
+        after = key.list()[0]["grade"]
+        assert (change["before"], change["after"], change["biz_status"]) == (before, after, "closed")
+        wanted = {"event": "closure", "watch_id": watch_id, "biz_no": NUMBER, "biz_status": "closed"}
+        assert {name: line[name] for name in wanted} == wanted
+        assert (line["status_before"], line["grade_before"], line["grade_after"]) == ("active", before, after)
+        assert line["detected_at"] == change["at"]
+        assert rows_of(tmp_path / "db.sqlite", "SELECT count(*) FROM deliveries WHERE delivered IS NULL") == [(0,)]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_plan_says_how_often(tmp_path: Path, hand: HandClock) -> None:
+    """Each key's watches are due when its plan says, at most a tenth earlier, and not all in one moment."""
+    plans = {"business": PLAN, "often": Plan(True, 100, True, 5, 1, 1_000, 10, 1)}
+    with serving(tmp_path, hand, plans=plans) as (server, key, _):
+        often, _ = account(server.db, server.url, plan="often")
+        for one in (key, often):
+            one.watch()
+            one.watch(OTHER)
+        hand.until(lambda: key.is_checked() and often.is_checked(), seconds=1)
+        rows = rows_of(server.db, "SELECT owner, due - checked FROM watches")
+        for one, hours in ((key, 24), (often, 1)):
+            waits = [wait for owner, wait in rows if owner == one.id]
+            assert all(0.9 * hours * 3600 <= wait <= hours * 3600 for wait in waits)
+            assert len(set(waits)) == 2
+        first = {one.id: one.list()[0]["checked_at"] for one in (key, often)}
+        hand.until(lambda: often.list()[0]["checked_at"] > first[often.id], minutes=5)
+        assert key.list()[0]["checked_at"] == first[key.id]
+
+
+def test_who_is_not_served_is_not_checked(tmp_path: Path, hand: HandClock) -> None:
+    """The watches of a revoked key, and of one whose plan has no API any more, are left alone."""
+    with serving(tmp_path, hand) as (server, key, _):
+        others = [account(server.db, server.url)[0] for _ in range(2)]
+        for one in (key, *others):
+            one.watch()
+        hand.until(lambda: all(one.is_checked() for one in (key, *others)), seconds=1)
+        with closing(connected(server.db)) as connection:
+            stored.revoke(connection, others[0].id, hand.seconds)
+            stored.change(connection, others[1].id, {"plan": "free"})
+        query = "SELECT checked FROM watches ORDER BY number"
+        before = rows_of(server.db, query)
+        hand.until(lambda: rows_of(server.db, query)[0] > before[0], hours=1)
+        assert rows_of(server.db, query)[1:] == before[1:]
+
+
+def test_an_engine_that_fails_loses_nothing(
+    tmp_path: Path, hand: HandClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the engine fails watches stay due, are tried again more and more seldom, and are checked when it works."""
+    asked = []
+    works = LocalEngine.answer
+
+    def answer(self: LocalEngine, frame: Any) -> Any:
+        if "number" in frame.collect_schema().names():
+            asked.append(hand.seconds)
+            if len(asked) < 4:
+                raise RuntimeError("가나다 1248100998")
+        return works(self, frame)
+
+    monkeypatch.setattr(LocalEngine, "answer", answer)
+    with serving(tmp_path, hand) as (_, key, _):
+        key.watch(name="가나다")
+        hand.until(key.is_checked, seconds=3)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert len(asked) == 4
+    assert pauses[0] >= 5
+    assert pauses[1] >= 30
+    assert pauses[2] >= 120
+    told = "".join(record.getMessage() for record in caplog.records)
+    assert "not checked" in told
+    assert not [secret for secret in ("가나다", NUMBER) if secret in told]
+
+
+def test_a_webhook_that_fails_is_tried_again(tmp_path: Path, hand: HandClock) -> None:
+    """A notice comes again, the same, later and later, until it is acknowledged, and never after."""
+    at: list[float] = []
+
+    def answer(_: Received) -> Answer:
+        at.append(hand.seconds)
+        return OK if len(at) == 4 else (503, {}, b"")
+
+    path = registry(tmp_path, n1248100998="폐업자")
+    with receiving(answer) as receiver, serving(tmp_path, hand, receiver.url, registry=path) as (server, key, secret):
+        key.watch()
+        hand.until(lambda: len(at) == 4, seconds=2)
+        hand.until(
+            lambda: rows_of(server.db, "SELECT attempts, delivered IS NULL FROM deliveries") == [(4, 0)], seconds=1
+        )
+        hand.until(lambda: hand.seconds > at[-1] + 5 * 86400, hours=1)
+    assert len(receiver.received) == 4
+    assert len({(got.body, got.headers["X-Bizverify-Delivery"]) for got in receiver.received}) == 1
+    assert all(got.is_signed(secret, when, 300.0) for got, when in zip(receiver.received, at, strict=True))
+    assert at[1] - at[0] >= 15
+    assert at[3] - at[2] >= 60
+
+
+def test_a_webhook_that_never_answers_is_given_up_and_listed(tmp_path: Path, hand: HandClock) -> None:
+    """After three days a notice is given up, listed by the command, and sent when the operator asks for it."""
+    answers: list[Answer] = [(500, {}, b"")]
+    path = registry(tmp_path, n1248100998="폐업자", n2208162517="폐업자")
+    with (
+        receiving(lambda _: answers[-1]) as receiver,
+        serving(tmp_path, hand, f"{receiver.url}/token", registry=path) as (server, key, _),
+    ):
+        key.watch()
+        hand.until(key.is_checked, seconds=1)
+        given_up = "SELECT count(*) FROM deliveries WHERE delivered IS NULL AND due IS NULL"
+        hand.until(lambda: rows_of(server.db, given_up) == [(1,)], hours=2)
+        listed = command("notices", "list", "--db", server.db, "--json")
+        (row,) = json.loads(listed.stdout)["undelivered"]
+        assert (row["state"], row["error"], row["biz_no"], row["key_id"]) == (
+            "given_up",
+            "answered 500",
+            NUMBER,
+            key.id,
+        )
+        assert "token" not in listed.output
+        assert "given up" in command("notices", "list", "--db", server.db, "--key", key.id).output
+        count = len(receiver.received)
+        answers.append(OK)
+        assert json.loads(command("notices", "retry", "--db", server.db, "--json").stdout) == {"retried": 1}
+        with closing(connected(server.db)) as connection:  # the command's clock is not the server's
+            connection.execute("UPDATE deliveries SET begun = ?1, due = ?1", (hand.seconds,))
+        hand.until(lambda: len(receiver.received) > count, seconds=10)
+        hand.until(
+            lambda: not json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"],
+            seconds=1,
+        )
+        assert len(receiver.received) == count + 1
+        assert json.loads(command("notices", "retry", "--db", server.db, "--json").stdout) == {"retried": 0}
+
+
+def test_one_receiver_that_hangs_does_not_keep_the_others(tmp_path: Path, hand: HandClock) -> None:
+    """While one key's receiver answers nothing, another key's notices arrive."""
+    path = registry(tmp_path, n1248100998="폐업자")
+    with (
+        receiving(lambda _: None) as hanging,
+        receiving() as good,
+        serving(tmp_path, hand, hanging.url, registry=path) as (server, key, _),
+    ):
+        other, _ = account(server.db, server.url, webhook=good.url)
+        for number in (NUMBER, OTHER):
+            key.watch(number)
+        other.watch()
+        hand.until(lambda: bool(good.received), seconds=1)
+        assert len(hanging.received) <= 1
+
+
+def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock) -> None:
+    """Found without file and webhook, a closure is listed, and goes to the webhook that is set later when retried."""
+    path = registry(tmp_path, n1248100998="폐업자")
+    with receiving() as receiver, serving(tmp_path, hand, registry=path) as (server, key, _):
+        key.watch()
+        hand.until(key.is_checked, seconds=1)
+        (row,) = json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"]
+        assert (row["state"], row["channel"]) == ("nowhere", None)
+        made = command("keys", "webhook", key.id, "--db", server.db, "--url", f"{receiver.url}?token=1")
+        assert made.exit_code == 0
+        assert "token" not in made.output
+        secret = made.stdout.strip()
+        retried = command("notices", "retry", "--db", server.db, "--notice", row["id"], "--json")
+        assert json.loads(retried.stdout) == {"retried": 1}
+        with closing(connected(server.db)) as connection:
+            connection.execute("UPDATE deliveries SET begun = ?1, due = ?1", (hand.seconds,))
+        hand.until(lambda: bool(receiver.received), seconds=10)
+        assert receiver.received[0].is_signed(secret, hand.seconds, 3600)
+
+
+def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
+    """A server killed while a receiver has the notice sends the same one again when it is started again."""
+    db, file = tmp_path / "db.sqlite", tmp_path / "closures.jsonl"
+    path = registry(tmp_path, n1248100998="폐업자")
+    with receiving(lambda _: None) as receiver:
+        process = ServedProcess(db, "--registry", path, "--notices", file)
+        key, secret = account(db, process.start(), webhook=receiver.url)
+        try:
+            assert key.watch(name="가").status_code == 201
+            _wait_for(lambda: bool(receiver.received))
+        finally:
+            process.kill()
+        receiver.answer = lambda _: OK
+        receiver.hung.set()
+        process.start()
+        try:
+            open_ = "SELECT count(*) FROM deliveries WHERE delivered IS NULL"
+            _wait_for(lambda: len(receiver.received) > 1 and rows_of(db, open_) == [(0,)])
+        finally:
+            assert process.stop() == 0
+    first, second = receiver.received
+    assert (first.notice, first.headers["X-Bizverify-Delivery"]) == (second.notice, first.notice["id"])
+    assert second.is_signed(secret, time.time(), 300)
+    assert rows_of(db, "SELECT count(*) FROM notices") == [(1,)]
+    assert {line["id"] for line in lines(file)} == {first.notice["id"]}
+
+
+def test_a_list_is_kept_until_it_changes() -> None:
+    """What was read before a change is not kept after it, and what is kept stays within its bound."""
+    lists = Lists(limit=10)
+    version = lists.version("a")
+    lists.changed("a")
+    lists.keep("a", version, b"old")
+    assert lists.find("a") is None
+    lists.keep("a", lists.version("a"), b"123456")
+    lists.keep("b", lists.version("b"), b"1234")
+    assert lists.find("a") == b"123456"
+    lists.keep("c", lists.version("c"), b"1")
+    assert (lists.find("b"), lists.find("a"), lists.find("c")) == (None, b"123456", b"1")
+    lists.keep("d", lists.version("d"), b"x" * 11)
+    assert lists.find("d") is None
+    lists.changed("a")
+    assert lists.find("a") is None
+
+
+def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
+    """A list of megabytes is sent in slices, and is complete, typed as described, and in order."""
+    with serving(tmp_path, hand) as (server, key, _):
+        with closing(connected(server.db)) as connection:
+            _fill(connection, key.id, 10_000, hand.seconds)
+        for _ in range(2):  # read, then kept
+            answer = key.ask("GET", "/watch")
+            listed = msgspec.json.decode(answer.content, type=WatchList)
+            assert (listed.total, len(answer.content)) == (10_000, int(answer.headers["Content-Length"]))
+            assert [entry.biz_no for entry in listed.watches] == [f"{n:010}" for n in range(1, 10_001)]
+        one = listed.watches[5].watch_id
+        history = msgspec.json.decode(key.ask("GET", f"/watch/{one}/history").content, type=WatchHistory)
+        assert history == WatchHistory(one, "0000000006", [])
+        key.ask("DELETE", f"/watch/{one}")
+        assert len(key.list()) == 9_999
+
+
+def _fill(connection: sqlite3.Connection, owner: str, count: int, now: float) -> None:
+    connection.execute("BEGIN")
+    book.add_many(
+        connection, owner, (Entry(f"{n:010}", "이름" * 10, "서울 중구 세종대로 110") for n in range(1, count + 1)), now
+    )
+    connection.execute("UPDATE watches SET due = ?", (now + 86400,))
+    connection.execute("COMMIT")
+
+
+def _wait_for(holds: Callable[[], bool]) -> None:
+    """Wait for something that another process does."""
+    give_up = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < give_up, "it did not come to hold"
+        time.sleep(0.02)

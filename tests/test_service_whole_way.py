@@ -1,0 +1,358 @@
+"""The library's own client against the library's own server: the same file comes out as from the local engine.
+
+The same, because the server answers with the same engine, from the same registry. In general they could differ where
+the engine sees more of a file than is uploaded: a postal code or a date of confirmation beside the address stay at
+home, and what only a whole file tells (an address that many businesses share, a number with several addresses) is told
+by each upload for itself, by single requests not at all. Numbers with a wrong check digit are looked up by the local
+engine and not bought. And what an earlier run of the same command has bought is called ``cached`` where the local
+engine says ``verified``: the comparisons below read it so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import AuthenticationError
+from bizverify.execute.ledger import Ledger
+from bizverify.model import ADDED_COLUMNS
+from bizverify.server.clock import Clock
+from bizverify.server.plans import load_plans
+from bizverify.service import ApiKey, Client
+from crashing import check_digit
+from serving import Served, ServedProcess, make_key, rows_of, served
+
+ROWS = 1_000
+ROADS = (
+    "서울특별시 중구 세종대로",
+    "경기도 수원시 영통구 삼성로",
+    "부산광역시 해운대구 센텀중앙로",
+    "세종특별자치시 한누리대로",
+)
+STATUSES = ("active", "active", "active", "closed", "suspended")
+
+
+def businesses(rows: int) -> pl.DataFrame:
+    """Distinct businesses, each at an address of its own: some without name or address, some without number."""
+    dice, made = Random(rows), list[tuple[str | None, ...]]()
+    for place in range(rows):
+        digits = f"{110_000_000 + place * 3_989:09d}"
+        number = f"{digits[:3]}-{digits[3:5]}-{digits[5:]}{check_digit(digits)}"
+        name = f"가나상사 {place}" if place % 11 else None
+        address = f"{dice.choice(ROADS)} {place + 1}" if place % 13 else None
+        if place % 17 == 3:
+            address = "서울 ***"
+        made.append(("미상" if place % 97 == 5 else number, name, address, f"고객 {place}"))
+    return pl.DataFrame(made, schema=dict.fromkeys(("b_no", "name", "address", "customer"), pl.String), orient="row")
+
+
+class Material:
+    """A file, the registry that both sides look into, and what the local engine makes of the file."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.folder = folder
+        self.frame = businesses(rows)
+        self.input, self.registry, self.local = folder / "in.csv", folder / "registry.parquet", folder / "local.csv"
+        self.frame.write_csv(self.input)
+        numbers = self.frame["b_no"].filter(self.frame["b_no"] != "미상")
+        known = pl.DataFrame({"b_no": numbers, "status": [STATUSES[n % 5] for n in range(len(numbers))]})
+        known.filter(pl.int_range(pl.len()) % 3 != 0).write_csv(folder / "statuses.csv")
+        bv.build_registry([folder / "statuses.csv"], self.registry, as_of=None)
+        assert bv.enrich(self.input, self.local, engine="local", registry=self.registry).exit_code == 0
+        self.lookups = len(numbers)
+
+    def bought(self, output: Path, url: str, key: str, engine: str, **more: Any) -> Any:
+        options: dict[str, Any] = {"rate": 1e6, "poll": 0.05, "chunk": 500, "ledger": output.with_suffix(".ledger")}
+        return bv.enrich(
+            self.input,
+            output,
+            engine=engine,
+            registry=self.registry if engine == "hybrid" else None,
+            base_url=url,
+            api_key=ApiKey(key),
+            **options | more,
+        )
+
+    def is_same(self, output: Path) -> None:
+        """Every cell is the local engine's: the user's own columns, the seven, the status and the note, in order."""
+        bought, local = (pl.read_csv(path, infer_schema=False) for path in (output, self.local))
+        assert bought.columns == local.columns == [*self.frame.columns, *ADDED_COLUMNS]
+        bought = bought.with_columns(pl.col("row_status").replace("cached", "verified"))
+        for name in local.columns:
+            differ = bought[name].ne_missing(local[name])
+            assert not differ.any(), f"{name}: {bought.filter(differ).head(2)} {local.filter(differ).head(2)}"
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Material]:
+    folder = tmp_path_factory.mktemp("material")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        yield Material(folder, ROWS)
+
+
+@pytest.fixture(scope="module")
+def server(material: Material) -> Iterator[ServedProcess]:
+    process = ServedProcess(material.folder / "server.sqlite", "--registry", material.registry)
+    process.start()
+    yield process
+    process.stop()
+
+
+def url_of(server: ServedProcess) -> str:
+    return f"http://127.0.0.1:{server.port}"
+
+
+def used(db: Path) -> int:
+    return int(rows_of(db, "SELECT coalesce(sum(used), 0) FROM usage")[0][0])
+
+
+@pytest.mark.parametrize("engine", ["batch", "verify", "hybrid"])
+def test_what_the_service_answers_is_what_the_local_engine_answers(
+    material: Material, server: ServedProcess, tmp_path: Path, engine: str
+) -> None:
+    """`bizverify serve` with the registry, and the client: each engine that buys gives the local engine's file."""
+    key, before = make_key(server.db, quota=10_000), used(server.db)
+    report = material.bought(tmp_path / "out.csv", url_of(server), key, engine)
+    assert report.exit_code == 0
+    material.is_same(tmp_path / "out.csv")
+    taken = used(server.db) - before
+    assert taken == report.purchase.paid
+    assert taken == material.lookups if engine != "hybrid" else 0 < taken < material.lookups
+
+
+# --- kills
+
+
+_COMMAND = """
+import json, sys
+import bizverify as bv
+try:
+    sys.exit(bv.enrich(**json.loads(sys.argv[1])).exit_code)
+except bv.errors.BizverifyError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+class Command:
+    """``enrich`` in a process of its own, to be killed and given again."""
+
+    def __init__(self, material: Material, folder: Path, url: str, key: str, **more: Any) -> None:
+        self.output, self.ledger, self.log = folder / "out.csv", folder / "ledger.sqlite", folder / "client.log"
+        call = {
+            **{"input": material.input, "output": self.output, "engine": "batch", "base_url": url},
+            **{"ledger": self.ledger, "rate": 1e6, "poll": 0.05} | more,
+        }
+        self._arguments = [sys.executable, "-c", _COMMAND, json.dumps(call, default=str)]
+        self._env = os.environ | {"BIZVERIFY_API_KEY": key, "BIZVERIFY_STATE_DIR": str(folder / "state")}
+
+    def start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(self._arguments, env=self._env, stdout=log, stderr=log)
+
+    def finish(self, seconds: float = 100) -> int:
+        """Give the command until it ends done: a pause (5) and doubts (3) ask for nothing but the same again."""
+        code = -1
+        for _ in range(5):
+            code = self.start().wait(seconds)
+            if code == 0:
+                return code
+        return code
+
+
+def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until something is true of another process."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.005)
+
+
+def jobs(db: Path, state: str = "%") -> int:
+    return int(rows_of(db, "SELECT count(*) FROM jobs WHERE state LIKE ?", state)[0][0])
+
+
+def uploads(ledger: Path) -> Counter[str]:
+    """The states of a killed client's uploads: its ledger is read in a copy, so that looking changes nothing."""
+    with TemporaryDirectory() as folder:
+        for part in ledger.parent.glob(f"{ledger.name}*"):
+            shutil.copy(part, folder)
+        with closing(sqlite3.connect(Path(folder) / ledger.name)) as connection:
+            return Counter(state for (state,) in connection.execute("SELECT state FROM uploads"))
+
+
+def kill(client: subprocess.Popen[bytes]) -> None:
+    client.send_signal(signal.SIGKILL)
+    assert client.wait(30) == -signal.SIGKILL
+
+
+def all_paid_once(db: Path, lookups: int) -> None:
+    """Each lookup is in one job, and taken out of the quota once."""
+    assert rows_of(db, "SELECT sum(total), sum(charged) FROM jobs") == [(lookups, lookups)]
+    assert used(db) == lookups
+    assert jobs(db) == jobs(db, "done")
+
+
+def test_kills_on_both_sides_change_nothing(material: Material, tmp_path: Path) -> None:
+    """The server is killed with jobs accepted, the client while it polls; started again, the same file comes out."""
+    server = ServedProcess(tmp_path / "server.sqlite", "--registry", material.registry)
+    url = server.start()
+    key = make_key(server.db, quota=10_000)
+    command = Command(material, tmp_path, url, key, chunk=300)
+    client = command.start()
+    wait_for(lambda: jobs(server.db) > 0)
+    server.kill()
+    time.sleep(0.3)  # the client meets a server that is not there, in the middle of whatever it does
+    kill(client)
+    assert not command.output.exists()
+    server.start()
+    try:
+        assert command.finish() == 0, command.log.read_text()[-2000:]
+    finally:
+        server.stop()
+    material.is_same(command.output)
+    all_paid_once(server.db, material.lookups)
+    with Ledger.open(command.ledger) as ledger:
+        assert ledger.doubts() == []
+
+
+@pytest.mark.crash
+def test_a_hundred_thousand_rows_survive_every_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """100,000 rows: server killed while uploads come in and in the middle of a job, client killed while it polls."""
+    begun = time.monotonic()
+    material = Material(tmp_path, 100_000)
+    local = time.monotonic() - begun
+    server = ServedProcess(tmp_path / "server.sqlite", "--registry", material.registry)
+    url = server.start()
+    key = make_key(server.db, plan="enterprise", quota=200_000)
+    begun = time.monotonic()
+    command = Command(material, tmp_path, url, key)
+    client = command.start()
+    wait_for(lambda: jobs(server.db) > 1)  # the trial upload is through, the large ones come in
+    time.sleep(0.2)
+    server.kill()
+    time.sleep(0.5)
+    server.start()
+    wait_for(lambda: jobs(server.db, "running") > 0)
+    server.kill()  # in the middle of a job
+    time.sleep(0.5)
+    server.start()
+    ends = []
+    while jobs(server.db, "done") <= 3:
+        if client.poll() is not None:  # it met too much of this to wait any longer: the same command goes on
+            ends.append(client.returncode)
+            client = command.start()
+        assert time.monotonic() - begun < 200, command.log.read_text()[-2000:]
+        time.sleep(0.01)
+    assert set(ends) <= {3, 5}
+    kill(client)
+    met = uploads(command.ledger)
+    try:
+        assert command.finish(300) == 0, command.log.read_text()[-2000:]
+    finally:
+        server.stop()
+    took = time.monotonic() - begun
+    material.is_same(command.output)
+    all_paid_once(server.db, material.lookups)
+    with capsys.disabled():
+        print(f"\n{material.lookups:,} lookups, kills and restarts: {took:.1f} s; uploads at the kill: {dict(met)}")  # noqa: T201
+        print(f"file, registry and local engine: {local:.1f} s")  # noqa: T201
+
+
+# --- quotas and refusals
+
+
+@pytest.fixture
+def small(tmp_path: Path, material: Material) -> Iterator[Served]:
+    """A server whose plan takes 300 rows an upload and two jobs at a time."""
+    plan = msgspec.structs.replace(load_plans()["business"], rows=300, jobs=2)
+    with served(tmp_path / "server.sqlite", registry=material.registry, plans={"business": plan}) as server:
+        yield server
+
+
+def test_larger_uploads_than_the_plan_takes_are_halved(material: Material, small: Served, tmp_path: Path) -> None:
+    """413 for 500 rows: the client halves them until they are taken; 503 for a third job delays it, without a doubt."""
+    report = material.bought(tmp_path / "out.csv", small.url, small.key(quota=10_000), "batch", jobs=4)
+    assert report.exit_code == 0
+    material.is_same(tmp_path / "out.csv")
+    assert rows_of(small.db, "SELECT max(total) <= 300, sum(total) FROM jobs") == [(1, material.lookups)]
+    assert used(small.db) == material.lookups
+
+
+def set_quota(db: Path, quota: int) -> None:
+    with closing(sqlite3.connect(db, timeout=10)) as connection:
+        connection.execute("UPDATE keys SET quota = ?", (quota,))
+        connection.commit()
+
+
+@pytest.mark.parametrize("engine", ["batch", "verify"])
+def test_a_quota_that_ends_pauses_and_a_larger_one_goes_on(
+    material: Material, tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quota shrinks after the client has looked: 429, exit 5, pending rows. A larger quota: the same command."""
+    ahead = 0.0
+    clock = Clock(now=lambda: time.time() + ahead)
+    with served(tmp_path / "server.sqlite", clock, registry=material.registry) as server:
+        key, me = server.key(quota=10_000), Client.me
+
+        async def asked(self: Client) -> Any:
+            nonlocal ahead
+            account = await me(self)
+            set_quota(server.db, 400)
+            ahead += 10  # the server remembers what it knows of a key for a second
+            return account
+
+        monkeypatch.setattr(Client, "me", asked)
+        out = tmp_path / "out.csv"
+        report = material.bought(out, server.url, key, engine)
+        assert report.exit_code == 5
+        states = Counter(pl.read_csv(out, infer_schema=False)["row_status"].to_list())
+        assert states["pending"]
+        assert states["verified"] == used(server.db) <= 400
+        assert not states["in_doubt"]
+        monkeypatch.setattr(Client, "me", me)
+        set_quota(server.db, 10_000)
+        ahead += 10
+        assert material.bought(out, server.url, key, engine).exit_code == 0
+        material.is_same(out)
+        assert used(server.db) == material.lookups
+
+
+def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(material: Material, tmp_path: Path) -> None:
+    """The client has read ``/me``: exit 5 (QuotaError), and nothing is taken out of the quota."""
+    with served(tmp_path / "server.sqlite", registry=material.registry) as server:
+        with pytest.raises(bv.errors.QuotaError):
+            material.bought(tmp_path / "out.csv", server.url, server.key(quota=100), "batch")
+        assert used(server.db) == 0
+
+
+def test_a_revoked_key_ends_the_run(material: Material, tmp_path: Path) -> None:
+    """401, exit 4, and nothing is published."""
+    with served(tmp_path / "server.sqlite", registry=material.registry) as server:
+        key = server.key(quota=10_000)
+        with closing(sqlite3.connect(server.db, timeout=10)) as connection:
+            connection.execute("UPDATE keys SET revoked = ?", (time.time(),))
+            connection.commit()
+        with pytest.raises(AuthenticationError) as refused:
+            material.bought(tmp_path / "out.csv", server.url, key, "batch")
+        assert refused.value.exit_code == 4
+        assert not (tmp_path / "out.csv").exists()

@@ -1,0 +1,286 @@
+"""The watch list's database: changes of grade and closures under any sequence of checks, and what is told of them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizverify.engine import LocalEngine
+from bizverify.server.wire import WatchEntry
+from bizverify.watch import book, notices
+from bizverify.watch.checking import ANSWERED, LocalJudge, check
+from bizverify.watch.schema import DDL
+from bizverify.watch.values import Entry, Recorded
+
+OWNER = "k1"
+NUMBER = "1248100998"
+
+
+def database() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.executescript(DDL)
+    db.execute("PRAGMA foreign_keys = ON")
+    return db
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    connection = database()
+    yield connection
+    connection.close()
+
+
+def answered(watches: pl.DataFrame, status: str | None, grade: str | None) -> pl.DataFrame:
+    """What a check of these watches found: the same of each."""
+    found = {"biz_status": status, "grade": grade, "bounce_prob": 0.5, "action": "confirm"}
+    return watches.select("number", "name", "address", *(pl.lit(v, ANSWERED[k]).alias(k) for k, v in found.items()))
+
+
+def found(
+    db: sqlite3.Connection, status: str | None, grade: str | None, now: float, channels: tuple[str, ...] = ("file",)
+) -> Recorded:
+    """Check everything at a time, and record it."""
+    return book.record(db, answered(book.due(db, 1e12, 10_000), status, grade), now, now + 100, channels)
+
+
+def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
+    return [json.loads(text) for (text,) in db.execute("SELECT payload FROM notices ORDER BY number")]
+
+
+def test_the_first_check_is_the_baseline(db: sqlite3.Connection) -> None:
+    """The first check makes no change of grade; the next one of another grade makes one."""
+    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    assert found(db, "active", "B", 2.0).changes.is_empty()
+    assert found(db, "active", "B", 3.0).changes.is_empty()
+    assert found(db, "active", "D", 4.0).changes["grade"].to_list() == ["D"]
+    history = book.history(db, OWNER, watch.watch_id)
+    assert history is not None
+    assert [(change.at, change.before, change.after) for change in history] == [(4.0, "B", "D")]
+
+
+def test_found_closed_at_its_first_check(db: sqlite3.Connection) -> None:
+    """A business that is closed when it is first looked at is told of, with no status before."""
+    book.add(db, OWNER, Entry(NUMBER, '이름 "가"\n', "서울"), 1.0)
+    assert found(db, "closed", "E", 1_700_000_000.0).closures.height == 1
+    (notice,) = payloads(db)
+    assert notice.pop("id")
+    assert notice.pop("watch_id")
+    assert notice == {
+        "event": "closure",
+        "biz_no": NUMBER,
+        "name": '이름 "가"\n',
+        "address": "서울",
+        "biz_status": "closed",
+        "status_before": None,
+        "grade_before": None,
+        "grade_after": "E",
+        "detected_at": "2023-11-15T07:13:20+09:00",
+    }
+
+
+@pytest.mark.parametrize(("between", "notices_made"), [("unknown", 1), (None, 1), ("unregistered", 1), ("active", 2)])
+def test_only_an_open_business_can_close_again(db: sqlite3.Connection, between: str | None, notices_made: int) -> None:
+    """Closed twice is told twice only if it was found open between; not knowing is no opening."""
+    book.add(db, OWNER, Entry(NUMBER), 1.0)
+    for at, status in enumerate(("active", "closed", between, "closed"), 2):
+        found(db, status, "C", float(at))
+    assert len(payloads(db)) == notices_made
+
+
+def test_not_knowing_changes_nothing(db: sqlite3.Connection) -> None:
+    """A check that finds nothing out leaves status and grade as they were, and the next is due all the same."""
+    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    found(db, "active", "A", 2.0)
+    assert found(db, "unknown", "C", 3.0).changes.is_empty()
+    stored = book.get(db, OWNER, watch.watch_id)
+    assert stored is not None
+    assert (stored.biz_status, stored.grade, stored.checked, stored.due) == ("active", "A", 3.0, 103.0)
+
+
+def test_an_answer_about_another_address_is_not_recorded(db: sqlite3.Connection) -> None:
+    """What was found of a name or address that was replaced meanwhile is dropped, and the watch stays due."""
+    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    checked = answered(book.due(db, 2.0, 10), "closed", "E")
+    book.add(db, OWNER, Entry(NUMBER, "나"), 2.0)
+    assert book.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
+    stored = book.get(db, OWNER, watch.watch_id)
+    assert stored is not None
+    assert (stored.checked, stored.due) == (None, 2.0)
+
+
+def test_a_later_watch_does_not_inherit_an_answer(db: sqlite3.Connection) -> None:
+    """What was found of a watch that was removed is not written to the one added after it."""
+    watch, _ = book.add(db, OWNER, Entry(NUMBER), 1.0)
+    checked = answered(book.due(db, 2.0, 10), "closed", "E")
+    assert book.remove(db, OWNER, watch.watch_id)
+    again, is_new = book.add(db, OWNER, Entry(NUMBER), 2.0)
+    assert is_new
+    assert book.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
+    assert payloads(db) == []
+    assert again.watch_id != watch.watch_id
+
+
+def test_added_again_after_removal_is_told_again(db: sqlite3.Connection) -> None:
+    """Removed and added again, a closed business is told of again: it is another watch."""
+    for at in (1.0, 2.0):
+        watch, _ = book.add(db, OWNER, Entry(NUMBER), at)
+        found(db, "closed", "E", at)
+        book.remove(db, OWNER, watch.watch_id)
+    assert len(payloads(db)) == 2
+
+
+def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
+    """Adding many keeps what is not given, counts new and changed ones, and makes changed ones due again."""
+    assert book.add_many(db, OWNER, [Entry("1", "가", "서울"), Entry("2")], 1.0) == book.Added(2, 0)
+    found(db, "active", "A", 2.0)
+    assert book.add_many(db, OWNER, [Entry("1", None, "부산"), Entry("2", ""), Entry("3")], 3.0) == book.Added(1, 1)
+    watches = {watch.biz_no: watch for watch in book.every(db, OWNER)}
+    assert (watches["1"].name, watches["1"].address, watches["1"].due) == ("가", "부산", 3.0)
+    assert (watches["2"].name, watches["2"].due) == (None, 102.0)
+    assert book.count(db, OWNER) == 3
+    wanted = book.ids(db, OWNER, ["1", "3", "4"])
+    assert wanted.keys() == {"1", "3"}
+    assert book.remove_many(db, OWNER, [*wanted.values(), "none"]) == 2
+    assert (book.count(db, OWNER), book.count(db, "other")) == (1, 0)
+
+
+def test_the_longest_waiting_come_first(db: sqlite3.Connection) -> None:
+    """What is due is handed out by how long it waits, so many at a time, of the owners asked for."""
+    for at, number in enumerate(("1", "2", "3"), 1):
+        book.add(db, "k1", Entry(number), float(at))
+    book.add(db, "k2", Entry("4"), 0.5)
+    assert book.due(db, 2.5, 9)["biz_no"].to_list() == ["4", "1", "2"]
+    assert book.due(db, 9.0, 2, ["k1"])["biz_no"].to_list() == ["1", "2"]
+    assert book.next_due(db, "k1") == 1.0
+    assert book.due(db, 9.0, 2, [])["biz_no"].to_list() == []
+
+
+def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
+    """Each rendered entry is, field by field, the entry that the interface describes, with times in Korea."""
+    watch, _ = book.add(db, OWNER, Entry(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
+    found(db, "closed", "E", 1_700_000_100.0)
+    text, total = book.rendered(db, OWNER)
+    entry = msgspec.json.decode(text, type=WatchEntry)
+    assert total == 1
+    assert msgspec.json.decode(text).keys() == set(WatchEntry.__struct_fields__)
+    assert entry == WatchEntry(
+        watch_id=watch.watch_id,
+        biz_no=NUMBER,
+        name='따옴표 " \\ \n',
+        address=None,
+        biz_status="closed",
+        grade="E",
+        created_at="2023-11-15T07:13:20+09:00",
+        checked_at="2023-11-15T07:15:00+09:00",
+        next_check_at="2023-11-15T07:16:40+09:00",
+        closed_at="2023-11-15T07:15:00+09:00",
+    )
+    assert book.rendered_one(db, OWNER, watch.watch_id) == text
+    assert book.rendered(db, "other") == (b"", 0)
+
+
+def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:
+    """The embedded engine answers each watch once, under its own number."""
+    book.add_many(db, OWNER, [Entry(NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129"), Entry("0000000001")], 1.0)
+    watches = book.due(db, 1.0, 10)
+    checked = check(watches, LocalJudge(LocalEngine()))
+    assert sorted(checked["number"]) == sorted(watches["number"])
+    assert dict(zip(checked["number"], checked["grade"].is_not_null(), strict=True)) == {
+        watches["number"][0]: True,
+        watches["number"][1]: False,
+    }
+    assert checked["biz_status"].unique().to_list() == ["unknown"]
+
+
+def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None:
+    """On each channel a notice is open until it is acknowledged, and never after, whatever is said later."""
+    book.add(db, OWNER, Entry(NUMBER), 1.0)
+    found(db, "closed", "E", 2.0, ("file", "webhook"))
+    first, second = notices.open_deliveries(db, 2.0, 10)
+    assert (first.channel, second.channel, first.id == second.id) == ("file", "webhook", True)
+    notices.failed(db, first.notice, "file", "disk full", 50.0)
+    notices.delivered(db, second.notice, "webhook", 3.0)
+    notices.failed(db, second.notice, "webhook", "late", 4.0)
+    assert notices.open_deliveries(db, 49.0, 10) == []
+    (again,) = notices.open_deliveries(db, 50.0, 10)
+    assert (again.attempts, again.error, again.payload) == (1, "disk full", first.payload)
+    notices.failed(db, first.notice, "file", "gone", None)
+    assert notices.open_deliveries(db, 1e12, 10) == []
+    assert [one.error for one in notices.undelivered(db, OWNER)] == ["gone"]
+    assert notices.purge(db, 1e12) == 0
+    assert notices.retry(db, 60.0, owner="other") == 0
+    assert notices.retry(db, 60.0) == 1
+    (again,) = notices.open_deliveries(db, 60.0, 10)
+    notices.delivered(db, again.notice, "file", 61.0)
+    assert (notices.undelivered(db), notices.retry(db, 62.0), notices.purge(db, 2.5)) == ([], 0, 1)
+
+
+def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
+    """A closure found while there was nowhere to tell it is listed, and told when it is retried with a channel."""
+    book.add(db, OWNER, Entry(NUMBER), 1.0)
+    found(db, "closed", "E", 2.0, ())
+    (one,) = notices.undelivered(db)
+    assert (one.channel, one.due) == (None, None)
+    assert notices.retry(db, 3.0, notice_id=one.id, channels=["webhook"]) == 1
+    assert [(d.channel, d.id) for d in notices.open_deliveries(db, 3.0, 10)] == [("webhook", one.id)]
+
+
+def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
+    """Postponed, an owner's other notices on a channel wait; those tried least come first then."""
+    book.add_many(db, OWNER, [Entry("1"), Entry("2")], 1.0)
+    found(db, "closed", "E", 2.0, ("webhook",))
+    first, second = notices.open_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
+    assert notices.waiting(db, 2.0) == [(OWNER, "webhook")]
+    notices.failed(db, first.notice, "webhook", "answered 500", 32.0)
+    notices.postpone(db, OWNER, "webhook", 32.0)
+    assert (notices.waiting(db, 31.0), notices.next_due(db, 31.0)) == ([], 32.0)
+    assert [one.notice for one in notices.open_deliveries(db, 32.0, 10)] == [second.notice, first.notice]
+
+
+STATUS = st.sampled_from(["active", "suspended", "closed", "unregistered", "unknown", None])
+CHECKS = st.lists(st.tuples(STATUS, st.sampled_from(["A", "C", "E", None]), st.booleans()), max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CHECKS)
+def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]]) -> None:
+    """History is the grades' changes as a plain loop finds them; each closure is told once, acknowledged or not."""
+    db = database()
+    try:
+        watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 0.0)
+        status = grade = None
+        closed = checked = False
+        wanted_history: list[tuple[str | None, str | None]] = []
+        wanted_notices = 0
+        for at, (new_status, new_grade, acknowledge) in enumerate(checks, 1):
+            found(db, new_status, new_grade, float(at))
+            if new_status == "closed" and not closed:
+                wanted_notices += 1
+            closed = new_status == "closed" or (closed and new_status not in ("active", "suspended"))
+            if new_status not in ("unknown", None) or status in ("unknown", None):
+                if checked and new_grade != grade:
+                    wanted_history.append((grade, new_grade))
+                status, grade = new_status, new_grade
+            checked = True
+            if acknowledge:
+                for delivery in notices.open_deliveries(db, 1e12, 10):
+                    notices.delivered(db, delivery.notice, "file", float(at))
+                assert notices.undelivered(db) == []
+            stored = book.get(db, OWNER, watch.watch_id)
+            assert stored is not None
+            assert (stored.biz_status, stored.grade, stored.closed is not None) == (status, grade, closed)
+        history = book.history(db, OWNER, watch.watch_id)
+        assert history is not None
+        assert [(change.before, change.after) for change in history] == wanted_history
+        made = payloads(db)
+        assert len(made) == wanted_notices == len({notice["id"] for notice in made})
+    finally:
+        db.close()

@@ -1,0 +1,179 @@
+"""`bizverify watch …`: what is printed, in which form, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bizverify.cli import app
+from bizverify.errors import BizverifyError
+from bizverify.testing import FakeService, Fault, Faults, Status, serve
+from conftest import SAMPLE
+from test_watch_local import Town
+from test_watch_sync import KEY, csv_of, numbers, rows_for
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The commands on a list of their own, in this process."""
+    monkeypatch.setenv("BIZVERIFY_WATCH", str(tmp_path / "list.sqlite"))
+    return lambda *arguments: CliRunner().invoke(app, ["watch", *map(str, arguments)])
+
+
+def test_a_sync_shows_what_it_would_do_and_does_it_when_told(cli: Run, tmp_path: Path) -> None:
+    """People read figures and the first few; the same command again has nothing to do."""
+    file = csv_of(tmp_path / "a.csv", [*rows_for(7), ("합계", "7", "")])
+    looked = cli("sync", file, "--local")
+    assert looked.exit_code == 0
+    assert "to add          7: 120-81-00002 상점0, " in looked.stderr
+    assert "nothing was changed; --apply does it" in looked.stderr
+    assert "1 row (8): a totals row" in looked.stderr
+    assert "7 added, 0 changed, 0 removed" in cli("sync", file, "--local", "--apply").stderr
+    assert "nothing is to be done" in cli("sync", file, "--local").stderr
+
+
+def test_a_sync_as_json_lists_all(cli: Run, tmp_path: Path) -> None:
+    """One object on stdout, each business in it."""
+    done = cli("sync", csv_of(tmp_path / "a.csv", rows_for(9)), "--local", "--json")
+    report = json.loads(done.stdout)
+    assert [business["biz_no"] for business in report["add"]] == numbers(9)
+    assert (report["applied"], report["left"], report["remove"]) == (False, 9, [])
+
+
+def test_one_business_is_added_listed_and_removed(cli: Run) -> None:
+    """The number is shown with hyphens; Hangul does not push the columns about."""
+    a, b = numbers(2)
+    assert "120-81-00002 is watched now" in cli("add", a, "--name", "가나다 상사", "--local").stdout
+    assert "was watched (watch" in cli("add", a, "--local").stdout
+    cli("add", b, "--name", "ABC", "--local")
+    lines = cli("list", "--local").stdout.splitlines()
+    assert lines[-1] == "2 watched"
+    wide = [sum(2 if "가" <= letter <= "힣" else 1 for letter in line.split("not yet")[0]) for line in lines[1:3]]
+    assert wide[0] == wide[1]
+    listed = json.loads(cli("list", "--local", "--json").stdout)
+    assert (listed["total"], listed["watches"][0]["biz_no"], listed["watches"][1]["name"]) == (2, a, "ABC")
+    assert "is not watched any more" in cli("remove", "120-81-00002", "--local").stdout
+    assert cli("list", "--local").stdout.splitlines()[-1] == "1 watched"
+
+
+def test_an_empty_list_says_so(cli: Run) -> None:
+    """An empty table would look like an error."""
+    assert cli("list", "--local").stdout == "nothing is watched\n"
+
+
+def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> None:
+    """Cron mails what is printed: nothing, or what there is to know."""
+    town = Town(tmp_path)
+    first = cli("check", "--local", town.list, "--registry", town.registry())
+    assert (first.exit_code, first.output) == (0, "")
+    town.closed = {town.numbers[0]}
+    second = cli("check", "--local", town.list, "--registry", town.registry(), "--all")
+    assert second.stdout == "closed       120-81-00002 상점0 (was active)\n"
+    assert second.stderr == ""
+    assert cli("check", "--local", town.list, "--registry", town.registry(), "--all").output == ""
+    told = cli("history", "120-81-00002", "--local", town.list).stdout
+    assert " → " in told
+    assert told.rstrip().endswith("closed")
+    as_json = json.loads(cli("history", town.numbers[0], "--local", town.list, "--json").stdout)
+    assert as_json["history"][0]["at"][10] == "T"
+
+
+def test_a_check_as_json_is_one_object(cli: Run, tmp_path: Path) -> None:
+    """Closures as a webhook gets them; without a registry a note says what cannot be found."""
+    town = Town(tmp_path)
+    town.closed = {town.numbers[3]}
+    done = cli("check", "--local", town.list, "--registry", town.registry(), "--json", "--every", "12")
+    report = json.loads(done.stdout)
+    assert (report["checked"], report["watched"], [one["biz_no"] for one in report["closures"]]) == (
+        4,
+        4,
+        [town.numbers[3]],
+    )
+    assert report["closures"][0]["event"] == "closure"
+    bare = cli("check", "--local", town.list)
+    assert (bare.exit_code, bare.stdout) == (0, "")
+    assert "closures cannot be found" in bare.stderr
+
+
+def test_undelivered_notices_end_a_check_with_3(cli: Run, tmp_path: Path) -> None:
+    """What was found is told all the same."""
+    town = Town(tmp_path)
+    town.closed = {town.numbers[0]}
+    done = cli("check", "--local", town.list, "--registry", town.registry(), "--notify", tmp_path / "no" / "x.jsonl")
+    assert done.exit_code == 3
+    assert done.stdout.startswith("closed ")
+    assert "undelivered  120-81-00002 by file: " in done.stderr
+
+
+def test_the_service_is_asked_as_the_environment_says(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Key and address come from where they always come from; what the service calls the number is not seen."""
+    service = FakeService(KEY, faults=Faults(Fault("watch_add", Status(429), at=4)))
+    file = csv_of(tmp_path / "a.csv", rows_for(6))
+    with serve(service) as url:
+        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
+        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
+        paused = cli("sync", file, "--apply", "--rate", "1000", "--concurrency", "1")
+        assert paused.exit_code == 5
+        assert "3 added" in paused.stderr
+        assert "3 left: POST" in paused.stderr
+        assert cli("sync", file, "--apply", "--rate", "1000/s").exit_code == 0
+        assert len(service.watches) == 6
+        assert cli("list").stdout.splitlines()[-1].startswith("6 watched")
+        changed = next(iter(service.watches))
+        changed.change("E", "closed")
+        assert "→ E, closed" in cli("history", changed.id).stdout
+
+
+def test_a_list_that_would_be_emptied_needs_a_word(cli: Run, tmp_path: Path) -> None:
+    """The wrong file is said to be that, with exit code 2, and nothing is done."""
+    cli("sync", csv_of(tmp_path / "a.csv", rows_for(30)), "--local", "--apply")
+    wrong = csv_of(tmp_path / "b.csv", rows_for(5, 100))
+    refused = cli("sync", wrong, "--local", "--apply")
+    assert isinstance(refused.exception, BizverifyError)
+    assert refused.exception.exit_code == 2
+    assert "30 of 30 watched businesses are not in the file" in str(refused.exception)
+    assert "5 added, 0 changed, 0 removed" in cli("sync", wrong, "--local", "--apply", "--keep").stderr
+    assert "0 added, 0 changed, 30 removed" in cli("sync", wrong, "--local", "--apply", "--force").stderr
+
+
+def test_killed_at_any_moment_a_check_tells_each_closure(tmp_path: Path) -> None:
+    """SIGKILL again and again: what was printed and what the next check prints are all closures, none left out."""
+    town = Town(tmp_path, 40)
+    town.closed = set(town.numbers[::2])
+    registry, lines = town.registry(), tmp_path / "closed.jsonl"
+    command: list[Any] = [sys.executable, "-m", "bizverify", "watch", "check", "--local", town.list]
+    command += ["--registry", registry, "--notify", lines]
+    seen: set[str] = set()
+    for wait in (0.55, 0.75, 0.9, 1.0, 1.1):
+        process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=os.environ)
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        seen |= {line.split()[1].replace("-", "") for line in process.communicate()[0].splitlines()}
+    last = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert last.returncode == 0, last.stderr
+    seen |= {line.split()[1].replace("-", "") for line in last.stdout.splitlines()}
+    assert seen == town.closed
+    told = [json.loads(line)["biz_no"] for line in lines.read_text(encoding="utf-8").splitlines() if line]
+    assert set(told) == town.closed
+
+
+def test_the_sample_can_be_watched(cli: Run) -> None:
+    """The commands of the documentation, on the sample."""
+    assert cli("sync", SAMPLE / "customers.csv", "--local", "--apply").exit_code == 0
+    found = cli("check", "--local", "--registry", SAMPLE / "registry.parquet", "--json")
+    report = json.loads(found.stdout)
+    assert (report["checked"], len(report["closures"]) > 0) == (report["watched"], True)

@@ -1,0 +1,299 @@
+"""A local list is checked: what is due, once; each closure is told at least once, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify import errors, watch
+from bizverify.watch import rechecking
+from bizverify.watch.local import alone
+from conftest import write
+from test_watch_sync import csv_of, numbers, rows_for
+
+NOW = float(int(time.time())) + 3600  # after all that the tests add, so that it is due
+DAY = 86_400.0
+SECRET = "a secret of the receiver's"
+
+
+class Town:
+    """A registry that changes, a local list, and a clock that is set."""
+
+    def __init__(self, folder: Path, count: int = 4) -> None:
+        self.folder = folder
+        self.list = folder / "w.sqlite"
+        self.now = NOW
+        self.numbers = numbers(count)
+        self.closed: set[str] = set()
+        watch.sync(csv_of(folder / "in.csv", rows_for(count)), apply=True, local=self.list)
+
+    def registry(self) -> Path:
+        """The registry as it is now; whole, as one that was built anew."""
+        states = {b_no: "폐업자" if b_no in self.closed else "계속사업자" for b_no in self.numbers}
+        lines = ["사업자등록번호,사업자상태", *(f"{b_no},{state}" for b_no, state in states.items())]
+        source, target = self.folder / "registry.csv", self.folder / "registry.parquet"
+        write(source, "\n".join(lines) + "\n")
+        bv.build_registry([source], target)
+        return target
+
+    def check(self, **more: Any) -> watch.CheckReport:
+        options: dict[str, Any] = {"local": self.list, "registry": self.registry(), "now": lambda: self.now} | more
+        return watch.check(**options)
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Town:
+    return Town(tmp_path)
+
+
+@contextmanager
+def receiver(*answers: int) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """A webhook that gives these answers, the last of them for ever; what came in is kept."""
+    got: list[tuple[dict[str, str], bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(answers[min(len(got), len(answers) - 1)])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            got.append((dict(self.headers), body))
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hook", got
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_closure_is_told_once_and_the_grade_s_change_is_in_the_history(town: Town) -> None:
+    """The first check finds what is the case, the second the change, the third nothing."""
+    first = town.check()
+    assert (first.checked, first.quiet, first.exit_code, first.watched) == (4, True, 0, 4)
+    assert town.check().checked == 0
+    town.closed, town.now = {town.numbers[1]}, NOW + DAY
+    second = town.check()
+    assert [(n["biz_no"], n["status_before"], n["event"]) for n in second.notices] == [
+        (town.numbers[1], "active", "closure")
+    ]
+    assert second.changes["biz_no"].to_list() == [town.numbers[1]]
+    town.now += DAY
+    assert town.check().quiet
+    frame = watch.history_frame(town.numbers[1], local=town.list)
+    assert (frame.height, frame["biz_status"].item()) == (1, "closed")
+    assert frame["at"].dt.epoch("s").to_list() == [int(NOW + DAY)]
+    assert watch.entries(local=town.list).filter(pl.col("closed_at").is_not_null()).height == 1
+
+
+def test_what_is_not_due_is_left_unless_all_is_asked_for(town: Town) -> None:
+    """`every` says when a watch is due again, `everything` looks at all of them now."""
+    town.check(every=2.0)
+    town.now += 3600
+    assert town.check().checked == 0
+    assert town.check(everything=True, every=2.0).checked == 4
+    town.now += 7199
+    assert town.check().checked == 0
+    town.now += 1
+    assert town.check().checked == 4
+
+
+def test_without_a_registry_it_says_that_closures_cannot_be_found(town: Town) -> None:
+    """A check that can find nothing does not look like one that found nothing."""
+    assert "closures cannot be found" in town.check(registry=None).warnings[0]
+    assert town.check().warnings == ()
+
+
+def test_a_closure_that_was_not_told_is_told_by_the_next_check(town: Town) -> None:
+    """Who is told ends in an error, or is killed: the next check tells again, and then nobody does."""
+    town.closed = {town.numbers[0]}
+
+    def killed(_report: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        town.check(tell=killed)
+    told: list[int] = []
+    again = town.check(tell=lambda report: told.append(len(report.notices)))
+    assert (again.checked, told) == (0, [1])
+    assert town.check().notices == ()
+
+
+def test_killed_between_the_check_and_the_delivery_nothing_is_lost(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notice is written with what was found, in one step, so there is no moment between them."""
+    town.closed = {town.numbers[2]}
+    lines = town.folder / "closed.jsonl"
+
+    def dies(self: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rechecking._Round, "deliver", dies)
+        with pytest.raises(SystemExit):
+            town.check(notify=lines)
+    assert not lines.exists()
+    assert len(town.check(notify=lines).notices) == 1
+    assert [json.loads(line)["biz_no"] for line in lines.read_text(encoding="utf-8").splitlines()] == [town.numbers[2]]
+
+
+def test_killed_before_it_was_recorded_the_same_watches_are_due(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not written down is found again, with its closure."""
+    town.closed = {town.numbers[2]}
+    with monkeypatch.context() as patch:
+        patch.setattr(rechecking.book, "postpone", _raise)
+        with pytest.raises(SystemExit):
+            town.check()
+    report = town.check()
+    assert (report.checked, len(report.notices)) == (4, 1)
+
+
+def _raise(*_: object) -> None:
+    raise SystemExit
+
+
+def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both get the same object; the signature is the secret's; the file is private; nothing is delivered twice."""
+    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    town.closed = set(town.numbers[:2])
+    lines = town.folder / "closed.jsonl"
+    with receiver(204) as (url, got):
+        report = town.check(notify=lines, webhook=url)
+        town.check(notify=lines, webhook=url)
+    assert (report.exit_code, len(report.notices)) == (0, 2)
+    assert [json.loads(body) for _, body in got] == list(report.notices)
+    assert [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()] == list(report.notices)
+    assert stat.S_IMODE(lines.stat().st_mode) == 0o600
+    for headers, body in got:
+        assert watch.verify_signature(SECRET, headers, body, now=NOW)
+        assert not watch.verify_signature("another", headers, body, now=NOW)
+
+
+def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 3 until it was acknowledged; a receiver that is down is not asked for each notice."""
+    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    town.closed = set(town.numbers)
+    with receiver(200, 500, 500, 500, 200) as (url, got):
+        first = town.check(webhook=url)
+        assert (first.exit_code, len(first.undelivered), len(got)) == (3, 3, 4)
+        assert "500" in first.undelivered[0]["error"]
+        silent = town.check()
+        assert (silent.exit_code, len(silent.undelivered), len(got)) == (3, 3, 4)
+        town.now += DAY
+        last = town.check(webhook=url)
+    assert (last.exit_code, last.quiet, len(got)) == (0, True, 7)
+    assert len({headers["X-Bizverify-Delivery"] for headers, _ in got}) == 4
+
+
+def test_what_waits_for_a_channel_that_is_gone_can_be_forgotten(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each check would end with 3 for ever."""
+    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    town.closed = {town.numbers[0]}
+    with receiver(500) as (url, _):
+        assert town.check(webhook=url).exit_code == 3
+    assert town.check(forget=True).exit_code == 0
+    assert town.check().quiet
+
+
+def test_a_file_that_cannot_be_written_keeps_the_notices(town: Town) -> None:
+    """The check is not in vain: what it found is recorded and told, the rest is kept."""
+    town.closed = {town.numbers[0]}
+    report = town.check(notify=town.folder / "missing" / "closed.jsonl")
+    assert (report.exit_code, len(report.notices), report.undelivered[0]["channel"]) == (3, 1, "file")
+    assert town.check(notify=town.folder / "closed.jsonl").exit_code == 0
+    assert (town.folder / "closed.jsonl").read_text(encoding="utf-8").count("\n") == 1
+
+
+def test_a_webhook_needs_a_secret_and_a_safe_address(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent unsigned, and no names in the clear."""
+    monkeypatch.delenv("BIZVERIFY_WEBHOOK_SECRET", raising=False)
+    with pytest.raises(errors.UsageError, match="BIZVERIFY_WEBHOOK_SECRET"):
+        town.check(webhook="https://example.com/hook")
+    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    with pytest.raises(errors.UsageError, match="plain http"):
+        town.check(webhook="http://example.com/hook")
+
+
+def test_a_second_check_ends_at_once_and_other_commands_go_on(town: Town) -> None:
+    """Two checks of one list would tell things twice; looking at the list, and adding to it, disturbs nobody."""
+    with alone(town.list):
+        with pytest.raises(errors.StoreError, match="another check of this list is running"):
+            town.check()
+        assert watch.entries(local=town.list).height == 4
+        assert watch.add(numbers(1, 90)[0], local=town.list).state == "added"
+
+
+def test_what_was_added_or_renamed_is_due_at_once(town: Town) -> None:
+    """A new business is not left unchecked for a day; a watch's other address counts from the next check on."""
+    town.check(every=1e6)
+    watch.add(town.numbers[0], "새 이름", local=town.list)
+    watch.add(numbers(1, 90)[0], local=town.list)
+    assert town.check(every=1e6).checked == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (b"not a database, by any means" * 99, "damaged, or no SQLite"), (None, "is not a file")],
+)
+def test_a_file_that_is_no_list_is_not_touched(content: bytes | None, said: str, tmp_path: Path) -> None:
+    """What it held may be all there is."""
+    path = tmp_path / "w.sqlite"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(errors.StoreError, match=said):
+        watch.entries(local=path)
+    assert content is None or path.read_bytes() == content
+
+
+def test_another_application_s_database_is_refused(tmp_path: Path) -> None:
+    """Tables of ours have no place in a file of others."""
+    path = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE customers (name)")
+    with pytest.raises(errors.StoreError, match="no watch file"):
+        watch.add(numbers(1)[0], local=path)
+
+
+def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mode 0600 in a folder of mode 0700; looking makes no file; BIZVERIFY_WATCH names another."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(state))
+    assert watch.entries(local=True).height == 0
+    assert not state.exists()
+    with pytest.raises(errors.StoreError, match="there is no watch file"):
+        watch.check()
+    watch.add(numbers(1)[0], local=True)
+    assert stat.S_IMODE((state / "watch.sqlite").stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    monkeypatch.setenv("BIZVERIFY_WATCH", str(tmp_path / "elsewhere.sqlite"))
+    assert watch.entries(local=True).height == 0
+    with pytest.raises(errors.StoreError, match=r"the folder .* does not exist"):
+        watch.add(numbers(1)[0], local=tmp_path / "missing" / "w.sqlite")
+
+
+def test_half_a_sync_is_none(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local sync is one transaction: all of it, or nothing."""
+    monkeypatch.setattr("bizverify.watch.book.remove_many", _raise)
+    with pytest.raises(SystemExit):
+        watch.sync(csv_of(town.folder / "b.csv", rows_for(4, 2)), apply=True, local=town.list)
+    assert watch.entries(local=town.list)["biz_no"].to_list() == town.numbers

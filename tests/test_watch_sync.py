@@ -1,0 +1,363 @@
+"""A file held against a watch list: what differs is found, done once, and at the service as in a local file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from bizverify import errors, number, watch
+from bizverify.service import ApiKey
+from bizverify.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
+from bizverify.watch.reconcile import LISTED, reconciled
+from bizverify.watch.times import seconds_of
+from conftest import SAMPLE, write
+from serving import Served, served
+
+KEY = "test-key"
+
+
+def numbers(count: int, start: int = 0) -> list[str]:
+    """Numbers with right check digits."""
+    weights = (1, 3, 7, 1, 3, 7, 1, 3, 5)
+    found = []
+    for n in range(start, start + count):
+        nine = f"{120_81_0000 + n:09d}"
+        total = sum(int(digit) * weight for digit, weight in zip(nine, weights, strict=True)) + int(nine[8]) * 5 // 10
+        found.append(f"{nine}{(10 - total % 10) % 10}")
+    assert all(map(number.is_valid, found))
+    return found
+
+
+def csv_of(path: Path, rows: list[tuple[str, str, str]]) -> Path:
+    return write(path, "\n".join(["사업자번호,상호,주소", *(",".join(row) for row in rows)]) + "\n")
+
+
+def rows_for(count: int, start: int = 0, address: str = "서울 종로구 종로") -> list[tuple[str, str, str]]:
+    return [(b_no, f"상점{n}", f"{address} {n}") for n, b_no in enumerate(numbers(count, start), start)]
+
+
+def listed(*rows: dict[str, Any]) -> pl.DataFrame:
+    nothing = dict.fromkeys(LISTED) | {"shows_name": True, "shows_address": True}
+    return pl.DataFrame([nothing | row for row in rows], schema=LISTED)
+
+
+def in_file(*rows: tuple[str, str | None, str | None]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema={"biz_no": pl.String, "name": pl.String, "address": pl.String}, orient="row")
+
+
+@pytest.fixture
+def fake() -> Iterator[tuple[FakeService, dict[str, Any]]]:
+    service = FakeService(KEY)
+    with serve(service) as url:
+        yield service, {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
+
+
+def watched(service: FakeService) -> list[tuple[str, str, str]]:
+    return [(entry.biz_no, entry.name, entry.address) for entry in service.watches]
+
+
+def test_what_differs_is_added_changed_removed_and_the_rest_is_left() -> None:
+    """Numbers are compared as digits, texts as they are read; each watch falls into exactly one kind."""
+    a, b, c, d = numbers(4)
+    plan = reconciled(
+        in_file((a, "같은 상점", "종로 1"), (b, "새 이름", None), (d, "새 상점", None)),
+        listed(
+            {"watch_id": "1", "biz_no": number.format(a), "name": "같은  상점 ", "address": "종로 1"},
+            {"watch_id": "2", "biz_no": b, "name": "옛 이름", "address": "종로 2"},
+            {"watch_id": "3", "biz_no": c, "name": None, "address": None},
+        ),
+    )
+    assert plan.add.rows() == [(d, "새 상점", None)]
+    assert plan.change.rows() == [("2", b, "새 이름", None, "옛 이름", "종로 2")]
+    assert plan.remove["watch_id"].to_list() == ["3"]
+    assert (plan.unchanged, plan.repeated.height, plan.unnumbered, plan.watched) == (1, 0, 0, 3)
+
+
+def test_a_syllable_written_in_two_ways_is_one() -> None:
+    """A name that another system decomposed is no other name."""
+    (a,) = numbers(1)
+    decomposed = "\u1112\u1161\u11ab\u1100\u1173\u11af"  # 한글
+    plan = reconciled(in_file((a, "한글", None)), listed({"watch_id": "1", "biz_no": a, "name": decomposed}))
+    assert plan.unchanged == 1
+
+
+def test_what_a_list_does_not_show_does_not_differ() -> None:
+    """A service that tells no names would otherwise be sent all of them at each sync."""
+    (a,) = numbers(1)
+    shy = listed({"watch_id": "1", "biz_no": a, "shows_name": False, "shows_address": False})
+    assert reconciled(in_file((a, "이름", "주소")), shy).unchanged == 1
+    assert reconciled(in_file((a, "이름", "주소")), listed({"watch_id": "1", "biz_no": a})).change.height == 1
+
+
+def test_of_two_watches_of_one_business_the_one_that_fits_stays() -> None:
+    """What a lost answer made twice is found, and so is what was left of a change."""
+    (a,) = numbers(1)
+    plan = reconciled(
+        in_file((a, "새 이름", None)),
+        listed(
+            {"watch_id": "1", "biz_no": a, "name": "옛 이름"},
+            {"watch_id": "2", "biz_no": a, "name": "새 이름"},
+            {"watch_id": "3", "biz_no": a, "name": "새 이름"},
+        ),
+    )
+    assert (plan.repeated["watch_id"].to_list(), plan.unchanged, plan.change.height) == (["1", "3"], 1, 0)
+
+
+def test_a_watch_without_a_number_is_left_alone() -> None:
+    """What the list does not say whose it is cannot be known to be missing in the file."""
+    plan = reconciled(in_file(), listed({"watch_id": "1", "biz_no": None}, {"watch_id": "2", "biz_no": "없음"}))
+    assert (plan.remove.height, plan.unnumbered) == (0, 2)
+
+
+def test_rows_that_are_no_business_are_listed_and_not_guessed(tmp_path: Path) -> None:
+    """Bad numbers and totals are named with their row; a number in several rows counts once, its first texts count."""
+    a, b = numbers(2)
+    file = csv_of(
+        tmp_path / "ugly.csv",
+        [
+            (number.format(a), "첫 이름", ""),
+            ("1.248E+09", "지수", "종로 2"),
+            (f"'{a}", "다른 이름", "종로 1"),
+            (b, "없음", "-"),
+            ("9001011234567", "개인", ""),
+            ("합계", "2", ""),
+        ],
+    )
+    report = watch.sync(file, local=tmp_path / "w.sqlite")
+    assert report.plan.add.rows() == [(a, "첫 이름", "종로 1"), (b, None, None)]
+    assert report.found.unusable.rows() == [(1, "scientific"), (4, "thirteen_digits"), (5, "totals_row")]
+    assert report.found.repeated.rows() == [(a, 2, True)]
+    assert not (tmp_path / "w.sqlite").exists()
+    assert "9001011234567" not in json.dumps(report.as_dict()) + str(report)
+
+
+@pytest.mark.parametrize("name", sorted(DIALECTS))
+def test_a_sync_makes_any_services_list_that_of_the_file(name: str, tmp_path: Path) -> None:
+    """Whatever the service calls things: the list becomes the file's, and the second sync finds nothing to do."""
+    service = FakeService(KEY, dialect=DIALECTS[name])
+    first, second = rows_for(6), [*rows_for(4, 2, "부산 중구 중앙대로"), *rows_for(2, 10)]
+    with serve(service) as url:
+        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
+        made = watch.sync(csv_of(tmp_path / "a.csv", first), apply=True, **terms)
+        assert (made.done.added, made.exit_code, made.left) == (6, 0, 0)
+        moved = watch.sync(csv_of(tmp_path / "b.csv", second), apply=True, **terms)
+        assert (moved.done.added, moved.done.changed, moved.done.removed, moved.exit_code) == (2, 4, 2, 0)
+        assert sorted(watched(service)) == sorted(second)
+        assert watch.sync(tmp_path / "b.csv", apply=True, **terms).to_do == 0
+
+
+def test_without_apply_nothing_is_sent_but_the_question(
+    fake: tuple[FakeService, dict[str, Any]], tmp_path: Path
+) -> None:
+    """A look costs one reading of the list."""
+    service, terms = fake
+    report = watch.sync(csv_of(tmp_path / "a.csv", rows_for(3)), **terms)
+    assert (report.to_do, report.applied, dict(service.requests)) == (3, False, {"watch_list": 1})
+
+
+def test_a_lost_answer_is_settled_by_the_list_and_nothing_is_added_twice(tmp_path: Path) -> None:
+    """Of a POST whose answer was lost the list says whether it was done; it is not sent again."""
+    faults = Faults(
+        Fault("watch_add", Status(500, paid=True), at=(2, 3)),
+        Fault("watch_add", Partial(), at=5),
+        Fault("watch_add", Status(502), at=7),
+    )
+    service = FakeService(KEY, faults=faults)
+    file = csv_of(tmp_path / "a.csv", rows_for(10))
+    with serve(service) as url:
+        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0, "concurrency": 1}
+        report = watch.sync(file, apply=True, **terms)
+        assert (report.done.added, len(report.done.doubts), report.exit_code, report.left) == (9, 1, 3, 1)
+        assert service.requests["watch_add"] == 10
+        again = watch.sync(file, apply=True, **terms)
+        assert (again.done.added, again.exit_code) == (1, 0)
+    assert sorted(watched(service)) == sorted(rows_for(10))
+
+
+def test_a_removal_may_be_sent_again(tmp_path: Path) -> None:
+    """Removing twice is removing once, so a broken connection there is no doubt."""
+    service = FakeService(KEY, faults=Faults(Fault("watch_remove", Reset("before reply"), at=1)))
+    with serve(service) as url:
+        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
+        watch.sync(csv_of(tmp_path / "a.csv", rows_for(4)), apply=True, **terms)
+        report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(2)), apply=True, **terms)
+    assert (report.done.removed, report.exit_code, len(service.watches)) == (2, 0, 2)
+
+
+def test_a_used_up_quota_stops_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    """429: what was done stays, nothing is removed, exit code 5; then the rest."""
+    faults = Faults(Fault("watch_add", Status(429), when=lambda _asked: len(service.watches) >= 5, times=16))
+    service = FakeService(KEY, faults=faults)
+    (gone,) = rows_for(1, 50)
+    with serve(service) as url:
+        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
+        watch.add(*gone, **terms)
+        report = watch.sync(csv_of(tmp_path / "a.csv", rows_for(12)), apply=True, force=True, concurrency=2, **terms)
+        assert report.exit_code == 5
+        assert (report.done.removed, gone in watched(service)) == (0, True)
+        assert report.done.halt is not None
+        service.faults = Faults()
+        assert watch.sync(tmp_path / "a.csv", apply=True, force=True, **terms).exit_code == 0
+    assert sorted(watched(service)) == sorted(rows_for(12))
+
+
+def test_a_plan_that_does_not_allow_it_ends_it_with_4(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
+    """401 and 403 are no errors of a row: nothing more is sent."""
+    service, terms = fake
+    service.faults = Faults(Fault("watch_add", Status(403)))
+    report = watch.sync(csv_of(tmp_path / "a.csv", rows_for(50)), apply=True, concurrency=1, **terms)
+    assert (report.exit_code, service.requests["watch_add"]) == (4, 1)
+    with pytest.raises(errors.AuthenticationError):
+        watch.entries(base_url=terms["base_url"], api_key=ApiKey("wrong-key"))
+
+
+def test_most_of_a_list_is_not_removed_by_mistake(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
+    """The wrong file does not empty the list; saying so does, and --keep never does."""
+    service, terms = fake
+    full, tenth = csv_of(tmp_path / "a.csv", rows_for(20)), csv_of(tmp_path / "b.csv", rows_for(9))
+    watch.sync(full, apply=True, **terms)
+    with pytest.raises(errors.UsageError, match=r"11 of 20 watched businesses are not in the file.*--force"):
+        watch.sync(tenth, apply=True, **terms)
+    assert len(service.watches) == 20
+    kept = watch.sync(csv_of(tmp_path / "c.csv", rows_for(2, 100)), apply=True, keep=True, **terms)
+    assert (kept.done.added, kept.done.removed, len(service.watches)) == (2, 0, 22)
+    assert watch.sync(tenth, apply=True, force=True, **terms).done.removed == 13
+    other = csv_of(tmp_path / "d.csv", rows_for(1, 200))
+    with pytest.raises(errors.UsageError, match="9 of 9"):
+        watch.sync(other, apply=True, **terms)
+
+
+def test_half_of_a_list_and_most_of_a_short_one_may_go(tmp_path: Path) -> None:
+    """The protection begins above a half, and at twenty businesses."""
+    for before, after in ((20, 10), (19, 1)):
+        local = tmp_path / f"{before}.sqlite"
+        watch.sync(csv_of(tmp_path / "a.csv", rows_for(before)), apply=True, local=local)
+        report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(after)), apply=True, local=local)
+        assert report.done.removed == before - after
+
+
+def test_adding_one_that_is_watched_changes_it_or_nothing(fake: tuple[FakeService, dict[str, Any]]) -> None:
+    """A business is not watched twice, at a service that would let it neither."""
+    service, terms = fake
+    (a,) = numbers(1)
+    placed = watch.add(number.format(a), "상점", **terms)
+    assert placed.state == "added"
+    assert watch.add(a, "상점", **terms).state == "unchanged"
+    assert watch.add(a, "다른 상점", **terms).state == "changed"
+    assert watched(service) == [(a, "다른 상점", "")]
+
+
+def test_one_lost_answer_does_not_add_twice(fake: tuple[FakeService, dict[str, Any]]) -> None:
+    """The list is read again; only if it does not have the business is the error raised."""
+    service, terms = fake
+    a, b = numbers(2)
+    service.faults = Faults(Fault("watch_add", Status(500, paid=True), at=1), Fault("watch_add", Status(500), at=2))
+    assert watch.add(a, **terms).state == "added"
+    with pytest.raises(errors.DoubtError):
+        watch.add(b, **terms)
+    assert [row[0] for row in watched(service)] == [a]
+
+
+def test_a_watch_is_removed_by_its_id_or_its_number(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
+    """An identifier means one watch, a number all of its watches, anything else nothing."""
+    service, terms = fake
+    watch.sync(csv_of(tmp_path / "a.csv", rows_for(3)), apply=True, **terms)
+    first = next(iter(service.watches))
+    assert watch.remove(first.id, **terms)["biz_no"].to_list() == [first.biz_no]
+    assert watch.remove(number.format(numbers(2)[1]), **terms).height == 1
+    with pytest.raises(errors.NotFoundError, match="neither a watch id nor a business number"):
+        watch.remove(first.id, **terms)
+    assert len(service.watches) == 1
+
+
+@pytest.mark.parametrize("dialect", [Dialect(), Dialect(history="changes", watch_ids="number", watches="items")])
+def test_a_history_is_a_frame_and_a_plot(dialect: Dialect) -> None:
+    """Times become times, the plot is an SVG, and nothing in it can be taken for HTML."""
+    service = FakeService(KEY, dialect=dialect)
+    (a,) = numbers(1)
+    with serve(service) as url:
+        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY)}
+        watch.add(a, "<b>상점</b>", **terms)
+        next(iter(service.watches)).change("D")
+        next(iter(service.watches)).change("<i>", "closed")
+        found = watch.history(a, **terms)
+        frame = watch.history_frame(a, **terms)
+    assert frame.schema == {
+        "at": pl.Datetime("us", "UTC"),
+        "before": pl.String,
+        "after": pl.String,
+        "biz_status": pl.String,
+    }
+    assert frame["at"].dt.to_string("%Y-%m-%dT%H:%M").to_list() == ["2026-11-01T00:00", "2026-11-02T00:00"]
+    assert (frame["after"].to_list(), frame["biz_status"][1]) == (["D", "<i>"], "closed")
+    html = found._repr_html_()
+    assert "<svg" in html
+    assert "<i>" not in html
+    assert "<b>" not in html
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-22T09:00:00+09:00", 1795305600.0),
+        ("2026-11-22T00:00:00Z", 1795305600.0),
+        ("2026-11-22", 1795305600.0),
+        (1795305600, 1795305600.0),
+        ("1795305600000", 1795305600.0),
+        ("어제", None),
+        ("2026-13-45", None),
+        (None, None),
+        (True, None),
+        ("1e400", None),
+    ],
+)
+def test_times_of_services_are_read(text: object, seconds: float | None) -> None:
+    """ISO 8601, seconds, milliseconds; anything else is no time."""
+    assert seconds_of(text) == seconds
+
+
+def test_options_of_the_service_are_refused_for_a_local_list(tmp_path: Path) -> None:
+    """No option is taken and not heeded."""
+    with pytest.raises(errors.UsageError, match="--rate is for the service's list"):
+        watch.entries(local=tmp_path / "w.sqlite", rate=3.0)
+    with pytest.raises(errors.UsageError, match="unknown option 'budget'"):
+        watch.entries(base_url="http://127.0.0.1:1", budget=3)  # type: ignore[call-arg]
+
+
+def test_the_requests_keep_to_the_rate(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
+    """Twelve requests at forty a second take a quarter of a second at least."""
+    import time
+
+    _, terms = fake
+    begun = time.monotonic()
+    watch.sync(csv_of(tmp_path / "a.csv", rows_for(12)), apply=True, **(terms | {"rate": 40.0}))
+    assert time.monotonic() - begun > 0.25
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    with served(folder / "server.sqlite", registry=SAMPLE / "registry.parquet") as running:
+        yield running
+
+
+def test_the_real_service_keeps_the_sample_s_businesses(server: Served) -> None:
+    """Against `bizverify serve`: all in, nothing to do, changed in place, out again."""
+    terms: dict[str, Any] = {"base_url": server.url, "api_key": ApiKey(server.key()), "rate": 2000.0}
+    made = watch.sync(SAMPLE / "customers.csv", apply=True, **terms)
+    assert (made.exit_code, made.done.added) == (0, made.found.frame.height)
+    assert watch.sync(SAMPLE / "customers.xlsx", apply=True, **terms).to_do == 0
+    frame = watch.entries(**terms)
+    assert frame["biz_no"].to_list() != []
+    assert frame["created_at"].null_count() == 0
+    first = frame["biz_no"][0]
+    before = frame["watch_id"][0]
+    changed = watch.add(first, "새 상호", **terms)
+    assert (changed.state, changed.watch_id) == ("changed", before)
+    assert watch.history(first, **terms).frame.height == 0
+    assert watch.remove(first, **terms)["watch_id"].to_list() == [before]

@@ -1,0 +1,259 @@
+"""How closures are told: signed webhooks over a real socket, lines in a file, and when a failed one is tried again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizverify.errors import OutputError, UsageError
+from bizverify.service.webhook import Outcome, WebhookSender, WebhookUrl
+from bizverify.watch import verify_signature
+from bizverify.watch.delivery import Backoff, Webhook, append_lines, send
+from bizverify.watch.signing import signed
+from bizverify.watch.values import Delivery
+from hooks import Answer, receiving
+
+SECRET = "whsec-do-not-tell"
+NOW = 1_700_000_000.0
+PAYLOAD = '{"event":"closure","id":"n1","name":"가나다"}'
+
+
+def delivery(id_: str = "n1") -> Delivery:
+    return Delivery(1, id_, "k1", "1248100998", PAYLOAD, NOW, "webhook", NOW, 0, NOW, None)
+
+
+def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
+    """Send the notice some times, one after the other, over one sender."""
+
+    async def run() -> list[Outcome]:
+        sender = WebhookSender(timeout=timeout)
+        webhook = Webhook(WebhookUrl.parse(url), SECRET)
+        try:
+            return [await send(sender, webhook, delivery(), NOW) for _ in range(times)]
+        finally:
+            await sender.aclose()
+
+    return anyio.run(run)
+
+
+def test_a_notice_arrives_signed() -> None:
+    """The receiver gets the payload byte for byte, the contract's headers, and a signature that it can check."""
+    with receiving() as receiver:
+        assert sent(f"{receiver.url}?token=t1", times=2) == [Outcome(None)] * 2
+    got, again = receiver.received
+    assert got.body == PAYLOAD.encode()
+    assert got.path == "/hook?token=t1"
+    assert got.headers["X-Bizverify-Event"] == "closure"
+    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-Delivery"] == "n1"
+    assert got.headers["Content-Type"] == "application/json"
+    assert got.is_signed(SECRET, NOW + 10)
+    assert not got.is_signed("another secret", NOW + 10)
+    assert not got.is_signed(SECRET, NOW + 301)
+    assert not got.is_signed(SECRET, NOW - 301)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_any_2xx_acknowledges(status: int) -> None:
+    """Every status of success acknowledges a notice."""
+    with receiving(lambda _: (status, {}, b"")) as receiver:
+        assert sent(receiver.url) == [Outcome(None)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "wait"),
+    [
+        ((500, {}, b"secret words"), "answered 500", None),
+        ((429, {"Retry-After": "77"}, b""), "answered 429", 77.0),
+        ((404, {}, b""), "answered 404", None),
+    ],
+)
+def test_anything_else_does_not(answer: Answer, error: str, wait: float | None) -> None:
+    """Another status is a failure, told without the receiver's own words, with the seconds that it asks for."""
+    with receiving(lambda _: answer) as receiver:
+        assert sent(receiver.url) == [Outcome(error, wait)]
+
+
+def test_redirects_are_not_followed() -> None:
+    """A redirect is a failure: a notice goes nowhere but where it was set to go."""
+    with receiving() as elsewhere, receiving(lambda _: (307, {"Location": elsewhere.url}, b"")) as receiver:
+        assert sent(receiver.url) == [Outcome("answered 307; redirects are not followed")]
+    assert elsewhere.received == []
+
+
+def test_a_receiver_that_hangs_is_given_up() -> None:
+    """Without an answer in time an attempt has failed."""
+    with receiving(lambda _: None) as receiver:
+        (outcome,) = sent(receiver.url, timeout=0.2)
+    assert outcome.error == "no answer within 0.2 s"
+
+
+def test_an_endless_answer_is_not_read() -> None:
+    """Of an acknowledgement that goes on and on no more than a little is read, and it counts."""
+    with receiving(lambda _: (200, {"Content-Length": str(1 << 40)}, b"x" * 200_000)) as receiver:
+        assert sent(receiver.url, timeout=5.0) == [Outcome(None)]
+
+
+def test_nobody_listens() -> None:
+    """Where nobody listens the attempt has failed, and the words hold nothing of the URL's path."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/token-in-path"
+        (outcome,) = sent(url)
+    assert outcome.error == "cannot connect"
+
+
+def test_it_speaks_no_http() -> None:
+    """What answers without HTTP is a failure, not a crash."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        async def babble() -> Outcome:
+            sender = WebhookSender(timeout=5.0)
+            async with anyio.create_task_group() as group:
+
+                async def once() -> None:
+                    line, _ = await anyio.to_thread.run_sync(server.accept)
+                    line.sendall(b"SSH-2.0-none\r\n\r\n")
+                    line.close()
+
+                group.start_soon(once)
+                url = WebhookUrl.parse(f"http://127.0.0.1:{port}/")
+                outcome = await send(sender, Webhook(url, SECRET), delivery(), NOW)
+            await sender.aclose()
+            return outcome
+
+        outcome = anyio.run(babble)
+    assert outcome.error is not None
+    assert outcome.error.startswith("the connection broke (")
+
+
+def test_nothing_of_secret_or_path_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The secret and all of the URL but scheme, host and port stay out of logs and reprs."""
+    caplog.set_level(logging.DEBUG)
+    with receiving(lambda _: (500, {}, b"")) as receiver:
+        url = f"{receiver.url}/token-in-path?key=token-in-query"
+        outcomes = sent(url)
+    webhook = Webhook(WebhookUrl.parse(url), SECRET)
+    told = f"{caplog.text} {outcomes} {webhook!r} {webhook.url} {webhook.url!r}"
+    assert not [word for word in (SECRET, "token-in-path", "token-in-query") if word in told]
+    assert webhook.url.reveal() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com/x",
+        "ftp://example.com/",
+        "http://example.com/tok",
+        "http://192.168.0.1/tok",
+        "https://user:tok@example.com/",
+        "https://tok@example.com/",
+        "https:///tok",
+        "https://example.com/to k",
+        "https://example.com/tok\n",
+        "https://example.com:0/tok",
+        "https://example.com:99999/tok",
+        "https://example.com/x#tok",
+        "https://[::1/tok",
+    ],
+)
+def test_what_is_no_place_for_notices(url: str) -> None:
+    """What is not https, nor http on this machine, or holds credentials, is refused, its secrets not repeated."""
+    if url.endswith("\n"):
+        url = f"{url}x"
+    with pytest.raises(UsageError) as caught:
+        WebhookUrl.parse(url)
+    assert "tok" not in str(caught.value)
+
+
+def test_where_notices_may_go() -> None:
+    """Https anywhere, http to this machine; elsewhere http only where it is allowed."""
+    for url in ("https://example.com/a?b=c", "http://localhost:9/x", "http://127.0.0.1/x", "http://[::1]:8/x"):
+        assert WebhookUrl.parse(url).reveal() == url
+    assert str(WebhookUrl.parse("http://example.com:81/tok", allow_http=True)) == "http://example.com:81"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "t=1", "v1=00", "t=x,v1=00", "t=1,t=1,v1=00", "t=²,v1=00", f"t={'9' * 400},v1=00", "t=-1,v1=0", "t=1,v1=é"],
+)
+def test_signatures_that_are_none(value: str) -> None:
+    """What is not a signature is refused, whatever it is."""
+    assert not verify_signature(SECRET, {"X-Bizverify-Signature": value}, b"", now=1.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=40), st.integers(0, 30), st.integers(1, 255), st.integers(0, 10**10))
+def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -> None:
+    """A signature holds for its body, in any case of the header, and for no other body or time."""
+    headers = {name.lower(): value for name, value in signed(SECRET, "closure", "n1", body, at).items()}
+    assert verify_signature(SECRET, headers, body, now=at + 300)
+    changed = bytearray(body or b"\0")
+    changed[place % len(changed)] ^= change
+    assert not verify_signature(SECRET, headers, bytes(changed), now=at)
+    moved = headers["x-bizverify-signature"].replace(f"t={at},", f"t={at + 1},")
+    assert not verify_signature(SECRET, {"X-BIZVERIFY-SIGNATURE": moved}, body, now=at)
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    """Lines are added to what is there, and the file is its owner's alone."""
+    path = tmp_path / "closures.jsonl"
+    append_lines(path, [PAYLOAD])
+    append_lines(path, [PAYLOAD, PAYLOAD])
+    assert [json.loads(line)["name"] for line in path.read_text("utf-8").splitlines()] == ["가나다"] * 3
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_torn_line_is_ended(tmp_path: Path) -> None:
+    """A last line that a crash left unfinished does not run into the next."""
+    path = tmp_path / "closures.jsonl"
+    path.write_bytes(b'{"event":"clo')
+    append_lines(path, [PAYLOAD])
+    assert path.read_bytes() == f'{{"event":"clo\n{PAYLOAD}\n'.encode()
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    """Where nothing can be appended the error names the file."""
+    with pytest.raises(OutputError, match=r"none/closures\.jsonl"):
+        append_lines(tmp_path / "none" / "closures.jsonl", [PAYLOAD])
+    with pytest.raises(OutputError, match=tmp_path.name):
+        append_lines(tmp_path, [PAYLOAD])
+    full = Path("/dev/full")
+    if os.access(full, os.W_OK):
+        with pytest.raises(OutputError, match="/dev/full"):
+            append_lines(full, [PAYLOAD])
+
+
+def test_a_failed_notice_waits_longer_each_time() -> None:
+    """The pause doubles up to its bound, is spread by chance, and ends when attempts or patience do."""
+    backoff = Backoff(first=10, longest=100, attempts=8, patience=1_000, random=lambda: 0.5)
+    assert [backoff.next_due(n, 0.0, 0.0) for n in range(1, 9)] == [10, 20, 40, 80, 100, 100, 100, None]
+    assert backoff.next_due(1, 0.0, 995.0) is None
+    spread = [Backoff(first=10, random=lambda r=r: r).next_due(1, 0.0, 0.0) for r in (0.0, 0.999)]
+    assert spread == [5.0, pytest.approx(15.0, abs=0.02)]
+    assert backoff.next_due(1, 0.0, 0.0, 60.0) == 60.0
+    assert backoff.next_due(1, 0.0, 0.0, 1e9) == 100.0
+    assert backoff.next_due(3, 0.0, 0.0, 1.0) == 40.0
+
+
+def test_the_default_goes_on_for_days() -> None:
+    """By default a notice is tried for more than two days and no more than three, less than twenty times."""
+    backoff, now, tried = Backoff(random=lambda: 0.5), 0.0, 0
+    while True:
+        tried += 1
+        due = backoff.next_due(tried, 0.0, now)
+        if due is None:
+            break
+        now = due
+    assert 2 * 86400 < now <= 3 * 86400
+    assert tried < 20
