@@ -33,7 +33,7 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
     assert len(re.findall(r"^python3 -m venv .*$", text, flags=re.M)) == 2
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/buying.md", "docs/service.md", "docs/testing.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/buying.md", "docs/service.md", "docs/testing.md", "docs/watch.md"])
 def test_the_lines_for_the_shell_are_understood(page: str) -> None:
     """Each `bizverify …` line parses: its command and its options exist."""
     from bizverify.cli import app
@@ -55,6 +55,7 @@ def test_the_lines_for_the_shell_are_understood(page: str) -> None:
     [
         ("01_quickstart.ipynb", ("verified 280", "124-81-00998")),
         ("02_service.ipynb", ("(5, 50)", "in_doubt 1", "1 lookup in 1 request", "(262, 1)")),
+        ("03_watch_list.ipynb", ("29 closed already", "472-20-00412", "83 removed, 178 watched", "<svg")),
     ],
 )
 def test_the_notebooks_execute(name: str, shows: tuple[str, ...]) -> None:

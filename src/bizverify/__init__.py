@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bizverify import errors as errors
     from bizverify import number as number
+    from bizverify import watch as watch
     from bizverify.data import build_gazetteer as build_gazetteer
     from bizverify.data import build_registry as build_registry
     from bizverify.engine import LocalEngine as LocalEngine
@@ -60,7 +61,7 @@ _HOMES = {
     "verify": "pipeline",
     "verify_frame": "pipeline",
 }
-_MODULES = ("errors", "number")
+_MODULES = ("errors", "number", "watch")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
