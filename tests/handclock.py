@@ -38,6 +38,8 @@ class HandClock:
             time.sleep(0.01)
 
     async def _sleep(self, seconds: float) -> None:
-        until = self.seconds + seconds
-        while self.seconds < until:
-            await anyio.sleep(0.002)
+        left, seen = seconds, self.seconds
+        while left > 0:
+            await anyio.sleep(0.005)
+            left -= max(0.0, self.seconds - seen)  # a clock that is set back does not make it longer
+            seen = self.seconds

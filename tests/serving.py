@@ -14,14 +14,22 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import IO, Any
+from typing import IO, Any, Final
+
+import anyio.to_thread
+import httpx
+import pytest
 
 from bizverify import BlockingClient
 from bizverify.server.clock import Clock
+from bizverify.server.jobs import apart, reading
 from bizverify.server.process import listening, server_for, url_of
 from bizverify.server.settings import Settings
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
+
+HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
+"""For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,16 @@ def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) 
         _, secret = stored.create(connection, plan=plan, quota=quota, now=time.time(), **more)
         connection.execute("COMMIT")
     return secret
+
+
+def read_here(patch: pytest.MonkeyPatch) -> None:
+    """Have uploads read in this process, not each in one of its own: for tests that are about something else."""
+
+    async def asked(request: dict[str, Any], folder: Path, memory: int) -> tuple[dict[str, Any], str]:
+        path, target = folder / request["file"], Path(request["target"])
+        return await anyio.to_thread.run_sync(reading.read, path, target, request["rows"]), ""
+
+    patch.setattr(apart, "_asked", asked)
 
 
 @contextmanager

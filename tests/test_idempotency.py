@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -13,8 +14,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import bizverify as bv
+from bizverify.cli import app
 from bizverify.errors import AuthenticationError, UsageError
 from bizverify.execute.ledger import Ledger
 from bizverify.service import ApiKey, BlockingClient
@@ -305,6 +308,25 @@ def test_what_another_file_left_in_doubt_is_left_to_it(tmp_path: Path) -> None:
         bench.input = mine
         assert bench.enrich(url, "verify").exit_code == 0
     assert service.paid_again == 0
+
+
+def test_resolve_says_what_settles_itself(tmp_path: Path) -> None:
+    """Who looks at doubts hears that the same command settles them, as long as the service remembers."""
+    service = FakeService(KEY, idempotency=True)
+    service.faults.add(Fault("verify", Status(500)))
+    bench = Bench(tmp_path, service, rows=1)
+    with serve(service) as url:
+        bench.enrich(url, "verify")
+    command = ["resolve", "--ledger", str(bench.ledger)]
+    said = CliRunner().invoke(app, command)
+    assert "1 request in doubt may be sent again" in said.output
+    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["repeatable"] == 1
+    with closing(sqlite3.connect(bench.ledger)) as connection:
+        connection.execute("UPDATE requests SET first = first - keep")
+        connection.commit()
+    said = CliRunner().invoke(app, command)
+    assert "unsettled: 1 lookup" in said.output
+    assert "sent again" not in said.output
 
 
 # --- a client that is killed

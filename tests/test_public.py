@@ -39,6 +39,7 @@ def test_the_public_names_are_these() -> None:
         "plan",
         "verify",
         "verify_frame",
+        "watch",
     ]
     for name in bv.__all__:
         assert getattr(bv, name) is not None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from bizverify.errors import AuthenticationError, PlanError, QuotaError
-from serving import served
+from serving import HTTP, served
 
 
 def test_a_lookup_is_answered_and_counted(tmp_path: Path) -> None:
@@ -26,9 +25,9 @@ def test_a_key_that_is_not_known_is_refused(tmp_path: Path) -> None:
     with served(tmp_path / "db.sqlite") as server:
         with server.client("wrong-key") as client, pytest.raises(AuthenticationError):
             client.me()
-        answer = httpx.get(f"{server.url}/me")
+        answer = HTTP.get(f"{server.url}/me")
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_key")
-        assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok"}
+        assert HTTP.get(f"{server.url}/healthz").json() == {"status": "ok"}
 
 
 def test_a_plan_without_api_is_refused(tmp_path: Path) -> None:

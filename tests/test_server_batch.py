@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import sqlite3
@@ -22,14 +23,17 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import LocalEngine
+from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.jobs import slices
+from bizverify.server.endpoints import batch as endpoint
+from bizverify.server.jobs import accepting, slices, work
+from bizverify.server.jobs.accepting import Acceptance
 from bizverify.server.jobs.slices import put_in_order
 from bizverify.server.sources import Snapshot, Sources
-from bizverify.server.store import connected
+from bizverify.server.store import connected, quota
 from bizverify.server.store import jobs as stored
 from bizverify.server.store import keys as stored_keys
-from serving import Served, rows_of, served
+from serving import HTTP, Served, rows_of, served
 
 CSV = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
 HERE = "서울 강남구 테헤란로 1"
@@ -45,11 +49,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def upload(server: Served, key: str, content: bytes | str = CSV, name: str = "in.csv", **more: Any) -> httpx.Response:
     data = content.encode() if isinstance(content, str) else content
     more["headers"] = {"X-API-Key": key, **more.get("headers", {})}
-    return httpx.post(f"{server.url}/batch", files={"file": (name, data)}, timeout=60, **more)
+    return HTTP.post(f"{server.url}/batch", files={"file": (name, data)}, timeout=60, **more)
 
 
 def look(server: Served, key: str, job_id: str, query: str = "") -> httpx.Response:
-    return httpx.get(f"{server.url}/batch/{job_id}{query}", headers={"X-API-Key": key}, timeout=60)
+    return HTTP.get(f"{server.url}/batch/{job_id}{query}", headers={"X-API-Key": key}, timeout=60)
 
 
 def until(server: Served, key: str, job_id: str, query: str = "", states: tuple[str, ...] = ("done",)) -> Any:
@@ -62,7 +66,7 @@ def until(server: Served, key: str, job_id: str, query: str = "", states: tuple[
 
 
 def used(server: Served, key: str) -> int:
-    quota = httpx.get(f"{server.url}/me", headers={"X-API-Key": key}).json()["quota"]
+    quota = HTTP.get(f"{server.url}/me", headers={"X-API-Key": key}).json()["quota"]
     return int(quota["used"])
 
 
@@ -130,6 +134,39 @@ def test_the_highest_risk_comes_first(server: Served) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
 
 
+def test_results_that_are_gone_are_told_before_the_answer_begins(server: Served) -> None:
+    """A job whose results cannot be read is 500 in the one shape, not an answer that breaks off."""
+    key = server.key()
+    job_id = upload(server, key).json()["job_id"]
+    until(server, key, job_id)
+    (server.db.parent / "db.sqlite.files" / "jobs" / job_id / "results.parquet").unlink()
+    answer = look(server, key, job_id)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert look(server, key, job_id, "?preview=0").status_code == 200
+
+
+def test_a_slow_reader_holds_few_results(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are rendered as they are read: of what a client asked for and does not take, most is never made."""
+    key, rendered = server.key(quota=20_000), list[int]()
+    job_id = upload(server, key, "b_no\n" + "1248100998\n" * 20_000).json()["job_id"]
+    until(server, key, job_id)
+    items = endpoint._items
+    monkeypatch.setattr(endpoint, "_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
+    place = urlsplit(server.url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect((place.hostname, place.port))
+        head = f"GET /batch/{job_id}?preview=20000 HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n\r\n"
+        connection.sendall(head.encode())
+        before = -1
+        while len(rendered) != before or not rendered:
+            before = len(rendered)
+            time.sleep(0.3)
+        assert max(rendered) <= 500
+        assert sum(rendered) < 15_000
+    assert len(look(server, key, job_id, "?preview=20000").json()["results"]) == sum(rendered[len(rendered) - 40 :])
+
+
 def test_the_librarys_client_reads_a_job(server: Served) -> None:
     """The client of this library uploads, waits and reads a job of this server."""
     key = server.key()
@@ -179,11 +216,13 @@ def test_a_batch_takes_all_its_quota_or_none(server: Served) -> None:
 
 
 def test_what_is_not_paid_looks_nothing_up(server: Served) -> None:
-    """With paid=false no quota is taken; what a row says itself is answered; only booleans are understood."""
-    key = server.key(quota=0)
+    """With paid=false no quota is taken or given back; a row's own words are answered; only booleans are understood."""
+    key = server.key(quota=1)
+    with server.client(key) as client:
+        client.verify("1248100998")
     job_id = upload(server, key, params={"paid": "false"}).json()["job_id"]
     assert until(server, key, job_id)["results"][0]["biz_status"] == "unknown"
-    assert used(server, key) == 0
+    assert used(server, key) == 1
     for name in ("paid", "offline"):
         assert upload(server, key, params={name: "maybe"}).status_code == 400
 
@@ -213,6 +252,7 @@ class Held:
         self.began = threading.Event()
         self.failures = failures
         self.live = False
+        self.error: Exception = ValueError("this row is of 홍길동")
         self.asked: list[str] = []
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -220,7 +260,7 @@ class Held:
         self.asked += rows.select("b_no").collect()["b_no"].to_list()
         if self.failures:
             self.failures -= 1
-            raise ValueError("this row is of 홍길동")
+            raise self.error
         assert self.go.wait(60)
         return engine.answer(rows)
 
@@ -262,12 +302,13 @@ def told_without_a_body(server: Served, key: str) -> bytes:
         return told
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3])
-def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int) -> None:
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure is tried again; after three the job has failed, its quota is back, and no person is named."""
+    monkeypatch.setattr(work, "PAUSES", (0.0, 0.0))
     held = Held(failures)
     held.go.set()
-    with served(tmp_path / "db.sqlite", clock=Clock(sleep=impatient)) as server:
+    with served(tmp_path / "db.sqlite") as server:
         sources(server, held)
         key = server.key()
         status = until(server, key, upload(server, key).json()["job_id"], states=("done", "failed"))
@@ -278,9 +319,137 @@ def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int) ->
         assert status["finished_at"] is not None
 
 
+def test_a_job_that_is_to_be_tried_again_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one key's job waits for its next attempt, the others' jobs are done."""
+    monkeypatch.setattr(work, "PAUSES", (3_600.0,))
+    held = Held(failures=1)
+    held.go.set()
+    with served(tmp_path / "db.sqlite") as server:
+        sources(server, held)
+        key, other = server.key(), server.key()
+        job_id = upload(server, key).json()["job_id"]
+        assert held.began.wait(60)
+        until(server, other, upload(server, other).json()["job_id"])
+        assert look(server, key, job_id).json()["status"] == "queued"
+
+
+@pytest.mark.parametrize(("starts", "state", "kept"), [(9, "done", 1), (10, "failed", 0)])
+def test_a_job_that_ends_the_server_is_given_up(tmp_path: Path, starts: int, state: str, kept: int) -> None:
+    """A job under which the server ended ten times is not begun again: it has failed and gives its quota back."""
+    with served(tmp_path / "db.sqlite") as server:
+        key = server.key()
+        sources(server, failing := Held(failures=99))
+        job_id = upload(server, key).json()["job_id"]
+        assert failing.began.wait(60)
+    with closing(connected(tmp_path / "db.sqlite")) as db:
+        db.execute("UPDATE jobs SET state = 'running', attempts = 0, starts = ?, due = 0", (starts,))
+    with served(tmp_path / "db.sqlite") as server:
+        status = until(server, key, job_id, states=("done", "failed"))
+        assert (status["status"], used(server, key)) == (state, kept)
+        assert (status["error"] is None) == (state == "done")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        pl.exceptions.ComputeError("underlying IO error: No space left on device (os error 28)"),
+        StoreError("the disk is full"),
+    ],
+)
+def test_a_full_disk_is_no_failure_of_a_job(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the disk has no room for a job's results, the job is done when there is room."""
+    monkeypatch.setattr(work, "_NO_ROOM", 0.0)
+    held = Held(failures=5)
+    held.error = error
+    held.go.set()
+    with served(tmp_path / "db.sqlite") as server:
+        sources(server, held)
+        key = server.key()
+        assert until(server, key, upload(server, key).json()["job_id"], states=("done", "failed"))["status"] == "done"
+        assert held.failures == 0
+
+
+def test_a_stop_in_good_order_does_not_count_against_a_job(tmp_path: Path) -> None:
+    """A job that was running when the server was stopped waits as if it had not been begun, and is done later."""
+    held = Held()
+    with served(tmp_path / "db.sqlite") as server:
+        sources(server, held)
+        key = server.key()
+        job_id = upload(server, key).json()["job_id"]
+        assert held.began.wait(60)
+        threading.Timer(0.3, held.go.set).start()
+    assert rows_of(tmp_path / "db.sqlite", "SELECT state, starts, attempts FROM jobs") == [("queued", 0, 0)]
+    with served(tmp_path / "db.sqlite") as server:
+        until(server, key, job_id)
+
+
+def test_a_worker_that_is_begun_again_does_not_count_against_a_job(tmp_path: Path) -> None:
+    """When it is the work on jobs alone that broke off, and not the server, a job is as if it had not been begun."""
+    with closing(connected(tmp_path / "db.sqlite")) as db:
+        add(db, "a", stored_keys.create(db, plan="business", quota=9, now=1)[0].id)
+        for survived, left in ((False, 1), (False, 2), (True, 0)):
+            assert stored.start_next(db, 1.0) is not None
+            assert stored.begin_again(db, survived=survived) == 1
+            assert db.execute("SELECT state, starts FROM jobs").fetchall() == [("queued", left)]
+
+
+def test_an_end_is_told_once(tmp_path: Path) -> None:
+    """A job that has ended is neither ended again nor put back, and gives its quota back once."""
+    with closing(connected(tmp_path / "db.sqlite")) as db:
+        key = stored_keys.create(db, plan="business", quota=99, now=1)[0].id
+        quota.take(db, key, "2026-11", 50, 99)
+        stored.add(db, stored.Job("a", key, "queued", 20, False, True, "2026-11", 20, 1.0))
+        job = stored.start_next(db, 1.0)
+        assert job is not None
+        for _ in range(2):
+            stored.failed(db, job, now=2.0, code="internal", message="x")
+            stored.done(db, job, now=2.0, grades={}, model="m", without_answer=7)
+            stored.put_back(db, job, due=0.0, attempts=1)
+        assert quota.used(db, key, "2026-11") == 30
+        assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
+
+
+def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job is accepted only if the key is good when it is queued."""
+    read_apart = accepting.read_apart
+
+    async def slow(*given: Any) -> int:
+        with closing(connected(tmp_path / "db.sqlite")) as db:
+            db.execute("UPDATE keys SET revoked = 1")
+        return await read_apart(*given)
+
+    monkeypatch.setattr(accepting, "read_apart", slow)
+    with served(tmp_path / "db.sqlite") as server:
+        assert upload(server, server.key()).status_code == 401
+    assert rows_of(tmp_path / "db.sqlite", "SELECT * FROM jobs") == []
+    assert rows_of(tmp_path / "db.sqlite", "SELECT * FROM usage") == []
+    assert list((tmp_path / "db.sqlite.files" / "jobs").iterdir()) == []
+
+
+def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is cut off when its job is in the queue already leaves the job what it needs."""
+    queued = Acceptance._queued
+
+    async def cut_off(*given: Any) -> bytes:
+        await queued(*given)
+        raise asyncio.CancelledError
+
+    with served(tmp_path / "db.sqlite") as server:
+        key = server.key()
+        with monkeypatch.context() as patched:
+            patched.setattr(Acceptance, "_queued", cut_off)
+            assert upload(server, key).status_code >= 500
+    with served(tmp_path / "db.sqlite") as server:
+        ((job_id,),) = rows_of(server.db, "SELECT id FROM jobs")
+        until(server, key, job_id)
+
+
 async def impatient(seconds: float) -> None:
-    """Pauses between attempts pass at once; the hourly ones never end."""
-    await (asyncio.sleep(0) if seconds < 60 else anyio.sleep_forever())
+    """Pauses between attempts are short; the hourly ones never end."""
+    await (anyio.sleep(0.02) if seconds < 60 else anyio.sleep_forever())
 
 
 def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import httpx
 import polars as pl
 import pytest
 
-from serving import ServedProcess, make_key, rows_of
+from serving import HTTP, ServedProcess, make_key, rows_of
 
 KEPT = {"queued", "running", "done"}
 
@@ -51,7 +51,7 @@ class Crashing:
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {"X-API-Key": self.key} | more.pop("headers", {})
-        return httpx.request(method, f"{self.url}{path}", headers=headers, timeout=60, **more)
+        return HTTP.request(method, f"{self.url}{path}", headers=headers, timeout=60, **more)
 
     def upload(self, number: int) -> bool:
         """Send upload ``number``; whether it was answered."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -15,7 +17,9 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import LocalEngine, Scorecard
+from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.errors import RegistryError
+from bizverify.labels import Book
 from bizverify.server import engines as module
 from bizverify.server.engines import Engines
 from bizverify.server.settings import Settings
@@ -225,3 +229,38 @@ def test_a_registry_is_swapped_while_requests_are_answered(tmp_path: Path, regis
         with server.client(key) as client:
             assert client.me().used == len(found)
     assert set(found) == {"active", "closed", "suspended"}
+
+
+def test_a_scope_that_asks_for_nothing_does_not_keep_old_files(tmp_path: Path, registry: Path) -> None:
+    """Files that were replaced twice are closed, also where a key that was served from them is not used any more."""
+    engines = opened(tmp_path, HandClock(), registry=registry)
+    status(engines.engine("idle"))
+    (first,) = [weakref.ref(held) for held in engines.engine("idle").indexes.held]  # type: ignore[attr-defined]
+    for word in ("폐업자", "휴업자"):
+        build(tmp_path, word).replace(registry)
+        anyio.run(engines.look)
+        status(engines.engine("busy"))
+    gc.collect()
+    assert first() is None
+    assert status(engines.engine("idle")) == "suspended"
+
+
+def test_a_label_book_that_is_written_to_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file of the book that was replaced between its listing and its reading makes no answer do without outcomes."""
+    letters = pl.LazyFrame(schema=HISTORY_SCHEMA)
+    engines = opened(tmp_path, HandClock())
+    reads: list[Path] = []
+
+    def history(book: Book) -> pl.LazyFrame:
+        reads.append(book.folder)
+        if len(reads) == 1:
+            book.folder.mkdir(parents=True)
+            raise FileNotFoundError(book.folder / "job.parquet")
+        return letters
+
+    monkeypatch.setattr(Book, "history", history)
+    assert engines.engine("a").history is not None
+    assert len(reads) == 2
+    assert caplog.messages == []

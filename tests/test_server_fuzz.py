@@ -153,7 +153,7 @@ def stateful(fuzzed: Fuzzed, runs: int, steps: int) -> None:
 
 def test_what_was_made_can_be_used(fuzzed: Fuzzed) -> None:
     """Jobs and watches that some requests made are found, labelled, read and removed by others, as described."""
-    stateful(fuzzed, runs=4, steps=8)
+    stateful(fuzzed, runs=2, steps=8)
 
 
 @pytest.mark.fuzz

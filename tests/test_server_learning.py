@@ -21,7 +21,7 @@ from bizverify.labels import Book
 from bizverify.models import ModelStore
 from bizverify.server.store import connected, labels
 from handclock import HandClock
-from serving import Served, rows_of, served
+from serving import HTTP, Served, read_here, rows_of, served
 
 ADDRESSEES = [
     ("1248100998", "삼성전자", "경기 수원시 영통구 삼성로 129"),
@@ -40,7 +40,7 @@ class Asking:
     secret: str
 
     def post(self, path: str, body: object) -> httpx.Response:
-        return httpx.post(f"{self.url}{path}", json=body, headers=self.headers, timeout=60)
+        return HTTP.post(f"{self.url}{path}", json=body, headers=self.headers, timeout=60)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -59,13 +59,13 @@ class Asking:
         rows = [",".join(row) for row in ADDRESSEES]
         content = content or "\n".join(["사업자등록번호,상호,주소", *rows, ""])
         files = {"file": ("a.csv", content.encode())}
-        sent = httpx.post(f"{self.url}/batch", files=files, headers=self.headers, timeout=60)
+        sent = HTTP.post(f"{self.url}/batch", files=files, headers=self.headers, timeout=60)
         job: str = sent.json()["job_id"]
         clock.until(lambda: self.status(job) == "done")
         return job
 
     def status(self, job: str) -> str:
-        status: str = httpx.get(f"{self.url}/batch/{job}", headers=self.headers, timeout=60).json()["status"]
+        status: str = HTTP.get(f"{self.url}/batch/{job}", headers=self.headers, timeout=60).json()["status"]
         return status
 
 
@@ -96,6 +96,13 @@ def scene(folder: Path, clock: HandClock | None = None, **settings: Any) -> Iter
         yield Scene(server, clock)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quickly_read() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        read_here(patch)
+        yield
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """One server for the tests that only tell and ask."""
@@ -118,7 +125,7 @@ def test_an_outcome_is_kept_and_costs_nothing(shared: Scene) -> None:
     )
     assert key.post(f"/batch/{job}/label", {"row_id": 0, "bounced": False}).json()["reason"] is None
     assert labels_of(shared, job) == [(0, 0, None), (1, 1, "이사불명")]
-    assert httpx.get(f"{key.url}/me", headers=key.headers, timeout=60).json()["quota"]["used"] == 3
+    assert HTTP.get(f"{key.url}/me", headers=key.headers, timeout=60).json()["quota"]["used"] == 3
 
 
 def test_a_later_outcome_replaces_and_the_same_changes_nothing(shared: Scene) -> None:
@@ -211,7 +218,7 @@ def test_a_batch_knows_what_came_back_too(shared: Scene) -> None:
     key.label(key.batch(shared.clock), 2, True, "폐문부재")
     shared.learned()
     job = key.batch(shared.clock)
-    preview = httpx.get(f"{key.url}/batch/{job}?preview=1", headers=key.headers, timeout=60).json()
+    preview = HTTP.get(f"{key.url}/batch/{job}?preview=1", headers=key.headers, timeout=60).json()
     [first] = preview["results"]
     assert first["row_id"] == 2
     assert first["bounce_prob"] == key.verify(2)["bounce_prob"] > key.verify(1)["bounce_prob"]
@@ -359,7 +366,7 @@ def test_what_came_back_makes_a_scorecard_that_answers_from_then_on(
         secret, other = one.server.key(), Asking(one.server.url, one.server.key())
         key = Asking(one.server.url, secret)
         job = key.batch(clock, upload)
-        preview = httpx.get(f"{key.url}/batch/{job}?preview=1500", headers=key.headers, timeout=60).json()["results"]
+        preview = HTTP.get(f"{key.url}/batch/{job}?preview=1500", headers=key.headers, timeout=60).json()["results"]
         [suspended, *_] = [row for row in preview if row["biz_status"] == "suspended"]
         [closed, *_] = [row for row in preview if row["biz_status"] == "closed"]
         tell(key, job, bounced)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema
 import msgspec
+import polars as pl
 import schemathesis
 
 from bizverify.server.app import ROUTES
@@ -20,6 +23,9 @@ from bizverify.server.auth import PUBLIC
 from bizverify.server.endpoints.me import IDEMPOTENCY
 from bizverify.server.openapi import OPERATIONS, PARAMETERS, REFUSALS, document
 from bizverify.server.plans import load_plans
+from bizverify.watch.notices import announce
+from bizverify.watch.schema import DDL as SCHEMA
+from bizverify.watch.signing import signed
 from serving import Served, served
 
 HARD_TO_GET = {408, 500, 503, 507}
@@ -184,3 +190,26 @@ def test_what_is_answered_is_what_is_described(tmp_path: Path) -> None:
 def jobs_that_end_at_once(name: str, seen: dict[str, set[int]]) -> set[int]:
     """A small job may be done before its label is refused for coming too early (409)."""
     return {409} - seen[name] if name == "labelRow" else set()
+
+
+def test_the_webhook_is_described_as_it_is_sent() -> None:
+    """A closure's payload has exactly the fields that the document requires; its headers are the ones described."""
+    described = document()
+    operation = described["webhooks"]["closure"]["post"]
+    schema = {
+        **operation["requestBody"]["content"]["application/json"]["schema"],
+        "components": described["components"],
+    }
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        closure = {"owner": "k", "watch_id": "w", "biz_no": NUMBER, "name": "가", "address": None}
+        closures = pl.DataFrame([closure | {"status_before": "active", "grade_before": "B", "grade": "E"}])
+        announce(db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"])
+        ((payload, id),) = db.execute("SELECT payload, id FROM notices").fetchall()
+    told = json.loads(payload)
+    jsonschema.Draft202012Validator(schema).validate(told)
+    assert set(told) == set(described["components"]["schemas"]["Closure"]["required"])
+    sent = signed("secret", told["event"], id, payload.encode(), 1_800_000_000.0)
+    assert list(sent) == [parameter["name"] for parameter in operation["parameters"]]
+    for parameter in operation["parameters"]:
+        jsonschema.Draft202012Validator(parameter["schema"]).validate(sent[parameter["name"]])

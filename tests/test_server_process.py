@@ -8,19 +8,24 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from bizverify import BlockingClient
 from bizverify.errors import StoreError, UsageError
-from bizverify.server import connections, logs
+from bizverify.server import connections, logs, process
+from bizverify.server.prepared import Prepared
 from bizverify.server.process import listening, server_for
 from bizverify.server.settings import Settings
-from serving import Served, ServedProcess, make_key, served
+from bizverify.server.wire import Verified, VerifyRequest
+from serving import Served, ServedProcess, make_key, rows_of, served
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +109,93 @@ def send_for(line: socket.socket, seconds: float) -> None:
         time.sleep(0.01)
 
 
+def test_too_many_connections_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection beyond those that the server takes on is told 503 in the one error shape, and closed."""
+    monkeypatch.setattr(process, "_CONNECTIONS", 3)
+    with served(tmp_path / "db.sqlite") as server:
+        lines = [line_to(server) for _ in range(4)]
+        try:
+            lines[3].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            said = until_closed(lines[3])
+            lines[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert until_closed(lines[0]).startswith(b"HTTP/1.1 200")
+        finally:
+            for line in lines:
+                line.close()
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 5" in head.lower()
+    assert json.loads(body)["error"]["code"] == "busy"
+
+
+def until_closed(line: socket.socket) -> bytes:
+    said = b""
+    while chunk := line.recv(65536):
+        said += chunk
+    return said
+
+
+def test_who_does_not_read_is_cut_off(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks and asks and takes nothing of the answers loses its connection at the deadline."""
+    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.3)
+    one = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    with line_to(server) as line:
+        line.settimeout(0.05)
+        with pytest.raises(ConnectionError):
+            ask_for(line, one, 20)
+
+
+def ask_for(line: socket.socket, request: bytes, seconds: float) -> None:
+    """Go on asking, whether or not there is room for a question."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(TimeoutError):
+            line.sendall(request)
+
+
+def test_whoever_is_refused_and_closes_reads_why(server: Served) -> None:
+    """A path that does not exist is told also to a client that is still sending and lets the connection be closed."""
+    with line_to(server) as line:
+        head = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-API-Key: " + server.key().encode()
+        line.sendall(head + b"\r\nContent-Length: 8000000\r\n\r\n")
+        for _ in range(80):
+            line.sendall(b"x" * 100_000)
+        status, error = answer(line)
+    assert (status, error["code"]) == (404, "not_found")
+
+
+def test_two_keys_in_one_request_are_refused(server: Served) -> None:
+    """Which of two different keys a request is made with is not guessed; the same one twice is one."""
+    one, two = server.key(), server.key()
+    for sent, status in (((one, two), 400), ((one, one), 200)):
+        headers = [("X-API-Key", key) for key in sent]
+        assert httpx.get(f"{server.url}/me", headers=headers).status_code == status
+
+
+def test_a_request_that_outlives_the_server_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is under way when the time to stop is over gets a 503 in the one error shape, and gives its lookup back."""
+    begun, go = threading.Event(), threading.Event()
+    answers = Prepared.answers
+
+    def held(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+        begun.set()
+        assert go.wait(30)
+        return answers(prepared, asked)
+
+    monkeypatch.setattr(Prepared, "answers", held)
+    monkeypatch.setattr(process, "_GRACE", 0.2)
+    found: list[httpx.Response] = []
+    with served(tmp_path / "db.sqlite") as server:
+        asked = {"json": {"b_no": "1248100998"}, "headers": {"X-API-Key": server.key()}, "timeout": 30}
+        asking = threading.Thread(target=lambda: found.append(httpx.post(f"{server.url}/verify", **asked)))
+        asking.start()
+        assert begun.wait(30)
+        threading.Timer(1.0, go.set).start()
+    asking.join()
+    assert (found[0].status_code, found[0].json()["error"]["code"]) == (503, "busy")
+    assert rows_of(tmp_path / "db.sqlite", "SELECT used FROM usage") == [(0,)]
+
+
 def test_requests_behind_each_other_on_one_connection_are_answered(server: Served) -> None:
     """A connection is used again after an answer, and requests sent at once are answered one after the other."""
     one = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -150,22 +242,28 @@ def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
     """A request is logged with method, pattern, status and time; an exception without its message."""
     stream = io.StringIO()
     logger = logging.getLogger(logs.ROOT)
+    loops = logging.getLogger("asyncio")
     before = logger.handlers[:], logger.propagate, logger.level
+    loops_before = loops.handlers[:], loops.propagate
     logs.set_up(stream, "info")
     try:
         with served(tmp_path / "db.sqlite") as server, server.client() as client:
             client.verify("1248100998", "홍길동상회", "서울 중구 세종대로 110")
+            httpx.request("1248100998", f"{server.url}/me")
+        logging.getLogger("asyncio").error("Exception in callback told('홍길동상회')")
         try:
             raise ValueError("홍길동상회")
         except ValueError:
             logging.getLogger(f"{logs.ROOT}.server").exception("a step failed")
     finally:
         logger.handlers[:], logger.propagate, _ = before
+        loops.handlers[:], loops.propagate = loops_before
         logger.setLevel(before[2])
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     request = next(line for line in lines if line["event"] == "request" and line["path"] == "/verify")
     assert (request["method"], request["status"]) == ("POST", 200)
     assert request["ms"] > 0
+    assert any(line["logger"] == "asyncio" and line["level"] == "error" for line in lines)
     failed = next(line for line in lines if line["event"] == "a step failed")
     assert failed["error"] == "ValueError"
     assert failed["trace"][0].startswith("test_server_process.py:")

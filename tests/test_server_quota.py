@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from bizverify.server.prepared import Prepared
 from bizverify.server.store import quota
 from bizverify.server.store.schema import DDL
 from bizverify.server.wire import Verified, VerifyRequest
-from serving import Served, ServedProcess, make_key, rows_of, served
+from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
 
 BODY = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
 
@@ -108,9 +107,18 @@ def test_what_is_refused_costs_nothing(server: Served, body: bytes) -> None:
     """A request with a body that is wrong is 400 and takes nothing."""
     key = server.key()
     headers = {"X-API-Key": key, "Content-Type": "application/json"}
-    answer = httpx.post(f"{server.url}/verify", content=body, headers=headers)
+    answer = HTTP.post(f"{server.url}/verify", content=body, headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
     assert used(server, key) == 0
+
+
+@pytest.mark.parametrize("number", ["124-81-00998", "124 8100998", "0000000000", "12", "124810099a", "1248100998\n"])
+def test_a_number_that_is_none_is_told_what_it_must_be(server: Served, number: str) -> None:
+    """Whatever is wrong with the number, the refusal names the field and says what is wanted."""
+    for path, field in (("/verify", "b_no"), ("/watch", "biz_no")):
+        answer = HTTP.post(f"{server.url}{path}", json={field: number}, headers={"X-API-Key": server.key()})
+        assert answer.status_code == 400
+        assert f"{field} must be a business number: ten digits without hyphens" in answer.json()["error"]["message"]
 
 
 def test_a_failing_engine_gives_the_lookups_back(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,14 +173,14 @@ def test_a_month_begins_at_midnight_in_seoul(tmp_path: Path) -> None:
     with served(tmp_path / "db.sqlite", Clock(now=lambda: times[-1])) as server:
         key = server.key(quota=1)
         headers = {"X-API-Key": key}
-        assert httpx.post(f"{server.url}/verify", json=BODY, headers=headers).status_code == 200
-        refused = httpx.post(f"{server.url}/verify", json=BODY, headers=headers)
+        assert HTTP.post(f"{server.url}/verify", json=BODY, headers=headers).status_code == 200
+        refused = HTTP.post(f"{server.url}/verify", json=BODY, headers=headers)
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
         assert refused.json()["error"]["resets_at"] == "2027-01-01T00:00:00+09:00"
         times.append(times[-1] + 1)
-        assert httpx.post(f"{server.url}/verify", json=BODY, headers=headers).status_code == 200
-        assert httpx.post(f"{server.url}/verify", json=BODY, headers=headers).status_code == 429
-        me = httpx.get(f"{server.url}/me", headers=headers).json()
+        assert HTTP.post(f"{server.url}/verify", json=BODY, headers=headers).status_code == 200
+        assert HTTP.post(f"{server.url}/verify", json=BODY, headers=headers).status_code == 429
+        me = HTTP.get(f"{server.url}/me", headers=headers).json()
     assert me["quota"]["month"] == "2027-01"
     rows = rows_of(tmp_path / "db.sqlite", "SELECT month, used FROM usage ORDER BY month")
     assert rows == [("2026-12", 1), ("2027-01", 1)]
@@ -192,7 +200,7 @@ def test_what_fails_after_midnight_goes_back_to_its_own_month(tmp_path: Path, mo
         key = server.key()
         for more in ({}, {"Idempotency-Key": "one"}):
             del times[1:]
-            answer = httpx.post(f"{server.url}/verify", json=BODY, headers={"X-API-Key": key} | more)
+            answer = HTTP.post(f"{server.url}/verify", json=BODY, headers={"X-API-Key": key} | more)
             assert answer.status_code == 500
     assert rows_of(tmp_path / "db.sqlite", "SELECT month, used FROM usage") == [("2026-11", 0)]
 
@@ -225,7 +233,7 @@ def test_every_answered_lookup_is_counted_when_the_server_is_killed(tmp_path: Pa
         counted = rows_of(db, "SELECT used FROM usage")[0][0]
         assert len(got) <= counted <= len(got) + 16
         process.start()
-        me = httpx.get(f"http://127.0.0.1:{process.port}/me", headers={"X-API-Key": key}).json()
+        me = HTTP.get(f"http://127.0.0.1:{process.port}/me", headers={"X-API-Key": key}).json()
         assert me["quota"]["used"] == counted
     finally:
         process.stop()

@@ -127,6 +127,30 @@ def test_an_error_of_the_disk_fails_the_whole_group(store: Store) -> None:
     assert asyncio.run(store.write(key("d"))) == "d"
 
 
+class Stubborn(sqlite3.Connection):
+    """A connection that cannot leave its transaction."""
+
+    def execute(self, statement: str, *more: Any) -> sqlite3.Cursor:
+        if statement == "ROLLBACK":
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(statement, *more)
+
+
+def test_a_transaction_that_cannot_be_left_does_not_end_the_writer(store: Store) -> None:
+    """When even the rollback fails nothing of the group is kept, and the next is written over a new connection."""
+    store._connection.close()
+    store._connection = sqlite3.connect(store.path, factory=Stubborn, isolation_level=None, check_same_thread=False)
+
+    def breaks(db: sqlite3.Connection) -> None:
+        key("a")(db)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.raises(StoreError, match="disk I/O error"):
+        asyncio.run(asyncio.wait_for(store.write(breaks), 10))
+    assert asyncio.run(asyncio.wait_for(store.write(key("b")), 10)) == "b"
+    assert names(store) == ["b"]
+
+
 def test_a_file_that_others_hold_for_long_is_said_to_be(store: Store) -> None:
     """While another connection holds the file beyond the wait, writes fail and nothing is kept; then they go on."""
     store._connection.execute("PRAGMA busy_timeout = 50")

@@ -30,7 +30,7 @@ from bizverify.server.refusals import Refusal
 from bizverify.server.store import connected, quota
 from bizverify.server.store.idempotency import KEPT
 from bizverify.server.wire import Verified, VerifyRequest
-from serving import Served, rows_of, served
+from serving import HTTP, Served, rows_of, served
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
 REGISTRY = SAMPLE / "registry.parquet"
@@ -109,7 +109,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def post(server: Served, key: str, body: Any, token: str | None = None) -> httpx.Response:
     headers = {"X-API-Key": key} | ({} if token is None else {"Idempotency-Key": token})
-    return httpx.post(f"{server.url}/verify", json=body, headers=headers, timeout=60)
+    return HTTP.post(f"{server.url}/verify", json=body, headers=headers, timeout=60)
 
 
 def used(server: Served, key: str) -> int:
@@ -198,6 +198,37 @@ def test_a_bad_lookup_fails_alone(queries: list[list[VerifyRequest]]) -> None:
     assert len(queries[0]) == 5
     assert isinstance(answers.pop(2), ValueError)
     assert answers == [alone(LocalEngine(today=TODAY), one(number)) for number in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("where", ["answers", "__init__"])
+def test_a_panic_is_an_error_and_no_end(server: Served, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """When polars panics the request is answered 500 in the one shape, and the next is answered."""
+    key, body = server.key(), BODY | {"name": f"panik {where}"}
+
+    def panics(*_: object) -> None:
+        raise pl.exceptions.PanicException("this row is of 홍길동")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Prepared, where, panics)
+        server.app.state.context.answering._lines.clear()
+        server.app.state.context.answering._of_scope.clear()
+        answer = post(server, key, body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+        assert used(server, key) == 0
+    assert post(server, key, body).status_code == 200
+
+
+def test_what_no_one_expects_reaches_each_asker() -> None:
+    """Whatever the work raises, those whose question it was get it, and nobody waits for ever."""
+
+    async def work(asked: Sequence[int]) -> list[int]:
+        raise pl.exceptions.PanicException("broken")
+
+    async def ask() -> list[Any]:
+        gathering = Gathering(work, 4)
+        return await asyncio.wait_for(asyncio.gather(*map(gathering.ask, range(6)), return_exceptions=True), 10)
+
+    assert {type(found) for found in asyncio.run(ask())} == {pl.exceptions.PanicException}
 
 
 def test_too_many_lookups_are_refused_and_a_cancelled_one_harms_nobody(queries: list[list[VerifyRequest]]) -> None:
@@ -293,7 +324,7 @@ def test_a_key_that_is_none_is_refused(server: Served, token: str) -> None:
     """What is not 1 to 200 visible ASCII characters is 400 and costs nothing."""
     key = server.key()
     headers = {b"X-API-Key": key.encode(), b"Idempotency-Key": token.encode()}
-    refused = httpx.post(f"{server.url}/verify", json=BODY, headers=list(headers.items()))
+    refused = HTTP.post(f"{server.url}/verify", json=BODY, headers=list(headers.items()))
     assert refused.status_code == 400
     assert used(server, key) == 0
     assert post(server, key, BODY, "x" * 200).status_code == 200

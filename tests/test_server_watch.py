@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
@@ -23,7 +24,6 @@ from bizverify.engine import LocalEngine
 from bizverify.server.plans import Plan
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
-from bizverify.server.watching import Lists
 from bizverify.server.wire import WatchHistory, WatchList
 from bizverify.watch import book
 from bizverify.watch.values import Entry
@@ -260,6 +260,73 @@ def test_an_engine_that_fails_loses_nothing(
     assert not [secret for secret in ("가나다", NUMBER) if secret in told]
 
 
+def test_one_key_that_fails_does_not_keep_the_others(
+    tmp_path: Path, hand: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where what was found cannot be written down for one key, or its engine panics, the next one's are checked."""
+    with serving(tmp_path, hand) as (server, first, _):
+        others = [account(server.db, server.url)[0] for _ in range(2)]
+        first, second, third = sorted((first, *others), key=lambda one: one.id)
+        works = book.record
+
+        def record(db: sqlite3.Connection, checked: Any, now: float, due: Any, channels: Any) -> Any:
+            owners = {row[0] for row in db.execute("SELECT owner FROM watches WHERE number = ?", checked["number"][:1])}
+            if owners == {first.id}:
+                raise ValueError("no")
+            if owners == {second.id}:
+                raise pl.exceptions.PanicException("no")
+            return works(db, checked, now, due, channels)
+
+        monkeypatch.setattr(book, "record", record)
+        for one in (first, second, third):
+            one.watch()
+        hand.until(third.is_checked, seconds=1)
+        assert not first.is_checked()
+        assert not second.is_checked()
+        monkeypatch.undo()
+        hand.until(lambda: first.is_checked() and second.is_checked(), seconds=10)
+
+
+def test_no_watch_waits_longer_than_its_plan_says(tmp_path: Path, hand: HandClock) -> None:
+    """Neither a better plan nor a clock that was a year ahead leaves watches waiting for what was due then."""
+    plans = {"business": PLAN, "seldom": msgspec.structs.replace(PLAN, recheck_hours=720)}
+    with serving(tmp_path, hand, plans=plans) as (server, _, _):
+        key, _ = account(server.db, server.url, plan="seldom")
+        key.watch()
+        hand.until(key.is_checked, seconds=1)
+        (before,) = key.list()
+        with closing(connected(server.db)) as connection:
+            stored.change(connection, key.id, {"plan": "business"})
+        hand.until(lambda: key.list()[0]["next_check_at"] < before["next_check_at"], seconds=10)
+        (due,) = rows_of(server.db, "SELECT due FROM watches")[0]
+        assert due <= hand.seconds + 24 * 3600
+        began = hand.seconds
+        hand.forward(days=366)
+        hand.until(lambda: key.list()[0]["checked_at"] > before["next_check_at"], seconds=1)
+        (ahead,) = key.list()
+        hand.forward(days=-366)
+        hand.until(lambda: key.list()[0]["checked_at"] < ahead["checked_at"], hours=1)
+        assert hand.seconds < began + 5 * 86400
+
+
+def test_a_notice_put_off_by_a_wrong_clock_is_sent(tmp_path: Path, hand: HandClock) -> None:
+    """A delivery that failed while the clock was a year ahead is tried again within a day of the right time."""
+    answers: list[Answer] = [(500, {}, b"")]
+    path = registry(tmp_path, n1248100998="폐업자")
+    began = hand.seconds
+    hand.forward(days=366)
+    with (
+        receiving(lambda _: answers[-1]) as receiver,
+        serving(tmp_path, hand, receiver.url, registry=path) as (server, key, _),
+    ):
+        key.watch()
+        hand.until(lambda: rows_of(server.db, "SELECT attempts FROM deliveries") == [(1,)], seconds=1)
+        answers.append(OK)
+        hand.seconds = began
+        hand.until(lambda: len(receiver.received) > 1, minutes=5)
+        assert hand.seconds < began + 2 * 86400
+
+
 def test_a_webhook_that_fails_is_tried_again(tmp_path: Path, hand: HandClock) -> None:
     """A notice comes again, the same, later and later, until it is acknowledged, and never after."""
     at: list[float] = []
@@ -382,24 +449,6 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
     assert {line["id"] for line in lines(file)} == {first.notice["id"]}
 
 
-def test_a_list_is_kept_until_it_changes() -> None:
-    """What was read before a change is not kept after it, and what is kept stays within its bound."""
-    lists = Lists(limit=10)
-    version = lists.version("a")
-    lists.changed("a")
-    lists.keep("a", version, b"old")
-    assert lists.find("a") is None
-    lists.keep("a", lists.version("a"), b"123456")
-    lists.keep("b", lists.version("b"), b"1234")
-    assert lists.find("a") == b"123456"
-    lists.keep("c", lists.version("c"), b"1")
-    assert (lists.find("b"), lists.find("a"), lists.find("c")) == (None, b"123456", b"1")
-    lists.keep("d", lists.version("d"), b"x" * 11)
-    assert lists.find("d") is None
-    lists.changed("a")
-    assert lists.find("a") is None
-
-
 def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
     """A list of megabytes is sent in slices, and is complete, typed as described, and in order."""
     with serving(tmp_path, hand) as (server, key, _):
@@ -418,7 +467,7 @@ def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
 
 
 def _fill(connection: sqlite3.Connection, owner: str, count: int, now: float) -> None:
-    connection.execute("BEGIN")
+    connection.execute("BEGIN IMMEDIATE")
     book.add_many(
         connection, owner, (Entry(f"{n:010}", "이름" * 10, "서울 중구 세종대로 110") for n in range(1, count + 1)), now
     )

@@ -40,7 +40,7 @@ from bizverify.service import ApiKey, Client
 from crashing import check_digit
 from serving import Served, ServedProcess, make_key, rows_of, served
 
-ROWS = 1_000
+ROWS = 600
 ROADS = (
     "서울특별시 중구 세종대로",
     "경기도 수원시 영통구 삼성로",

@@ -55,6 +55,21 @@ def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
     return [json.loads(text) for (text,) in db.execute("SELECT payload FROM notices ORDER BY number")]
 
 
+def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection) -> None:
+    """To every step another owner's watch is one that does not exist, and it is left as it is."""
+    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가", "서울"), 0.0)
+    assert book.get(db, "k2", watch.watch_id) is None
+    assert book.history(db, "k2", watch.watch_id) is None
+    assert book.every(db, "k2") == []
+    assert book.ids(db, "k2", [NUMBER]) == {}
+    assert not book.remove(db, "k2", watch.watch_id)
+    assert not book.remove_many(db, "k2", [watch.watch_id])
+    other, is_new = book.add(db, "k2", Entry(NUMBER, "나", None), 0.0)
+    assert (is_new, other.name) == (True, "나")
+    assert book.every(db, OWNER) == [watch]
+    assert book.history(db, OWNER, watch.watch_id) == []
+
+
 def test_the_first_check_is_the_baseline(db: sqlite3.Connection) -> None:
     """The first check makes no change of grade; the next one of another grade makes one."""
     watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
@@ -167,9 +182,8 @@ def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
     """Each rendered entry is, field by field, the entry that the interface describes, with times in Korea."""
     watch, _ = book.add(db, OWNER, Entry(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
     found(db, "closed", "E", 1_700_000_100.0)
-    text, total = book.rendered(db, OWNER)
+    number, text = book.rendered(db, OWNER, watch.watch_id) or (0, b"")
     entry = msgspec.json.decode(text, type=WatchEntry)
-    assert total == 1
     assert msgspec.json.decode(text).keys() == set(WatchEntry.__struct_fields__)
     assert entry == WatchEntry(
         watch_id=watch.watch_id,
@@ -183,8 +197,9 @@ def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
         next_check_at="2023-11-15T07:16:40+09:00",
         closed_at="2023-11-15T07:15:00+09:00",
     )
-    assert book.rendered_one(db, OWNER, watch.watch_id) == text
-    assert book.rendered(db, "other") == (b"", 0)
+    assert book.blocks(db, OWNER) == [book.block_of(number)]
+    assert book.block(db, OWNER, book.block_of(number)) == (b"," + text, 1)
+    assert (book.blocks(db, "other"), book.block(db, "other", 0)) == ([], (b"", 0))
 
 
 def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:

@@ -252,7 +252,7 @@ def test_what_was_added_or_renamed_is_due_at_once(town: Town) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "is empty"), (b"not a database, by any means" * 99, "damaged, or no SQLite"), (None, "is not a file")],
+    [(b"", "is empty"), (b"not a database, by any means" * 99, "is no watch file"), (None, "is not a file")],
 )
 def test_a_file_that_is_no_list_is_not_touched(content: bytes | None, said: str, tmp_path: Path) -> None:
     """What it held may be all there is."""

@@ -85,8 +85,9 @@ def resolve(
             if ids or every:
                 raise UsageError("say what shall become of them: --job, --lost or --resend")
             ways = "settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID"
-            lines = [*_list_lines(held), *_held_lines(held, ways)]
-            _show(as_json, {"ledger": str(book.path), "unsettled": _rows(held)}, lines)
+            repeatable = book.may_be_repeated()
+            lines = [*_list_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
+            _show(as_json, {"ledger": str(book.path), "unsettled": _rows(held), "repeatable": repeatable}, lines)
             return
         chosen = _chosen(ids, every, held)
         if job_id is not None:
@@ -159,6 +160,15 @@ def _held_lines(held: list[Doubt], remedy: str) -> list[str]:
     places = {"request": len(held) - len(uploads), "upload": len(uploads)}
     where = " and ".join(counted(count, what) for what, count in places.items() if count)
     return [f"unsettled: {counted(sum(doubt.rows for doubt in held), 'lookup')} in {where}", remedy]
+
+
+def _repeatable_lines(requests: int) -> list[str]:
+    if not requests:
+        return []
+    return [
+        f"{counted(requests, 'request')} in doubt may be sent again without being paid twice: "
+        "give the command that left them once more, it settles them"
+    ]
 
 
 def _entry_lines(entry: Entry) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
+import polars as pl
 
 from bizverify.engine import LocalEngine
 from bizverify.errors import BizverifyError
@@ -57,6 +59,20 @@ class Answering:
         """Raise the refusal 503 if as many lookups wait as may."""
         if self._waiting >= self._most_waiting:
             raise busy("too many lookups are waiting", 1)
+
+    @contextmanager
+    def expected(self, scope: str) -> Iterator[None]:
+        """While a lookup of a scope is paid and answered: the queries before it wait a moment for it."""
+        known = self._of_scope.get(scope)
+        if known is None:
+            yield
+            return
+        line = known[1]
+        line.expected += 1
+        try:
+            yield
+        finally:
+            line.expected -= 1
 
     async def answer(self, scope: str, lookup: VerifyRequest) -> Verified:
         """Answer one lookup.
@@ -120,7 +136,8 @@ class _Line:
 
     def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
         self.number = next(self._numbers)
-        self.gathering: Gathering[VerifyRequest, Verified] = Gathering(self._work, MOST)
+        self.expected = 0
+        self.gathering: Gathering[VerifyRequest, Verified] = Gathering(self._work, MOST, lambda: self.expected)
         self._engine = engine
         self._limiter = limiter
         self._prepared: Prepared | None = None
@@ -135,7 +152,7 @@ class _Line:
             return self._prepared.answers(lookups)
         except BizverifyError:  # an index is damaged, for all alike
             raise
-        except Exception as error:
+        except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
             if len(lookups) == 1:
                 return [error]
             _log.warning("a query of %d lookups failed and is done in parts: %s", len(lookups), type(error).__name__)

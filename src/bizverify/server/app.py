@@ -29,6 +29,7 @@ from bizverify.server.engines import Engines
 from bizverify.server.jobs.accepting import Acceptance
 from bizverify.server.jobs.work import Jobs, swept
 from bizverify.server.learning import Learning
+from bizverify.server.logs import RequestLog
 from bizverify.server.notifying import Notifying
 from bizverify.server.openapi import openapi
 from bizverify.server.refusals import Refusal
@@ -73,6 +74,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Starlette:
                 yield
                 group.cancel_scope.cancel()
             await context.keys.note()
+            context.requests.write()
 
     errors: Mapping[Any, Callable[[Request, Exception], Response]] = {404: _no_path, 405: _wrong_method}
     app = Starlette(
@@ -107,6 +109,7 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
         repeats=Repeats(store, clock),
         watching=Watching(store, engines.engine, settings.plans, clock, notices=settings.notices, found=notifying.wake),
         notifying=notifying,
+        requests=RequestLog(),
     )
 
 
@@ -126,12 +129,10 @@ def _background(context: Context) -> dict[str, Callable[[], Any]]:
 
 def _no_path(request: Request, error: Exception) -> Response:
     del request, error
-    return Refusal(404, "not_found", "there is no such path; see /openapi.json").response()
+    raise Refusal(404, "not_found", "there is no such path; see /openapi.json")
 
 
 def _wrong_method(request: Request, error: Exception) -> Response:
     del request
     headers = getattr(error, "headers", None)
-    return Refusal(
-        405, "method_not_allowed", "the path has no such method; see /openapi.json", headers=headers
-    ).response()
+    raise Refusal(405, "method_not_allowed", "the path has no such method; see /openapi.json", headers=headers)

@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from polars.exceptions import PanicException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
 from bizverify.server.lingering import Incoming
-from bizverify.server.logs import event
 from bizverify.server.plans import Plan
-from bizverify.server.refusals import Refusal, busy, invalid_key, missing_key, not_in_plan
+from bizverify.server.refusals import Refusal, busy, invalid, invalid_key, missing_key, not_in_plan
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.server.store.keys import Key, digest_of
@@ -28,6 +28,9 @@ PUBLIC: Final = frozenset({"/healthz", "/openapi.json"})
 _KEPT: Final = 1.0
 """Seconds after which a key is looked up again: so long may one that was revoked still serve."""
 _KEY: Final = "bizverify.key"
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+"""Methods that the log names: any other word is the client's own."""
+_SOON: Final = {"Retry-After": "5", "Connection": "close"}
 _MOST: Final = 10_000
 _NOTED_EVERY: Final = 60.0
 
@@ -114,20 +117,10 @@ class Doorkeeper:
             if refusal is not None and not status:
                 await incoming.answer(refusal.response(), scope, sending)
         finally:
-            if _log.isEnabledFor(logging.INFO):
-                took = round((time.perf_counter() - started) * 1000, 1)
-                key = scope.get(_KEY)
-                known = {"key": key.id} if key else {}
-                event(
-                    _log,
-                    logging.INFO,
-                    "request",
-                    method=scope["method"],
-                    path=_route(scope),
-                    status=status,
-                    ms=took,
-                    **known,
-                )
+            key = scope.get(_KEY)
+            method = scope["method"] if scope["method"] in _METHODS else "?"
+            took = time.perf_counter() - started
+            scope["app"].state.context.requests.note(method, _route(scope), status, took, key.id if key else "")
 
     async def _refused(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
         try:
@@ -136,10 +129,12 @@ class Doorkeeper:
             await self._app(scope, receive, send)
         except Refusal as refusal:
             return refusal
+        except asyncio.CancelledError:  # the server is stopped, and the request took longer than it had left
+            return Refusal(503, "busy", "the server is stopped; it may have been done or not", headers=_SOON)
         except StoreError as error:
             _log.error("%s", error)
             return busy("the server cannot use its disk", 30)
-        except Exception:
+        except (Exception, PanicException):  # a panic is no Exception
             _log.exception("a request failed")
             return Refusal(500, "internal", "the server failed; nothing is known of the request's effect")
         return None
@@ -152,7 +147,10 @@ def key_of(request: Request) -> Key:
 
 
 async def _found(scope: Scope) -> Key:
-    secret = next((value for name, value in scope["headers"] if name == b"x-api-key"), b"").strip()
+    given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
+    if len(given) > 1:
+        raise invalid("the header X-API-Key came more than once, with different keys; send one")
+    secret = given.pop() if given else b""
     if not secret:
         raise missing_key()
     ring: KeyRing = scope["app"].state.context.keys

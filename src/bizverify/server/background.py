@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from polars.exceptions import PanicException
+
 from bizverify.server.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -18,7 +20,7 @@ async def supervised(name: str, work: Callable[[], Awaitable[None]], clock: Cloc
     while True:
         try:
             await work()
-        except Exception:  # what went wrong in one step must not stop the next
+        except (Exception, PanicException):  # what went wrong in one step must not stop the next
             _log.exception("%s failed and is begun again", name)
         await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
         failures += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from bizverify.server.refusals import Refusal, invalid, too_large
 LARGEST: Final = 64 << 10
 """Bytes of an ordinary body at most."""
 _PATIENCE: Final = 30.0
+_NUMBER: Final = re.compile(r"`\$\.(b_no|biz_no)`")
 
 T = TypeVar("T")
 
@@ -26,7 +28,15 @@ async def read_json(request: Request, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise invalid(f"the body is not as it should be: {error}") from None
+        raise invalid(f"the body is not as it should be: {_told(error)}") from None
+
+
+def _told(error: Exception) -> str:
+    """What is wrong; of a business number, what is wanted, for msgspec says only which check failed."""
+    text = str(error)
+    if (place := _NUMBER.search(text)) and not text.startswith("Expected `str`, got"):
+        return f"{place[1]} must be a business number: ten digits without hyphens or blanks, not all zero"
+    return text
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -26,7 +26,7 @@ class Clock:
         return datetime.fromtimestamp(self.now(), SEOUL).date()
 
     def month(self, at: float | None = None) -> str:
-        """The calendar month in Korea (``2026-11``), which quotas are counted by: the current one, or that of a time."""
+        """The calendar month in Korea (``2026-11``), by which quotas are counted: the current one, or a time's."""
         return f"{datetime.fromtimestamp(self.now() if at is None else at, SEOUL):%Y-%m}"
 
     def month_ends(self) -> datetime:

@@ -1,4 +1,4 @@
-"""What uvicorn leaves unbounded about a connection: how slowly a head may drip in, how long a refused body is read."""
+"""What uvicorn leaves unbounded about a connection: how slowly a head comes in, a body goes on, an answer is read."""
 
 from __future__ import annotations
 
@@ -9,32 +9,58 @@ from typing import Any, Final
 
 import h11
 import msgspec
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bizverify.server.refusals import JSON
+from bizverify.server.refusals import JSON, busy
 
 HEAD_BYTES: Final = 32 << 10
 """Bytes of a request's line and headers at most (more: 431)."""
 HEAD_SECONDS: Final = 15.0
 """Seconds in which the head of a request must have come (else: 408)."""
+STUCK_SECONDS: Final = 60.0
+"""Seconds in which a client must take what was sent to it (else the connection is cut off)."""
 LINGER_SECONDS: Final = 10.0
-"""Seconds for which the body of a request that was answered already is read on, so that its sender sees the answer."""
+"""Seconds for which the body of a request that was answered already is read on, so that its sender sees the answer.
+
+uvicorn reads such a body without end; ``lingering`` is for answers after which uvicorn closes at once.
+"""
 
 
 class Connection(H11Protocol):
     """An HTTP/1.1 connection with deadlines; what is no HTTP is refused in the one error shape."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the head of the first request."""
         super().connection_made(transport)
         self._wait(HEAD_SECONDS, self._too_slow)
+        most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own refusal has not the one shape
+        if most is not None and len(self.connections) > most:
+            self.app = _crowded
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
+        """Forget the deadlines."""
         self._wait(None)
+        self._taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to take what was sent."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It was taken."""
+        self._taken()
+        super().resume_writing()
+
+    def _taken(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def data_received(self, data: bytes) -> None:
         """Take what came. A head that has begun is waited for until its deadline, however often a byte of it comes."""
@@ -89,3 +115,10 @@ class Connection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if seconds is None else self.loop.call_later(seconds, then)
+
+
+async def _crowded(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer in the app's place where there are too many connections."""
+    refusal = busy("the server has as many connections as it takes on", 5)
+    refusal.headers["Connection"] = "close"
+    await refusal.response()(scope, receive, send)

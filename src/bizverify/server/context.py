@@ -14,6 +14,7 @@ from bizverify.server.engines import Engines
 from bizverify.server.jobs.accepting import Acceptance
 from bizverify.server.jobs.work import Jobs
 from bizverify.server.learning import Learning
+from bizverify.server.logs import RequestLog
 from bizverify.server.notifying import Notifying
 from bizverify.server.repeats import Repeats
 from bizverify.server.settings import Settings
@@ -38,6 +39,7 @@ class Context:
     repeats: Repeats
     watching: Watching
     notifying: Notifying
+    requests: RequestLog
 
 
 def context_of(request: Request) -> Context:

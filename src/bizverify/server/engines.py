@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 _SCOPES: Final = 256
 """Scopes that are kept loaded at most, those used last."""
+_LOOKS: Final = 5
+"""How often a label book that was changed while it was read is read once more."""
 _LETTERS: Final = 5_000_000
 """Letters in the histories of the scopes kept, together, beyond which the one not used for longest is let go."""
 
@@ -157,9 +159,18 @@ class Engines:
             else:
                 # those before stay readable one time longer, for a query that was planned but not begun
                 self._before, self._indexes = self._indexes, indexes
+                self._let_go()
         for scope, taught in list(self._taught.items()):
             if self._stamps(scope) != taught.stamps:
                 self._refresh(scope)
+
+    def _let_go(self) -> None:
+        """Forget engines of files that were replaced: a scope that asks for nothing would keep these for ever."""
+        with self._lock:
+            for taught in self._taught.values():
+                for paid, made in list(taught.engines.items()):
+                    if all(made.indexes is not used for used in (self._indexes, self._before, _NOTHING)):
+                        del taught.engines[paid]
 
     def _warm(self, indexes: Indexes) -> None:
         """Answer once, so that no request waits until the new files are read."""
@@ -205,13 +216,27 @@ class Engines:
             _log.error("scope %s: its scorecard cannot be used: %s", scope, error)
             card = before.card if before is not None else Scorecard.load()
         try:
-            found = self.book(scope).history()
-            history = None if found is None else found.select(list(HISTORY_SCHEMA)).sort("b_no").collect()
+            history = self._history(scope)
         except (BizverifyError, *DAMAGED) as error:
             why = error if isinstance(error, BizverifyError) else type(error).__name__
             _log.error("scope %s: its outcomes cannot be used: %s", scope, why)
             history = before.history if before is not None else None
         return _Taught(card, history, stamps)
+
+    def _history(self, scope: str) -> pl.DataFrame | None:
+        """What a scope's label book knows; while it is written to, a file that was listed may be gone when it is read.
+
+        Raises :class:`BizverifyError` or one of :data:`DAMAGED` where it cannot be read.
+        """
+        for again in range(_LOOKS, -1, -1):
+            stamps = self._stamps(scope)
+            try:
+                found = self.book(scope).history()
+                return None if found is None else found.select(list(HISTORY_SCHEMA)).sort("b_no").collect()
+            except (BizverifyError, *DAMAGED):
+                if not again or self._stamps(scope) == stamps:
+                    raise
+        raise AssertionError("the last time it returns or raises")
 
     def _stamps(self, scope: str) -> tuple[Stamp | None, ...]:
         """What changes whenever a scope's scorecard or label book does: each of their files is replaced by a rename."""

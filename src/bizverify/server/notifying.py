@@ -86,6 +86,9 @@ class Notifying:
             self._purged = now
             await self._store.write(lambda db: notices.purge(db, now - _KEPT))
         waiting, due = await self._store.read(lambda db: (notices.waiting(db, now), notices.next_due(db, now)))
+        latest = now + self._backoff.most
+        if due is not None and due > latest:
+            await self._store.write(lambda db: notices.bring_forward(db, latest))
         for owner, channel in waiting:
             place = _FILE_PLACE if channel == FILE else owner
             if place not in self._busy:

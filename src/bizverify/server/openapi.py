@@ -16,6 +16,8 @@ from starlette.responses import Response
 from bizverify import __version__
 from bizverify.server import wire
 from bizverify.server.refusals import JSON
+from bizverify.watch.notices import EVENT
+from bizverify.watch.signing import DELIVERY_HEADER, EVENT_HEADER, SIGNATURE_HEADER
 
 Schema = dict[str, Any]
 
@@ -169,6 +171,34 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
     },
 }
 
+_CLOSURE: Final[Schema] = {
+    "operationId": "closure",
+    "summary": "A watched business was found closed: posted to the webhook of the watch's key.",
+    "description": "The same bytes are sent again, less and less often, until the receiver acknowledges them; `id` is "
+    "the same each time, so a receiver that knows it has the closure already.",
+    "security": [],
+    "parameters": [
+        {
+            "name": name,
+            "in": "header",
+            "required": True,
+            "description": description,
+            "schema": {"type": "string"} | more,
+        }
+        for name, description, more in (
+            (EVENT_HEADER, "What happened.", {"const": EVENT}),
+            (DELIVERY_HEADER, "The `id` of the body.", {}),
+            (
+                SIGNATURE_HEADER,
+                "`t` is the unix time of this attempt, `v1` the HMAC-SHA256 of `t`, a full stop and the body, under "
+                "the webhook's secret.",
+                {"pattern": "^t=[0-9]+,v1=[0-9a-f]{64}$"},
+            ),
+        )
+    ],
+    "responses": {"2XX": {"description": "Acknowledged: it is not sent again. Anything else is a failure."}},
+}
+
 _UPLOAD: Final[Schema] = {
     "description": "One part named `file`: CSV, Excel or JSON, with a column of business numbers.",
     "required": True,
@@ -214,6 +244,9 @@ def document() -> Schema:
         },
         "security": [{"key": []}],
         "paths": paths,
+        "webhooks": {
+            EVENT: {"post": _CLOSURE | {"requestBody": {"required": True, **_content(by_type[wire.Closure])}}}
+        },
         "components": {
             "schemas": components,
             "parameters": {name: {"name": name, **parameter} for name, parameter in PARAMETERS.items()},
@@ -231,7 +264,7 @@ def document() -> Schema:
 
 def _types(operations: Iterable[Operation]) -> Iterable[Any]:
     """The types of bodies, each once."""
-    found: dict[Any, None] = {wire.Error: None}
+    found: dict[Any, None] = {wire.Error: None, wire.Closure: None}
     for operation in operations:
         if isinstance(operation.body, type):
             found[operation.body] = None

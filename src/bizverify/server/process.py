@@ -18,7 +18,9 @@ from bizverify.server.settings import Settings
 _GRACE: Final = 20
 """Seconds that requests under way have to end when the server is stopped."""
 _CONNECTIONS: Final = 2_000
-"""Connections at once; more are told 503."""
+"""Connections at once at most; more are told 503."""
+_OTHER_FILES: Final = 256
+"""Open files beside connections: SQLite's, uploads, the indexes."""
 _KEEP_ALIVE: Final = 15
 """Seconds that an idle connection is kept: longer than our own client keeps its, so none breaks under a request."""
 
@@ -78,6 +80,20 @@ class Server(uvicorn.Server):
         self._tell()
 
 
+def _connections() -> int:
+    """How many connections the files that may be open leave room for; systems allow more than they begin with."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _CONNECTIONS
+    wanted = _CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))
+
+
 def server_for(settings: Settings, started: Callable[[], None], clock: Clock | None = None) -> Server:
     """The server of an app, quiet: what it logs goes through ``logging`` under ``bizverify.server``."""
     config = uvicorn.Config(
@@ -86,7 +102,7 @@ def server_for(settings: Settings, started: Callable[[], None], clock: Clock | N
         ws="none",
         http=Connection,
         h11_max_incomplete_event_size=HEAD_BYTES,
-        limit_concurrency=_CONNECTIONS,
+        limit_concurrency=_connections(),
         timeout_keep_alive=_KEEP_ALIVE,
         loop="asyncio",
         log_config=None,

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+from polars.exceptions import PolarsError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
@@ -96,8 +97,19 @@ class NoRoom:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and no_room(error):
             raise full() from None
+
+
+def no_room(error: BaseException | None) -> bool:
+    """Whether an error, or the one behind it, is that the disk is full; polars says so in words alone."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return True
+        if isinstance(error, PolarsError) and any(f"(os error {number})" in str(error) for number in _NO_ROOM):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def full() -> Refusal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -160,6 +160,22 @@ class WatchRemoved(Struct):
 
     watch_id: str
     removed: bool
+
+
+class Closure(Struct):
+    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told (see :mod:`bizverify.watch.notices`)."""
+
+    event: Literal["closure"]
+    id: str
+    watch_id: str
+    biz_no: BusinessNumber
+    name: str | None
+    address: str | None
+    biz_status: Literal["closed"]
+    status_before: str | None
+    grade_before: str | None
+    grade_after: str | None
+    detected_at: str
 
 
 class Quota(Struct):

@@ -22,6 +22,8 @@ from bizverify.service.shapes import Shape, Text, made
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 """The one header that is believed to carry a request's key (G31)."""
+_LONGEST: Final = 366 * 86_400
+"""Seconds for which a promise is believed at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +161,4 @@ def _idempotency(value: Object) -> Idempotency | None:
         return None
     if not isinstance(keep, int) or isinstance(keep, bool) or keep <= 0:
         return None
-    return Idempotency(frozenset(endpoints), keep)
+    return Idempotency(frozenset(endpoints), min(keep, _LONGEST))

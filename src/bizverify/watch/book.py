@@ -8,7 +8,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -33,6 +33,8 @@ _FRAME: Final = {
     "action": pl.String,
     "closed": pl.Float64,
 }
+_BLOCK: Final = 10
+"""Bits of a watch's number that do not say which block it is in: some 300 kB, read in a millisecond or two."""
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
@@ -92,9 +94,10 @@ def every(db: sqlite3.Connection, owner: str) -> list[Watch]:
     return [Watch(*row) for row in rows]
 
 
-def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> bool:
-    """Take a watch off an owner's list, its history with it; whether it was there."""
-    return db.execute("DELETE FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).rowcount == 1
+def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
+    """Take a watch off an owner's list, its history with it; return its number, ``None`` where it was not there."""
+    gone = db.execute("DELETE FROM watches WHERE owner = ? AND id = ? RETURNING number", (owner, watch_id)).fetchall()
+    return gone[0][0] if gone else None
 
 
 def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) -> int:
@@ -125,29 +128,64 @@ def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str,
     )
 
 
-def rendered(db: sqlite3.Connection, owner: str) -> tuple[bytes, int]:
-    """All watches of an owner as the service says them, and their number: JSON objects parted by commas, UTF-8.
+class Block(NamedTuple):
+    """Watches of one owner with neighbouring numbers, as the service says them: JSON objects, each behind a comma."""
+
+    entries: bytes
+    total: int
+
+
+def block_of(number: int) -> int:
+    """The block that a watch is in."""
+    return number >> _BLOCK
+
+
+def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
+    """The blocks that hold watches of an owner; in their order the watches are in the order of their addition."""
+    query = f"SELECT DISTINCT number >> {_BLOCK} FROM watches WHERE owner = ? ORDER BY 1"
+    return [number for (number,) in db.execute(query, (owner,))]
+
+
+def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
+    """The watches of an owner in one block.
 
     SQLite does it in one step and without Python's lock, so that a long list keeps no other request waiting.
     """
     text, total = db.execute(
-        "SELECT CAST(group_concat(entry, ',') AS BLOB), count(*)"
-        " FROM (SELECT entry FROM watches WHERE owner = ? ORDER BY number)",
-        (owner,),
+        "SELECT CAST(',' || group_concat(entry, ',') AS BLOB), count(*)"
+        " FROM (SELECT entry FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number)",
+        (owner, block << _BLOCK, block + 1 << _BLOCK),
     ).fetchone()
-    return text or b"", total
+    return Block(text or b"", total)
 
 
-def rendered_one(db: sqlite3.Connection, owner: str, watch_id: str) -> bytes | None:
-    """One of an owner's watches as :func:`rendered` says it."""
-    row = db.execute("SELECT CAST(entry AS BLOB) FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
-    return None if row is None else row[0]
+def rendered(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
+    """The number of one of an owner's watches, and the watch as the service says it."""
+    query = "SELECT number, CAST(entry AS BLOB) FROM watches WHERE owner = ? AND id = ?"
+    found: tuple[int, bytes] | None = db.execute(query, (owner, watch_id)).fetchone()
+    return found
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:
     """When the next of an owner's watches is due; ``None`` where there are none."""
     found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
+
+
+def last_due(db: sqlite3.Connection, owner: str) -> float | None:
+    """When the last of an owner's watches is due; ``None`` where there are none."""
+    found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
+    return found
+
+
+def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) -> list[int]:
+    """Let watches that are due later than ``until`` be due then, ``limit`` at most; return their numbers."""
+    rows = db.execute(
+        "UPDATE watches SET due = ?1 WHERE number IN"
+        " (SELECT number FROM watches WHERE owner = ?2 AND due > ?1 LIMIT ?3) RETURNING number",
+        (until, owner, limit),
+    )
+    return [number for (number,) in rows.fetchall()]
 
 
 def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:

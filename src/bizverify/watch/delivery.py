@@ -36,6 +36,11 @@ class Backoff:
     patience: float = 3 * 86400.0
     random: Callable[[], float] = field(default=random.random, repr=False)
 
+    @property
+    def most(self) -> float:
+        """The longest that a delivery may have to wait for its next attempt."""
+        return self.longest * 1.5
+
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
         """When to try again after so many attempts, the last of which failed now; ``None``: not again.
 
@@ -72,8 +77,7 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
         try:
             content = "".join(f"{line}\n" for line in lines).encode()
-            _write(file, b"\n" + content if content and _is_torn(file) else content)
-            os.fsync(file)
+            _write_all(file, b"\n" + content if content and _is_torn(file) else content)
         finally:
             os.close(file)
         if is_new:
@@ -87,6 +91,18 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
 def _is_torn(file: int) -> bool:
     about = os.fstat(file)
     return stat.S_ISREG(about.st_mode) and about.st_size > 0 and os.pread(file, 1, about.st_size - 1) != b"\n"
+
+
+def _write_all(file: int, content: bytes) -> None:
+    """Write all of it, or, where the disk is full, nothing."""
+    about = os.fstat(file)
+    try:
+        _write(file, content)
+        os.fsync(file)
+    except OSError:
+        if stat.S_ISREG(about.st_mode):
+            os.ftruncate(file, about.st_size)
+        raise
 
 
 def _write(file: int, content: bytes) -> None:

@@ -24,6 +24,7 @@ OWNER: Final = "local"
 
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
 VERSION: Final = 1
+_MAGIC: Final = b"SQLite format 3\0"
 _PRIVATE: Final = 0o600
 _WAIT: Final = 10.0
 """Seconds that a command waits for another one to finish its commit."""
@@ -142,6 +143,9 @@ def _connected(path: Path) -> sqlite3.Connection:
         raise StoreError(f"{path}: is not a file; name a watch file with --local")
     if not path.stat().st_size:
         raise StoreError(f"{path}: is empty, so what was watched is lost; restore it from a backup, or delete it")
+    with path.open("rb") as opened:
+        if opened.read(len(_MAGIC)) != _MAGIC:
+            raise StoreError(f"{path}: is no watch file; name another with --local")
     connection = sqlite3.connect(  # a webhook is waited for in another thread, which writes down what came of it
         f"{path.as_uri()}?mode=rw", uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False
     )

@@ -73,6 +73,11 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
     return found
 
 
+def bring_forward(db: sqlite3.Connection, until: float) -> None:
+    """No delivery waits for longer than ``until``: it was put off while the clock was wrong."""
+    db.execute("UPDATE deliveries SET due = ?1 WHERE delivered IS NULL AND due > ?1", (until,))
+
+
 def open_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[Delivery]:

@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.model import GRADES
-from bizverify.watch.report import dashed, html_table
+from bizverify.watch.report import called, html_table
 from bizverify.watch.times import local_text
 from bizverify.watch.values import Change
 
@@ -57,7 +57,7 @@ class History:
     @property
     def title(self) -> str:
         """Which business it is."""
-        return " ".join(text for text in (dashed(self.biz_no), self.name) if text)
+        return called(self.biz_no, self.name)
 
     def rows(self) -> list[tuple[str, str]]:
         """What people read: (when, what) of each change, in this machine's time zone."""

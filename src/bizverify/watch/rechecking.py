@@ -39,6 +39,7 @@ EVERY: Final = 24.0
 TOLD: Final = "report"
 """The channel by which the caller himself is told; beside it :data:`bizverify.watch.delivery.FILE` and ``WEBHOOK``."""
 
+_SELDOM: Final = 1e6
 _AT_ONCE: Final = 10_000
 """Watches in one transaction: what a kill costs is checked again."""
 _SHOWN: Final = (
@@ -97,8 +98,8 @@ def check(
     is told, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list is
     running), and what the engine raises.
     """
-    if not every > 0:
-        raise UsageError(f"--every {every:g}: must be a number of hours, above 0")
+    if not 0 < every <= _SELDOM:
+        raise UsageError(f"--every {every:g}: must be a number of hours, above 0 and below {_SELDOM:,.0f}")
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
     known = remembered(labels)
@@ -256,14 +257,21 @@ class _Round:
                 notices.failed(db, one.notice, channel, error, self.now())
 
     def _warnings(self) -> tuple[str, ...]:
-        if self.engine.registry is not None:
-            return ()
-        return (
-            "no registry was given, so that closures cannot be found; build one with `bizverify data build-registry` "
-            "and give it with --registry",
-        )
+        from bizverify.watch.delivery import append_lines
+
+        notes = [] if self.engine.registry is not None else [_NO_REGISTRY]
+        if self.channels.file is not None:  # to be heard of now, not when a business closes
+            try:
+                append_lines(self.channels.file, [])
+            except OutputError as error:
+                notes.append(str(error))
+        return tuple(notes)
 
 
+_NO_REGISTRY: Final = (
+    "no registry was given, so that closures cannot be found; build one with `bizverify data build-registry` and give "
+    "it with --registry"
+)
 _EMPTY: Final = {
     **dict.fromkeys(_SHOWN, pl.String),
     "bounce_prob": pl.Float64,

@@ -18,6 +18,9 @@ from bizverify.watch.reconcile import Businesses, Reconciled
 SHOWN: Final = 5
 """How many watches of a kind the text of a report names."""
 
+_LONGEST: Final = 60
+"""Characters that a business's number and name may take in a line."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyncReport:
@@ -229,7 +232,14 @@ def _some(frame: pl.DataFrame) -> str:
 
 
 def _business(row: Mapping[str, Any]) -> str:
-    return " ".join(text for text in (dashed(row["biz_no"]), row.get("name")) if text)
+    return called(row["biz_no"], row.get("name"))
+
+
+def called(biz_no: str | None, name: str | None) -> str:
+    """A business on a line for people: without what a terminal would obey, and not too long."""
+    text = " ".join(part for part in (dashed(biz_no), name) if part)
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def dashed(text: str | None) -> str:

@@ -1,7 +1,8 @@
 """Doubt that disappears: where the service promises to do a request once, the same one is sent again with its key.
 
 A request is repeated only while the promise stands: ``/me`` is asked again just before, the key is not older than
-nine tenths of what the service said to keep it, and the API key is the one that it was first sent with. Nothing but a
+nine tenths of what the service said to keep it (then or now, whichever is less), and the API key is the one that it
+was first sent with. Nothing but a
 readable answer settles it: whatever else is said to a repetition (409, 400, 429, no connection), the first sending
 stays in doubt.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 import zlib
 from collections.abc import Awaitable, Callable, Collection
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError, ShapeError
-from bizverify.execute.buying.errand import Buying
+from bizverify.execute.buying.errand import Buying, is_long
 from bizverify.execute.ledger import Request, Settled, UploadSettled
 
 if TYPE_CHECKING:
@@ -46,12 +48,22 @@ Ask = Callable[[bool], Awaitable[Reply]]
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A request with a key, which may be repeated until ``before`` (anyio's clock)."""
+    """A request with a key, which was ``begun`` by anyio's clock and ``dated`` by the ledger's.
+
+    Both are looked at: one does not run while a machine sleeps, the other may be set back.
+    """
 
     endpoint: str
     token: str
     account: bytes
-    before: float
+    keep: float
+    begun: float
+    dated: float
+
+    def is_old(self, now: float, promised: float) -> bool:
+        """Whether the service may have forgotten the key at ``now`` (the ledger's clock)."""
+        age = max(anyio.current_time() - self.begun, now - self.dated)
+        return age >= _SURE * min(self.keep, promised)
 
 
 def request_of(buying: Buying, endpoint: str, content: bytes) -> Request | None:
@@ -78,12 +90,11 @@ async def once(
     """
     if request is None:
         return await ask(False)
-    before = anyio.current_time() + _SURE * request.keep
+    sending = Sending(endpoint, request.token, request.account, request.keep, anyio.current_time(), buying.ledger.now())
     try:
         return await ask(False)
     except DoubtError as error:
         doubt = error
-    sending = Sending(endpoint, request.token, request.account, before)
     return await _repeated(buying, sending, ask, throttle, slot, doubt)
 
 
@@ -122,9 +133,11 @@ async def _settled(buying: Buying, one: Repeatable, read: float, throttle: Throt
     """Repeat a request of an earlier run; whether it was answered. If not, it stays as it is in the ledger."""
     if one.age < 0:  # the clock was set back: how old the key is, is not known
         return False
-    before = read - one.age + _SURE * one.keep
     endpoint = VERIFY if one.upload is None else BATCH
-    sending = Sending(endpoint, one.token, one.account, before)
+    sending = Sending(endpoint, one.token, one.account, one.keep, read - one.age, one.first)
+    if (why_not := _outlived(buying, sending)) is not None:  # it says nothing about the others
+        log.info("%s: %s", endpoint, why_not)
+        return False
     content, client, settle = zlib.decompress(one.content), buying.client, buying.journal.settle
     unknown = DoubtError(f"{endpoint} was sent by an earlier run, and what became of it is not known")
     try:
@@ -176,23 +189,28 @@ async def _repeated(
                     break
                 buying.figures.repeated += 1
                 reply = await ask(True)
-            except (DoubtError, NotSentError) as error:
-                why, wait = str(error), error.retry_after
-                buying.strained(error, slot)
             except ShapeError as error:
                 buying.hopeless += 1
                 raise _still(doubt, str(error)) from None
             except ServiceError as error:
                 why, wait = str(error), error.retry_after
-                if not isinstance(error, QuotaError) or wait is None:
-                    break
                 buying.strained(error, slot)
+                if not _passes(error):
+                    break
             else:
                 buying.hopeless = 0
                 return reply
         if alone and not buying.stop.pulled:
             buying.hopeless += 1
     raise _still(doubt, why)
+
+
+def _passes(error: ServiceError) -> bool:
+    """Whether a repetition that came to this is worth another, in this run."""
+    passing = isinstance(error, DoubtError | NotSentError) or (
+        isinstance(error, QuotaError) and error.retry_after is not None
+    )
+    return passing and not is_long(error.retry_after)
 
 
 async def _pause(buying: Buying, attempt: int, retry_after: float | None) -> None:
@@ -202,13 +220,20 @@ async def _pause(buying: Buying, attempt: int, retry_after: float | None) -> Non
 
 async def _forbidden(buying: Buying, sending: Sending) -> str | None:
     """Why a request must not be repeated now; ``None`` if it may."""
-    if buying.client.account_mark(sending.token) != sending.account:
-        return "it was sent with another API key, so it is not repeated with this one"
+    if (why := _outlived(buying, sending)) is not None:
+        return why
     account = await buying.client.me()
     said = account.idempotency
     if said is None or sending.endpoint not in said.endpoints:
         return "the service does not promise any more to do it only once"
-    if anyio.current_time() >= sending.before:
+    return _outlived(buying, sending, said.keep_seconds)
+
+
+def _outlived(buying: Buying, sending: Sending, promised: float = math.inf) -> str | None:
+    """Why the promise does not hold for a request any more, as far as that can be known without asking."""
+    if buying.client.account_mark(sending.token) != sending.account:
+        return "it was sent with another API key, so it is not repeated with this one"
+    if sending.is_old(buying.ledger.now(), promised):
         return "it was sent so long ago that the service may have forgotten its key"
     return None
 

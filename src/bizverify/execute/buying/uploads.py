@@ -159,6 +159,8 @@ async def _send(
     await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin, request))
 
     async def ask(again: bool) -> BatchCreated:
+        if again:
+            await gate.crossed()
         return await buying.client.create_batch(
             content,
             offline=terms.offline,
@@ -209,6 +211,11 @@ class _Gate:
     async def open(self) -> None:
         await self._buying.journal.settle(Gated(self._upload))
         self._opened = True
+
+    async def crossed(self) -> None:
+        """Write down that the whole upload is about to go, unless it is written down already."""
+        if not self._opened:
+            await self.open()
 
     async def passed(self) -> None:
         with suppress(LedgerError):  # `gated` says as much, and the job's name is on its way

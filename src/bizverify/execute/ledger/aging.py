@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from bizverify.execute.ledger.requests import sweep
 from bizverify.execute.ledger.writing import Writing
 
 DAY: Final = 86_400.0
@@ -58,6 +59,7 @@ def purge(to: Writing, older_than_days: float) -> Purged:
     # a label is forgotten with its upload, not before: the same outcome would be sent once more
     run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
+    sweep(to)
     run("DELETE FROM limits WHERE at < ?", (to.now - LIMIT_KEPT,))
     return Purged(lookups, uploads, runs)
 

@@ -203,10 +203,19 @@ class Ledger:
         with self._reading() as connection:
             return looking.waiting(connection, ("doubt",))
 
+    def now(self) -> float:
+        """The time by the ledger's clock, in seconds since 1970."""
+        return self._clock()
+
     def repeatable(self, origin: str) -> list[requests.Repeatable]:
         """Requests to ``origin`` that are in doubt and may be sent again with the key they had, oldest first."""
         with self._reading() as connection:
             return requests.repeatable(connection, origin, self._clock())
+
+    def may_be_repeated(self) -> int:
+        """How many requests in doubt the command that left them may settle, by sending them again with their key."""
+        with self._reading() as connection:
+            return requests.young(connection, self._clock())
 
     def unusable(self) -> list[looking.Doubt]:
         """What was answered without an answer that can be used: unreadable, or missing from its job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from dataclasses import dataclass
 from typing import Final
@@ -9,11 +10,19 @@ from typing import Final
 from bizverify.execute.ledger.writing import Writing
 
 _OPEN: Final = """
-    SELECT l.key, NULL, NULL, 1, q.token, q.account, :now - q.first, q.keep, q.content, NULL, NULL
+    SELECT l.key, NULL, NULL, 1, q.token, q.account, q.first, :now - q.first, q.keep, q.content, NULL, NULL
     FROM requests q JOIN lookups l ON l.key = q.key AND l.state = 'doubt' WHERE q.origin = :origin
     UNION ALL
-    SELECT NULL, u.number, u.upload, u.rows, q.token, q.account, :now - q.first, q.keep, q.content, u.offline, u.paid
+    SELECT NULL, u.number, u.upload, u.rows, q.token, q.account, q.first, :now - q.first, q.keep, q.content,
+        u.offline, u.paid
     FROM requests q JOIN uploads u ON u.number = q.upload AND u.state = 'doubt' WHERE q.origin = :origin
+"""
+_LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"
+"""What a clock has shown before."""
+_YOUNG: Final = """
+    SELECT count(*) FROM requests q WHERE q.first <= :now AND :now < q.first + q.keep
+        AND (EXISTS (SELECT 1 FROM lookups l WHERE l.key = q.key AND l.state = 'doubt')
+             OR EXISTS (SELECT 1 FROM uploads u WHERE u.number = q.upload AND u.state = 'doubt'))
 """
 _NEEDLESS: Final = """
     DELETE FROM requests WHERE first + keep < :now
@@ -43,7 +52,7 @@ class Request:
 class Repeatable:
     """A request in doubt: of a lookup, by its ``key``, or of an ``upload`` with all its lookups' ``keys``.
 
-    ``age`` is the seconds since it was sent for the first time.
+    ``age`` is the seconds since it was ``first`` sent; negative where the clock was set back, and nobody knows.
     """
 
     keys: tuple[bytes, ...]
@@ -51,6 +60,7 @@ class Repeatable:
     rows: int
     token: str
     account: bytes
+    first: float
     age: float
     keep: float
     content: bytes
@@ -82,15 +92,22 @@ def sweep(to: Writing) -> None:
 
 def repeatable(connection: sqlite3.Connection, origin: str, now: float) -> list[Repeatable]:
     """Requests to ``origin`` in doubt, the oldest first."""
-    found = connection.execute(f"{_OPEN} ORDER BY 7 DESC, 5", {"origin": origin, "now": now}).fetchall()
+    if (connection.execute(_LATEST).fetchone()[0] or now) > now:
+        now = -math.inf
+    found = connection.execute(f"{_OPEN} ORDER BY 7, 5", {"origin": origin, "now": now}).fetchall()
     return [
         Repeatable(
             _keys(connection, number) if key is None else (key,),
-            *values[:7],
-            *(None if flag is None else bool(flag) for flag in values[7:]),
+            *values[:8],
+            *(None if flag is None else bool(flag) for flag in values[8:]),
         )
         for key, number, *values in found
     ]
+
+
+def young(connection: sqlite3.Connection, now: float) -> int:
+    """How many requests in doubt, to any service, are still remembered there, by what it said."""
+    return int(connection.execute(_YOUNG, {"now": now}).fetchone()[0])
 
 
 def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,6 @@ from bizverify.server.clock import as_text
 from bizverify.server.context import Context, context_of
 from bizverify.server.jobs import files
 from bizverify.server.jobs.accepting import Order
-from bizverify.server.jobs.slices import ROWS
 from bizverify.server.refusals import JSON, invalid, not_found
 from bizverify.server.repeats import token_from
 from bizverify.server.store import jobs as stored
@@ -27,6 +26,8 @@ from bizverify.server.wire import JobError, JobResult, JobStatus, encode
 
 PREVIEW: Final = 10
 """Results that are shown where the request does not say how many."""
+ROWS: Final = 500
+"""Results that are rendered at a time: so many a slow reader keeps in memory, however many it asked for."""
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 _ITEM: Final = list(JobResult.__struct_fields__)
 
@@ -73,7 +74,13 @@ async def batch(request: Request) -> Response:
     if not shown:
         return Response(encode(status), media_type=JSON)
     results = files.results(context.settings.files, job.id)
-    return StreamingResponse(_streamed(status, results, shown), media_type=JSON)
+
+    async def items(first: int) -> bytes:
+        count = min(ROWS, shown - first)
+        return await anyio.to_thread.run_sync(_items, results, first, count, limiter=context.jobs.showing)
+
+    begin = await items(0)  # what fails, fails before the answer has begun
+    return StreamingResponse(_streamed(status, begin, items, shown), media_type=JSON)
 
 
 def _status(context: Context, job: Job) -> JobStatus:
@@ -94,12 +101,13 @@ def _status(context: Context, job: Job) -> JobStatus:
     )
 
 
-async def _streamed(status: JobStatus, results: Path, shown: int) -> AsyncIterator[bytes]:
+async def _streamed(
+    status: JobStatus, begin: bytes, items: Callable[[int], Awaitable[bytes]], shown: int
+) -> AsyncIterator[bytes]:
     """The status with so many results, a slice at a time; its results come last."""
-    yield encode(status).removesuffix(b"]}")
-    for first in range(0, shown, ROWS):
-        items = await anyio.to_thread.run_sync(_items, results, first, min(ROWS, shown - first))
-        yield b"," + items if first else items
+    yield encode(status).removesuffix(b"]}") + begin
+    for first in range(ROWS, shown, ROWS):
+        yield b"," + await items(first)
     yield b"]}"
 
 

@@ -27,11 +27,12 @@ async def verify(request: Request) -> Response:
     context.answering.admit()
     token = token_from(request, _ENDPOINT)
     lookup = await read_json(request, VerifyRequest)
-    if token is None:
-        answer = await _answered(context, key, lookup)
-    else:
-        repeatable = _Repeatable(context, key, lookup, token)
-        answer = await context.repeats.once(key.id, token, repeatable.identity, repeatable.answered)
+    with context.answering.expected(key.scope):
+        if token is None:
+            answer = await _answered(context, key, lookup)
+        else:
+            repeatable = _Repeatable(context, key, lookup, token)
+            answer = await context.repeats.once(key.id, token, repeatable.identity, repeatable.answered)
     return Response(answer, media_type=JSON)
 
 

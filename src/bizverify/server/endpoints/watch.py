@@ -16,6 +16,7 @@ from bizverify.server.auth import key_of
 from bizverify.server.bodies import read_json
 from bizverify.server.clock import as_text
 from bizverify.server.context import context_of
+from bizverify.server.listing import Listed
 from bizverify.server.refusals import JSON, Refusal, not_found, not_in_plan
 from bizverify.server.wire import WatchChange, WatchHistory, WatchRemoved, WatchRequest, encode
 from bizverify.watch import book
@@ -35,15 +36,17 @@ async def add(request: Request) -> Response:
     wanted = await read_json(request, WatchRequest)
     limit, now = context.keys.plan(key).watches, context.clock.now()
 
-    def added(db: sqlite3.Connection) -> tuple[bytes | None, bool, bool]:
+    def added(db: sqlite3.Connection) -> tuple[int, bytes, bool, bool]:
         watch, is_new = book.add(db, key.id, Entry(wanted.biz_no, wanted.name, wanted.address), now)
         if is_new and (count := book.count(db, key.id)) > limit:
             raise _full(limit, count - 1)
-        return book.rendered_one(db, key.id, watch.watch_id), is_new, watch.due <= now
+        written = book.rendered(db, key.id, watch.watch_id)
+        assert written is not None  # noqa: S101 - in this transaction
+        return *written, is_new, watch.due <= now
 
-    entry, is_new, is_due = await context.store.write(added)
+    number, entry, is_new, is_due = await context.store.write(added)
     if is_due:  # one that is known, and given with nothing new, is not
-        context.watching.lists.changed(key.id)
+        context.watching.lists.changed(key.id, [number])
         context.watching.wake()
     return Response(entry, 201 if is_new else 200, media_type=JSON)
 
@@ -51,24 +54,16 @@ async def add(request: Request) -> Response:
 async def every(request: Request) -> Response:
     """The whole list."""
     context, key = context_of(request), key_of(request)
-    lists = context.watching.lists
-    body = lists.find(key.id)
-    if body is None:
-        async with lists.reading:
-            body = lists.find(key.id)
-            if body is None:
-                version = lists.version(key.id)
-                body = await context.store.read(lambda db: _list(*book.rendered(db, key.id)))
-                lists.keep(key.id, version, body)
-    return _Sliced(body, media_type=JSON)
+    return _List(await context.watching.lists.of(key.id))
 
 
 async def remove(request: Request) -> Response:
     """Take a business off the list, its history with it."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
-    if not await context.store.write(lambda db: book.remove(db, key.id, watch_id)):
+    number = await context.store.write(lambda db: book.remove(db, key.id, watch_id))
+    if number is None:
         raise not_found("the watch")
-    context.watching.lists.changed(key.id)
+    context.watching.lists.changed(key.id, [number])
     return Response(encode(WatchRemoved(watch_id, removed=True)), media_type=JSON)
 
 
@@ -91,21 +86,24 @@ def _full(limit: int, count: int) -> Refusal:
     return Refusal(409, "watch_limit", message, limit=limit, used=count)
 
 
-def _list(entries: bytes, total: int) -> bytes:
-    return b'{"watches":[%b],"total":%d}' % (entries, total)
+class _List(Response):
+    """A whole list, handed on in slices: in one piece asyncio would copy the rest again for each socket's buffer."""
 
+    media_type = JSON
 
-class _Sliced(Response):
-    """A long answer that is handed on in slices.
-
-    In one piece asyncio would copy the rest of it again for each of the socket's buffers.
-    """
+    def __init__(self, listed: Listed) -> None:
+        super().__init__()
+        first, *others = listed.parts or [b""]
+        head, tail = b'{"watches":[', b'],"total":%d}' % listed.total
+        self._parts = [memoryview(part) for part in (head, first, *others, tail)]
+        self._parts[1] = self._parts[1][1:]  # the comma
+        self.headers["Content-Length"] = str(sum(map(len, self._parts)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, as fast as it is taken."""
         del scope, receive
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        view = memoryview(self.body)
-        for start in range(0, max(len(view), 1), _SLICE):
-            part, more = view[start : start + _SLICE], start + _SLICE < len(view)
-            await send({"type": "http.response.body", "body": part, "more_body": more})
+        for part in self._parts:
+            for start in range(0, len(part), _SLICE):
+                await send({"type": "http.response.body", "body": part[start : start + _SLICE], "more_body": True})
+        await send({"type": "http.response.body", "body": b""})

@@ -18,11 +18,12 @@ from bizverify.server.jobs import files
 from bizverify.server.jobs.apart import read_apart
 from bizverify.server.jobs.work import Jobs
 from bizverify.server.plans import Plan
-from bizverify.server.refusals import Refusal, busy, quota_exceeded
+from bizverify.server.refusals import Refusal, busy, invalid_key, quota_exceeded
 from bizverify.server.repeats import mismatch
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, idempotency, quota
 from bizverify.server.store import jobs as stored
+from bizverify.server.store import keys as stored_keys
 from bizverify.server.store.jobs import Job
 from bizverify.server.store.keys import Key
 from bizverify.server.uploads import NoRoom, Upload
@@ -99,20 +100,16 @@ class Acceptance:
         if earlier is not None:
             return _again(earlier, order)
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
-        accepted = False
         try:
             with NoRoom():
                 await anyio.to_thread.run_sync(lambda: files.folder(home, job_id).mkdir(mode=0o700, parents=True))
             async with self._reading:
                 total = await read_apart(upload, files.records(home, job_id), order.plan.rows)
             place.release()
-            with anyio.CancelScope(shield=True):  # cancelled, it might be carried out all the same
-                answer = await self._queued(order, job_id, total)
-            accepted = True
-        finally:
-            if not accepted:
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(files.remove, home, [job_id])
+            answer = await self._queued(order, job_id, total)
+        except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
+            await anyio.to_thread.run_sync(files.remove, home, [job_id])
+            raise
         self._jobs.wake()
         return answer
 
@@ -122,6 +119,9 @@ class Acceptance:
         answer, crowd = encode(BatchCreated(job_id, total)), self._crowd(key, order.plan, more=1)
 
         def change(db: sqlite3.Connection) -> bytes:
+            now_said = stored_keys.find(db, key.id)
+            if now_said is None or now_said.revoked is not None:  # while the file came in
+                raise invalid_key()
             crowd.refuse(db)
             if order.token is not None:
                 earlier = idempotency.begin(db, key.id, order.token, order.identity, now)

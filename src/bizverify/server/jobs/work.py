@@ -13,6 +13,7 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify.engine import LocalEngine
+from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
 from bizverify.server.engines import Engines
 from bizverify.server.jobs import files
@@ -23,29 +24,43 @@ from bizverify.server.store import Store, connected
 from bizverify.server.store import jobs as stored
 from bizverify.server.store import keys as stored_keys
 from bizverify.server.store.jobs import Job
+from bizverify.server.uploads import no_room
 
 _log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 3
-_PAUSES: Final = (1.0, 5.0)
+STARTS: Final = 10
+"""How often a job may have been begun when the server ended each time: it might be what ends the server."""
+PAUSES: Final = (1.0, 5.0)
+_NO_ROOM: Final = 60.0
+"""Seconds until a job is tried again for which the disk had no room: that is no failure of the job's."""
+_SHOWN_AT_ONCE: Final = 2
 _PURGED_EVERY: Final = 3600.0
-_GIVEN_UP: Final = (
-    "internal",
-    "the server failed three times to answer this job and gives it up; its lookups are given back, send it again",
+_FAILED: Final = (
+    "the server failed three times to answer this job and gives it up; its lookups are given back, send it again"
+)
+_ENDED: Final = (
+    f"the server ended {STARTS} times while it answered this job and gives it up; its lookups are given back, "
+    "send it again in parts"
 )
 
 
 class Jobs:
-    """The queue of a server and what works on it. ``sources``: who is asked for the status of a business."""
+    """The queue of a server and what works on it.
+
+    ``sources``: who is asked for the status of a business; ``showing``: by which results are read, a few at a time.
+    """
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, engines: Engines) -> None:
         self.sources = Sources()
+        self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
         self._settings = settings
         self._clock = clock
         self._store = store
         self._engines = engines
         self._processed: dict[str, int] = {}
         self._news = anyio.Event()
+        self._begun = False
 
     def wake(self) -> None:
         """Say that a job was accepted."""
@@ -57,15 +72,32 @@ class Jobs:
 
     async def run(self) -> None:
         """Work on the jobs, in order, as long as the server lives."""
-        await self._store.write(stored.begin_again)
+        survived = self._begun
+        await self._store.write(lambda db: stored.begin_again(db, survived=survived))
+        self._begun = True
         while True:
             self._news = anyio.Event()
             now = self._clock.now()
             job = await self._store.write(lambda db, now=now: stored.start_next(db, now))  # type: ignore[misc]
             if job is None:
-                await self._news.wait()
+                await self._wait()
+            elif job.starts > STARTS:
+                await self._given_up(job, _ENDED)
             else:
                 await self._worked_on(job)
+
+    async def _wait(self) -> None:
+        """Wait until a job is accepted, or one that was put back is due."""
+        due = await self._store.read(stored.next_due)
+        async with anyio.create_task_group() as group:
+            if due is not None:
+                group.start_soon(self._wake_in, due - self._clock.now())
+            await self._news.wait()
+            group.cancel_scope.cancel()
+
+    async def _wake_in(self, seconds: float) -> None:
+        await self._clock.sleep(max(0.0, seconds))
+        self.wake()
 
     async def purge(self) -> None:
         """Remove every hour what ended long enough ago."""
@@ -82,20 +114,32 @@ class Jobs:
     async def _worked_on(self, job: Job) -> None:
         try:
             await self._done(job)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):  # a stop in good order says nothing against the job
+                await self._put_back(job, 0.0, job.attempts)
+            raise
         except (Exception, pl.exceptions.PanicException) as error:
             # the text of an error may repeat what stands in a row
             _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, type(error).__name__)
-            await self._failed(job)
+            await self._failed(job, error)
         finally:
             self._processed.pop(job.id, None)
 
-    async def _failed(self, job: Job) -> None:
-        if job.attempts + 1 >= ATTEMPTS:
-            now, (code, message) = self._clock.now(), _GIVEN_UP
-            await self._store.write(lambda db: stored.failed(db, job, now=now, code=code, message=message))
+    async def _failed(self, job: Job, error: BaseException) -> None:
+        if isinstance(error, StoreError) or no_room(error):
+            await self._put_back(job, _NO_ROOM, job.attempts)
+        elif job.attempts + 1 >= ATTEMPTS:
+            await self._given_up(job, _FAILED)
         else:
-            await self._clock.sleep(_PAUSES[min(job.attempts, len(_PAUSES) - 1)])
-            await self._store.write(lambda db: stored.put_back(db, job))
+            await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
+
+    async def _put_back(self, job: Job, pause: float, attempts: int) -> None:
+        due = self._clock.now() + pause
+        await self._store.write(lambda db: stored.put_back(db, job, due=due, attempts=attempts))
+
+    async def _given_up(self, job: Job, message: str) -> None:
+        now = self._clock.now()
+        await self._store.write(lambda db: stored.failed(db, job, now=now, code="internal", message=message))
 
     async def _done(self, job: Job) -> None:
         """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""

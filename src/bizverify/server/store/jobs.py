@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bizverify.server.store import quota
 
 _COLUMNS: Final = (
-    "id, key_id, state, total, offline, paid, month, charged, created, finished, attempts, grades, model, error"
+    "id, key_id, state, total, offline, paid, month, charged, created, finished, attempts, starts, grades, model, error"
 )
 _ACTIVE: Final = "state IN ('queued', 'running')"
 
@@ -20,8 +20,8 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 class Job:
     """A job as it is stored; times in seconds since 1970.
 
-    ``month``, ``charged``: from which month's quota how many lookups were taken. ``attempts``: how often it failed.
-    ``error``: code and message.
+    ``month``, ``charged``: from which month's quota how many lookups were taken. ``attempts``: how often it failed;
+    ``starts``: how often it was begun since the server last saw an attempt end. ``error``: code and message.
     """
 
     id: str
@@ -35,6 +35,7 @@ class Job:
     created: float
     finished: float | None = None
     attempts: int = 0
+    starts: int = 0
     grades: Mapping[str, int] | None = None
     model: str | None = None
     error: tuple[str, str] | None = None
@@ -62,56 +63,68 @@ def active(db: sqlite3.Connection, key_id: str) -> tuple[int, int]:
     return waiting, own
 
 
-def begin_again(db: sqlite3.Connection) -> int:
-    """Put jobs that were running when the server ended back into the queue; how many."""
-    return db.execute("UPDATE jobs SET state = 'queued' WHERE state = 'running'").rowcount
+def begin_again(db: sqlite3.Connection, *, survived: bool = False) -> int:
+    """Put jobs that were running back into the queue; how many. ``survived``: the server itself did not end."""
+    statement = "UPDATE jobs SET state = 'queued', starts = iif(?, 0, starts) WHERE state = 'running'"
+    return db.execute(statement, (survived,)).rowcount
 
 
 def start_next(db: sqlite3.Connection, now: float) -> Job | None:
     """Take the next job of the queue, which is running then.
 
-    Keys take turns: the key whose last turn is longest ago comes first, with its oldest job.
+    Keys take turns: the key whose last turn is longest ago comes first, with its oldest job that is due.
     """
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs JOIN"  # noqa: S608
-        " (SELECT min(number) AS first, key_id AS whose FROM jobs WHERE state = 'queued' GROUP BY key_id)"
-        " ON number = first"
-        " ORDER BY coalesce((SELECT max(turn.started) FROM jobs AS turn WHERE turn.key_id = whose), 0), number LIMIT 1"
+        " (SELECT min(number) AS first, key_id AS whose FROM jobs WHERE state = 'queued' AND due <= ?"
+        " GROUP BY key_id) ON number = first"
+        " ORDER BY coalesce((SELECT max(turn.started) FROM jobs AS turn WHERE turn.key_id = whose), 0), number LIMIT 1",
+        (now,),
     ).fetchone()
     if row is None:
         return None
     job = _job(row)
-    db.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (now, job.id))
-    return job
+    db.execute("UPDATE jobs SET state = 'running', starts = starts + 1, started = ? WHERE id = ?", (now, job.id))
+    return replace(job, state="running", starts=job.starts + 1)
+
+
+def next_due(db: sqlite3.Connection) -> float | None:
+    """When the first of the queue may be begun; ``None`` where nothing waits."""
+    due: float | None = db.execute("SELECT min(due) FROM jobs WHERE state = 'queued'").fetchone()[0]
+    return due
 
 
 def done(
     db: sqlite3.Connection, job: Job, *, now: float, grades: Mapping[str, int], model: str, without_answer: int
 ) -> None:
-    """End a job whose results are published; lookups that could not be made are given back."""
+    """End a running job whose results are published; lookups that could not be made are given back, once."""
     given_back = without_answer if job.paid else 0
-    if given_back:
-        quota.give_back(db, job.key_id, job.month, given_back)
-    db.execute(
-        "UPDATE jobs SET state = 'done', processed = total, charged = charged - ?, finished = ?, grades = ?, model = ?"
-        " WHERE id = ?",
-        (given_back, now, json.dumps(grades), model, job.id),
+    ended = db.execute(
+        "UPDATE jobs SET state = 'done', charged = charged - ?, finished = ?, grades = ?, model = ?"
+        " WHERE id = ? AND state = 'running'",
+        (given_back, now, json.dumps(grades, sort_keys=True), model, job.id),
     )
+    if ended.rowcount and given_back:
+        quota.give_back(db, job.key_id, job.month, given_back)
 
 
-def put_back(db: sqlite3.Connection, job: Job) -> None:
-    """Let a job that failed wait for its next attempt."""
-    db.execute("UPDATE jobs SET state = 'queued', attempts = attempts + 1 WHERE id = ?", (job.id,))
+def put_back(db: sqlite3.Connection, job: Job, *, due: float, attempts: int) -> None:
+    """Let a running job wait for its next attempt until a time; ``attempts``: how often it has failed now."""
+    db.execute(
+        "UPDATE jobs SET state = 'queued', starts = 0, due = ?, attempts = ? WHERE id = ? AND state = 'running'",
+        (due, attempts, job.id),
+    )
 
 
 def failed(db: sqlite3.Connection, job: Job, *, now: float, code: str, message: str) -> None:
-    """Give a job up; all that it took of the quota is given back."""
-    if job.charged:
-        quota.give_back(db, job.key_id, job.month, job.charged)
-    db.execute(
-        "UPDATE jobs SET state = 'failed', attempts = attempts + 1, charged = 0, finished = ?, error = ? WHERE id = ?",
+    """Give a running job up; all that it took of the quota is given back, once."""
+    ended = db.execute(
+        "UPDATE jobs SET state = 'failed', attempts = attempts + 1, charged = 0, finished = ?, error = ?"
+        " WHERE id = ? AND state = 'running'",
         (now, json.dumps([code, message]), job.id),
     )
+    if ended.rowcount and job.charged:
+        quota.give_back(db, job.key_id, job.month, job.charged)
 
 
 def ids(db: sqlite3.Connection) -> set[str]:

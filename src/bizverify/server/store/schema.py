@@ -48,7 +48,6 @@ CREATE TABLE jobs (
     key_id TEXT NOT NULL REFERENCES keys,
     state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'done', 'failed')),
     total INTEGER NOT NULL CHECK (total >= 0),
-    processed INTEGER NOT NULL DEFAULT 0,
     offline INTEGER NOT NULL,
     paid INTEGER NOT NULL,
     month TEXT NOT NULL,
@@ -57,6 +56,8 @@ CREATE TABLE jobs (
     started REAL,
     finished REAL,
     attempts INTEGER NOT NULL DEFAULT 0,
+    starts INTEGER NOT NULL DEFAULT 0,
+    due REAL NOT NULL DEFAULT 0,
     grades TEXT,
     model TEXT,
     error TEXT

@@ -6,12 +6,14 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio.to_thread
 
+from bizverify.errors import StoreError
 from bizverify.server.store.opening import connected, store_errors
 
 T = TypeVar("T")
@@ -92,10 +94,20 @@ class Store:
                 results = [self._carried_out(asked) for asked in group]
                 self._connection.execute("COMMIT")
         except BaseException as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._roll_back()
             results = [(asked, None, error) for asked in group]
         _tell(results)
+
+    def _roll_back(self) -> None:
+        """Leave the transaction; where that fails, too, take a new connection, which does it from the journal."""
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            with suppress(StoreError, sqlite3.Error):  # else the next change fails, and it is tried again
+                newer = connected(self.path, create=False)
+                self._connection.close()
+                self._connection = newer
 
     def _carried_out(self, asked: _Asked) -> tuple[_Asked, Any, BaseException | None]:
         self._connection.execute("SAVEPOINT change")

@@ -1,0 +1,214 @@
+"""Watch lists as they are sent: kept in blocks, and always what a fresh reading says."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizverify.server.listing import Listed, Lists
+from bizverify.server.store import Store
+from bizverify.watch import book
+from bizverify.watch.values import Entry
+
+OWNERS = ("a", "b")
+
+
+@asynccontextmanager
+async def opened(path: Path, limit: int = 1 << 20) -> AsyncIterator[tuple[Store, Lists]]:
+    store = Store(path)
+    try:
+        yield store, Lists(store, limit)
+    finally:
+        store.close()
+
+
+async def change(store: Store, lists: Lists, owner: str, do: Callable[[sqlite3.Connection], list[int]]) -> None:
+    """Change a list as the server does: written, and said when it is on the disk."""
+    lists.changed(owner, await store.write(do))
+
+
+def added(owner: str, *names: int) -> Callable[[sqlite3.Connection], list[int]]:
+    def do(db: sqlite3.Connection) -> list[int]:
+        watches = [book.add(db, owner, Entry(f"{name:010}", f"이름 {name}"), float(name))[0] for name in names]
+        return [(book.rendered(db, owner, watch.watch_id) or (0,))[0] for watch in watches]
+
+    return do
+
+
+def removed(owner: str, place: int) -> Callable[[sqlite3.Connection], list[int]]:
+    def do(db: sqlite3.Connection) -> list[int]:
+        ids = [watch.watch_id for watch in book.every(db, owner)]
+        return [book.remove(db, owner, ids[place % len(ids)]) or 0] if ids else []
+
+    return do
+
+
+def checked(owner: str, at: float, count: int) -> Callable[[sqlite3.Connection], list[int]]:
+    def do(db: sqlite3.Connection) -> list[int]:
+        due = book.due(db, 1e9, count, [owner])
+        answer = due.select("number", "name", "address").with_columns(
+            biz_status=pl.lit("active"), grade=pl.lit("A"), bounce_prob=pl.lit(0.1), action=pl.lit("send")
+        )
+        book.record(db, answer, at, at + 10)
+        return due["number"].to_list()
+
+    return do
+
+
+async def fresh(store: Store, owner: str) -> list[tuple[str, str | None]]:
+    every = await store.read(lambda db: book.every(db, owner))
+    return [(watch.watch_id, watch.grade) for watch in every]
+
+
+def entries(listed: Listed) -> list[tuple[str, str | None]]:
+    whole: list[dict[str, Any]] = json.loads(b"[%b]" % b"".join(listed.parts)[1:])
+    assert len(whole) == listed.total
+    return [(entry["watch_id"], entry["grade"]) for entry in whole]
+
+
+steps = st.tuples(st.sampled_from(("add", "remove", "check", "look")), st.sampled_from(OWNERS), st.integers(0, 60))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(steps, min_size=3, max_size=30), st.sampled_from((0, 700, 1 << 20)))
+def test_a_list_is_what_a_fresh_reading_says(
+    tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, str, int]], limit: int
+) -> None:
+    """After any additions, removals and checks a list is that of the file, whatever was kept and what dropped."""
+
+    async def main() -> None:
+        async with opened(tmp_path_factory.mktemp("lists") / "db.sqlite", limit) as (store, lists):
+            for at, (what, owner, place) in enumerate(done):
+                do = {
+                    "add": added(owner, place, place + 100),
+                    "remove": removed(owner, place),
+                    "check": checked(owner, float(at), place % 5 + 1),
+                }.get(what)
+                if do is not None:
+                    await change(store, lists, owner, do)
+                else:
+                    assert entries(await lists.of(owner)) == await fresh(store, owner)
+            for owner in OWNERS:
+                assert entries(await lists.of(owner)) == await fresh(store, owner)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(book, "_BLOCK", 2)
+        anyio.run(main)
+
+
+def test_what_is_read_while_others_write_is_never_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for by many while others change it, a list shows what was acknowledged before it was asked for."""
+    monkeypatch.setattr(book, "_BLOCK", 2)
+    grown: set[str] = set()
+
+    async def write(store: Store, lists: Lists, begin: int) -> None:
+        for name in range(begin, begin + 25):
+            await change(store, lists, "a", added("a", name))
+            grown.add(f"{name:010}")
+            await anyio.sleep(random.random() / 1000)
+
+    async def read(lists: Lists) -> None:
+        for _ in range(60):
+            before = set(grown)
+            listed = json.loads(b"[%b]" % b"".join((await lists.of("a")).parts)[1:])
+            assert before <= {entry["biz_no"] for entry in listed}
+
+    async def main() -> None:
+        async with opened(tmp_path / "db.sqlite") as (store, lists), anyio.create_task_group() as group:
+            for begin in (0, 100, 200):
+                group.start_soon(write, store, lists, begin)
+            for _ in range(3):
+                group.start_soon(read, lists)
+
+    anyio.run(main)
+
+
+class Held:
+    """A store whose readings end when a test says so, with what was in the file when they began."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.asked = 0
+        self.began, self.go_on = anyio.Event(), anyio.Event()
+        self.fails = False
+
+    async def read(self, query: Callable[[sqlite3.Connection], Any]) -> Any:
+        found = await self._store.read(query)
+        self.asked += 1
+        self.began.set()
+        await self.go_on.wait()
+        if self.fails:
+            raise OSError("no")
+        return found
+
+
+def test_a_change_during_a_reading_is_read_again(tmp_path: Path) -> None:
+    """What changed after a reading began is read once more, be the list new or kept; so is what a failed one left."""
+
+    async def main() -> None:
+        async with opened(tmp_path / "db.sqlite") as (store, _):
+            held = Held(store)
+            lists = Lists(held)  # type: ignore[arg-type]
+            for name in (1, 2):
+                held.began, held.go_on = anyio.Event(), anyio.Event()
+                async with anyio.create_task_group() as group:
+                    group.start_soon(lists.of, "a")
+                    await held.began.wait()
+                    await change(store, lists, "a", added("a", name))
+                    held.go_on.set()
+                assert len(entries(await lists.of("a"))) == name
+                lists.changed("a", [1])
+            held.fails = True
+            with pytest.raises(OSError, match="no"):
+                await lists.of("a")
+            held.fails, before = False, held.asked
+            assert len(entries(await lists.of("a"))) == 2
+            assert held.asked == before + 1
+            await lists.of("a")
+            assert held.asked == before + 1
+
+    anyio.run(main)
+
+
+def test_only_what_changed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change one block is read, not the list; lists beyond the bound are dropped, the longest unasked first."""
+    monkeypatch.setattr(book, "_BLOCK", 2)
+    read: list[int] = []
+    block = book.block
+    monkeypatch.setattr(book, "block", lambda db, owner, number: (read.append(number), block(db, owner, number))[1])
+
+    async def asked(lists: Lists, owner: str) -> list[int]:
+        read.clear()
+        await lists.of(owner)
+        return sorted(read)
+
+    async def main() -> None:
+        async with opened(tmp_path / "db.sqlite", 13_000) as (store, lists):
+            await change(store, lists, "a", added("a", *range(16)))
+            await change(store, lists, "b", added("b", *range(16)))
+            assert await asked(lists, "a") == [0, 1, 2, 3, 4]
+            await change(store, lists, "a", added("a", 99))
+            assert await asked(lists, "a") == [8]
+            await change(store, lists, "a", removed("a", 5))
+            assert await asked(lists, "a") == [1]
+            assert await asked(lists, "b") == [4, 5, 6, 7, 8]
+            assert (await asked(lists, "a"), await asked(lists, "b")) == ([], [])
+            await change(store, lists, "c", added("c", *range(24)))
+            assert len(await asked(lists, "c")) > 5
+            assert (await asked(lists, "b"), len(await asked(lists, "a"))) == ([], 6)
+            await change(store, lists, "d", added("d", *range(100)))
+            assert len(await asked(lists, "d")) == len(await asked(lists, "d")) > 20
+            assert await asked(lists, "a") == []
+
+    anyio.run(main)
