@@ -33,11 +33,17 @@ from bizverify.server.sources import Snapshot, Sources
 from bizverify.server.store import connected, quota
 from bizverify.server.store import jobs as stored
 from bizverify.server.store import keys as stored_keys
-from serving import HTTP, Served, rows_of, served
+from serving import HTTP, Served, read_here, rows_of, served
 
 CSV = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
 HERE = "서울 강남구 테헤란로 1"
 SEVEN = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
+
+
+@pytest.fixture
+def quickly_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is about jobs: their files are read here, not each in a process of its own."""
+    read_here(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +275,7 @@ def sources(server: Served, *better: Any) -> None:
     server.app.state.context.jobs.sources = Sources(*better)
 
 
+@pytest.mark.usefixtures("quickly_read")
 def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
     """More jobs than plan or server take on: 503 with Retry-After, told before a byte of the body was sent."""
     held = Held()
@@ -302,6 +309,7 @@ def told_without_a_body(server: Served, key: str) -> bytes:
         return told
 
 
+@pytest.mark.usefixtures("quickly_read")
 @pytest.mark.parametrize("failures", [2, 3])
 def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure is tried again; after three the job has failed, its quota is back, and no person is named."""
@@ -319,6 +327,7 @@ def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, mo
         assert status["finished_at"] is not None
 
 
+@pytest.mark.usefixtures("quickly_read")
 def test_a_job_that_is_to_be_tried_again_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one key's job waits for its next attempt, the others' jobs are done."""
     monkeypatch.setattr(work, "PAUSES", (3_600.0,))
@@ -357,6 +366,7 @@ def test_a_job_that_ends_the_server_is_given_up(tmp_path: Path, starts: int, sta
         StoreError("the disk is full"),
     ],
 )
+@pytest.mark.usefixtures("quickly_read")
 def test_a_full_disk_is_no_failure_of_a_job(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the disk has no room for a job's results, the job is done when there is room."""
     monkeypatch.setattr(work, "_NO_ROOM", 0.0)
@@ -410,6 +420,30 @@ def test_an_end_is_told_once(tmp_path: Path) -> None:
         assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
 
 
+def test_files_that_take_long_to_read_hold_up_their_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While several files of one key take long to be read, another key's file is accepted; all are, in the end."""
+    read_apart, go, begun = accepting.read_apart, threading.Event(), threading.Event()
+
+    async def slow(file: Any, *more: Any) -> int:
+        if file.name == "slow.csv":
+            begun.set()
+            while not go.is_set():
+                await anyio.sleep(0.01)
+        return await read_apart(file, *more)
+
+    monkeypatch.setattr(accepting, "read_apart", slow)
+    with served(tmp_path / "db.sqlite") as server, ThreadPoolExecutor(3) as pool:
+        key, other = server.key(), server.key()
+        slowly = [pool.submit(upload, server, key, name="slow.csv") for _ in range(3)]
+        assert begun.wait(60)
+        try:
+            assert upload(server, other).status_code == 200
+            assert not any(asked.done() for asked in slowly)
+        finally:
+            go.set()
+        assert [asked.result().status_code for asked in slowly] == [200] * 3
+
+
 def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,6 +486,7 @@ async def impatient(seconds: float) -> None:
     await (anyio.sleep(0.02) if seconds < 60 else anyio.sleep_forever())
 
 
+@pytest.mark.usefixtures("quickly_read")
 def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
     """A source that asks over the network is asked unless the job is offline, or looks nothing up."""
     live = Held()
@@ -468,6 +503,7 @@ def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
     assert Sources().source(offline=False).live is Snapshot.live is False
 
 
+@pytest.mark.usefixtures("quickly_read")
 def test_old_jobs_are_purged(tmp_path: Path) -> None:
     """A job is removed with its files when it ended long enough ago, but not while outcomes wait to be learned from."""
     now = [1.8e9]
@@ -497,6 +533,7 @@ def in_loop(server: Served, work: Callable[[], Any]) -> Any:
     return asyncio.run(work())
 
 
+@pytest.mark.usefixtures("quickly_read")
 def test_a_new_server_sweeps_what_a_killed_one_left(tmp_path: Path) -> None:
     """Uploads and folders of jobs that were never accepted go when the server starts; what people own is private."""
     with served(tmp_path / "db.sqlite") as server:

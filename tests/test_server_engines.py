@@ -206,7 +206,7 @@ def test_a_scorecard_changed_beside_the_server_answers(tmp_path: Path) -> None:
 def test_a_registry_is_swapped_while_requests_are_answered(tmp_path: Path, registry: Path) -> None:
     """Whatever is exchanged under the server, each answer is that of the file before or of the one after."""
     clock, stop = HandClock(), Event()
-    found: list[str] = []
+    found: list[str | None] = []
     with served(tmp_path / "db.sqlite", clock.clock, registry=registry) as server:
         key = server.key()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import polars as pl
 import pytest
 
 from bizverify import BlockingClient
 from bizverify.errors import StoreError, UsageError
 from bizverify.server import connections, logs, process
+from bizverify.server.background import supervised
+from bizverify.server.clock import Clock
 from bizverify.server.prepared import Prepared
 from bizverify.server.process import listening, server_for
 from bizverify.server.settings import Settings
@@ -219,6 +223,24 @@ def test_the_process_ends_in_good_order(tmp_path: Path) -> None:
     with BlockingClient(process.start(), secret) as client:
         assert client.me().used == 1
     assert process.stop() == 0
+
+
+def test_what_runs_beside_the_requests_is_begun_again() -> None:
+    """Work that fails, or panics, is begun again after longer and longer pauses, which are short again in the end."""
+    now, pauses, failures = [0.0], list[float](), [0.0, 0.0, 0.0, 0.0, 700.0, 0.0]
+
+    async def work() -> None:
+        if not failures:
+            raise asyncio.CancelledError
+        now[0] += failures.pop(0)
+        raise pl.exceptions.PanicException("broken") if len(failures) % 2 else ValueError("broken")
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(supervised("working", work, Clock(lambda: now[0], sleep)))
+    assert pauses == [1, 5, 30, 60, 1, 5]
 
 
 def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:

@@ -177,3 +177,16 @@ def test_the_sample_can_be_watched(cli: Run) -> None:
     found = cli("check", "--local", "--registry", SAMPLE / "registry.parquet", "--json")
     report = json.loads(found.stdout)
     assert (report["checked"], len(report["closures"]) > 0) == (report["watched"], True)
+
+
+def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is published by a sync, so what was done is said, and nothing else."""
+
+    def sync(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt("3 added, 0 changed, 0 removed in this run; the same command goes on")
+
+    monkeypatch.setattr("bizverify.watch.sync", sync)
+    done = cli("sync", csv_of(tmp_path / "a.csv", rows_for(1)), "--apply")
+    assert done.exit_code == 130
+    assert "bizverify: interrupted; 3 added" in done.stderr
+    assert "published" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import stat
 import time
@@ -248,6 +249,36 @@ def test_what_was_added_or_renamed_is_due_at_once(town: Town) -> None:
     watch.add(town.numbers[0], "새 이름", local=town.list)
     watch.add(numbers(1, 90)[0], local=town.list)
     assert town.check(every=1e6).checked == 2
+
+
+@pytest.mark.parametrize("every", [0.0, -1.0, math.nan, math.inf, 1e300])
+def test_hours_that_lead_nowhere_are_refused(every: float, town: Town) -> None:
+    """A watch that is due in no year that a calendar has would never be checked again."""
+    with pytest.raises(errors.UsageError, match="must be a number of hours"):
+        town.check(every=every)
+
+
+def test_a_file_that_cannot_take_closures_is_said_before_one_is_found(town: Town) -> None:
+    """A mistyped --notify shows on the first morning, not on the day of the first closure."""
+    report = town.check(notify=town.folder / "none" / "closed.jsonl")
+    (note,) = report.warnings
+    assert "closures cannot be appended" in note
+    assert not town.check(notify=town.folder / "closed.jsonl").warnings
+
+
+def test_names_do_as_little_as_text_does(town: Town) -> None:
+    """A name with a terminal's orders, markup, or a thousand letters is shown as a short line of text."""
+    ugly = "\x1b[31m<script>" + "가" * 1_000 + "\n"
+    watch.add(town.numbers[0], ugly, local=town.list)
+    town.closed = {town.numbers[0]}
+    report = town.check()
+    looked = watch.sync(csv_of(town.folder / "none.csv", rows_for(1, 90)), local=town.list)
+    changed = watch.history(town.numbers[0], local=town.list)
+    for shown in (report, looked, changed):
+        assert "<script>" in str(shown)
+        assert not [letter for letter in str(shown) if not letter.isprintable() and letter != "\n"]
+        assert max(map(len, str(shown).splitlines())) < 250
+        assert "<script>" not in shown._repr_html_()
 
 
 @pytest.mark.parametrize(

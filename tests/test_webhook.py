@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -257,3 +258,23 @@ def test_the_default_goes_on_for_days() -> None:
         now = due
     assert 2 * 86400 < now <= 3 * 86400
     assert tried < 20
+
+
+def test_a_disk_that_fills_up_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could be written in part only is taken back: readers of the file find whole lines."""
+    path = tmp_path / "closures.jsonl"
+    append_lines(path, [PAYLOAD])
+    before, works = path.read_bytes(), os.write
+
+    def write(file: int, content: bytes) -> int:
+        if len(content) < len(PAYLOAD):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return works(file, content[: len(PAYLOAD) // 2])
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OutputError, match="No space left"):
+        append_lines(path, [PAYLOAD])
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    append_lines(path, [PAYLOAD])
+    assert path.read_bytes() == before * 2

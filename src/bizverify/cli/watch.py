@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out, progress_shown, say, say_columns, say_table, warn
+from bizverify.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, say_columns, say_table, warn
 from bizverify.cli.options import (
     PATH,
     Rate,
@@ -80,8 +80,14 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
     """
     from bizverify.watch import sync as reconcile
 
-    with progress_shown("auto", "watches", "syncing") as advance:
-        report = reconcile(file, progress=advance, local=_local(local), **_given(options))
+    try:
+        with progress_shown("auto", "watches", "syncing") as advance:
+            report = reconcile(file, progress=advance, local=_local(local), **_given(options))
+    except KeyboardInterrupt as error:
+        if not str(error):  # nothing had been begun
+            raise
+        say(f"bizverify: interrupted; {error}")
+        click.get_current_context().exit(INTERRUPTED)
     _show_sync(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
@@ -222,7 +228,7 @@ def _tell(report: CheckReport, as_json: bool) -> None:
     if as_json:
         print_json(report.as_dict())
     else:
-        for what, value in report.lines():
+        for what, value in report.news():
             (say if what == "undelivered" else print_out)(f"{what:<13}{value}")
     _flush()
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import anyio
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from bizverify.server.answering import Answering
 from bizverify.server.auth import Doorkeeper, KeyRing
@@ -32,7 +30,6 @@ from bizverify.server.learning import Learning
 from bizverify.server.logs import RequestLog
 from bizverify.server.notifying import Notifying
 from bizverify.server.openapi import openapi
-from bizverify.server.refusals import Refusal
 from bizverify.server.repeats import Repeats
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, server_lock
@@ -76,12 +73,17 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Starlette:
             await context.keys.note()
             context.requests.write()
 
-    errors: Mapping[Any, Callable[[Request, Exception], Response]] = {404: _no_path, 405: _wrong_method}
-    app = Starlette(
-        routes=list(ROUTES), middleware=[Middleware(Doorkeeper)], exception_handlers=errors, lifespan=lifespan
-    )
+    app = Service(routes=list(ROUTES), lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
+
+
+class Service(Starlette):
+    """Starlette without its own layers around each request: the doorkeeper catches what they would."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The router, behind the doorkeeper alone."""
+        return Doorkeeper(self.router)
 
 
 def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context:
@@ -125,14 +127,3 @@ def _background(context: Context) -> dict[str, Callable[[], Any]]:
         "purging old jobs": context.jobs.purge,
         "working on jobs": context.jobs.run,
     }
-
-
-def _no_path(request: Request, error: Exception) -> Response:
-    del request, error
-    raise Refusal(404, "not_found", "there is no such path; see /openapi.json")
-
-
-def _wrong_method(request: Request, error: Exception) -> Response:
-    del request
-    headers = getattr(error, "headers", None)
-    raise Refusal(405, "method_not_allowed", "the path has no such method; see /openapi.json", headers=headers)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from polars.exceptions import PanicException
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,7 +17,7 @@ from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
 from bizverify.server.lingering import Incoming
 from bizverify.server.plans import Plan
-from bizverify.server.refusals import Refusal, busy, invalid, invalid_key, missing_key, not_in_plan
+from bizverify.server.refusals import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.server.store.keys import Key, digest_of
@@ -129,6 +130,8 @@ class Doorkeeper:
             await self._app(scope, receive, send)
         except Refusal as refusal:
             return refusal
+        except HTTPException as error:
+            return no_route(error.status_code, error.headers)
         except asyncio.CancelledError:  # the server is stopped, and the request took longer than it had left
             return Refusal(503, "busy", "the server is stopped; it may have been done or not", headers=_SOON)
         except StoreError as error:

@@ -12,6 +12,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from bizverify.server.lingering import LINGER_SECONDS
 from bizverify.server.refusals import JSON, busy
 
 HEAD_BYTES: Final = 32 << 10
@@ -20,11 +21,6 @@ HEAD_SECONDS: Final = 15.0
 """Seconds in which the head of a request must have come (else: 408)."""
 STUCK_SECONDS: Final = 60.0
 """Seconds in which a client must take what was sent to it (else the connection is cut off)."""
-LINGER_SECONDS: Final = 10.0
-"""Seconds for which the body of a request that was answered already is read on, so that its sender sees the answer.
-
-uvicorn reads such a body without end; ``lingering`` is for answers after which uvicorn closes at once.
-"""
 
 
 class Connection(H11Protocol):
@@ -77,6 +73,7 @@ class Connection(H11Protocol):
         unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         if unread and not self.transport.is_closing():
+            # uvicorn reads it on without end where the connection is kept; where it is closed, `lingering` reads
             self._wait(LINGER_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -48,6 +49,13 @@ def not_in_plan(what: str, plan: str) -> Refusal:
 def not_found(what: str) -> Refusal:
     """INTERFACE §5.6: it does not exist, or is another key's; which of the two is not said."""
     return Refusal(404, "not_found", f"{what} does not exist, or is not this key's")
+
+
+def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
+    """There is no such path (404), or it has no such method (405)."""
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return Refusal(405, "method_not_allowed", "the path has no such method; see /openapi.json", headers=headers)
+    return Refusal(404, "not_found", "there is no such path; see /openapi.json")
 
 
 def too_large(what: str, limit: int, unit: str) -> Refusal:

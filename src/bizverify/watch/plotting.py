@@ -11,7 +11,8 @@ from typing import Final
 import polars as pl
 
 from bizverify.model import GRADES
-from bizverify.watch.report import called, html_table
+from bizverify.shown import Shown
+from bizverify.watch.report import called
 from bizverify.watch.times import local_text
 from bizverify.watch.values import Change
 
@@ -29,7 +30,7 @@ _LEVELS: Final = 12
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class History:
+class History(Shown):
     """The changes of grade of one watched business, the oldest first; ``grade`` is the one it has now.
 
     ``created``: when it was put on the list, in seconds since 1970, where that is known. Displays as a plot and a table
@@ -59,7 +60,7 @@ class History:
         """Which business it is."""
         return called(self.biz_no, self.name)
 
-    def rows(self) -> list[tuple[str, str]]:
+    def lines(self) -> list[tuple[str, str]]:
         """What people read: (when, what) of each change, in this machine's time zone."""
         return [
             (
@@ -70,15 +71,18 @@ class History:
             for change in self.changes
         ]
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def __repr__(self) -> str:
         if not self.changes:
             return f"{self.title}: no change of grade{f', still {self.grade}' if self.grade else ''}"
-        return "\n".join([self.title, *(f"{when:<28}{what}" for when, what in self.rows())])
+        return "\n".join([self.title, *(f"{when:<28}{what}" for when, what in self.lines())])
 
     def _repr_html_(self) -> str:
         if not self.changes:
             return f"<p>{escape(repr(self))}</p>"
-        return f"<div>{escape(self.title)}</div>{self._plot()}{html_table(self.rows())}"
+        return f"<div>{escape(self.title)}</div>{self._plot()}{Shown._repr_html_(self)}"
 
     def _plot(self) -> str:
         """Grades over time as steps; nothing where no time is known, or there are too many grades."""

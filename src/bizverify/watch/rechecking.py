@@ -99,7 +99,7 @@ def check(
     running), and what the engine raises.
     """
     if not 0 < every <= _SELDOM:
-        raise UsageError(f"--every {every:g}: must be a number of hours, above 0 and below {_SELDOM:,.0f}")
+        raise UsageError(f"--every {every:g}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
     known = remembered(labels)

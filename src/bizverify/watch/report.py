@@ -12,6 +12,7 @@ from bizverify import number
 from bizverify.engine.local import ROW_PROBLEMS
 from bizverify.execute.rows import ROW_ID
 from bizverify.model import Choice, counted
+from bizverify.shown import Shown
 from bizverify.watch.errands import Done
 from bizverify.watch.reconcile import Businesses, Reconciled
 
@@ -23,7 +24,7 @@ _LONGEST: Final = 60
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SyncReport:
+class SyncReport(Shown):
     """A file held against a watch list, and what was done about it.
 
     ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
@@ -93,8 +94,14 @@ class SyncReport:
             "warnings": list(self.warnings),
         }
 
-    def lines(self) -> Iterator[tuple[str, str]]:
+    def lines(self) -> list[tuple[str, str]]:
         """What people read: what is the case, what differs, what was done."""
+        return list(self._said())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _said(self) -> Iterator[tuple[str, str]]:
         yield "list", f"{self.watches}: {counted(self.plan.watched, 'business').replace('businesss', 'businesses')}"
         yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
         yield from self._rows_left_out()
@@ -133,15 +140,9 @@ class SyncReport:
         if self.done.halt is not None:
             yield "stopped", f"{self.left:,} left: {self.done.halt.note}"
 
-    def __repr__(self) -> str:
-        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
-
-    def _repr_html_(self) -> str:
-        return html_table(list(self.lines()))
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CheckReport:
+class CheckReport(Shown):
     """One check of a local list. ``checked``: watches that were looked at.
 
     ``changes`` and ``closures`` are frames: ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``,
@@ -188,8 +189,15 @@ class CheckReport:
             "warnings": list(self.warnings),
         }
 
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """What people read: closures, then other changes of grade; nothing where nothing happened."""
+    def lines(self) -> list[tuple[str, str]]:
+        """What people read: how much was checked, closures, other changes of grade, what could not be told."""
+        return [("checked", f"{self.checked:,} of {self.watched:,}"), *self.news()]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def news(self) -> Iterator[tuple[str, str]]:
+        """The lines of what happened; none where nothing did."""
         for notice in self.notices:
             before = f"was {notice['status_before']}" if notice["status_before"] else "found at its first check"
             yield "closed", f"{_business(notice)} ({before})"
@@ -203,24 +211,6 @@ class CheckReport:
             yield "undelivered", f"{dashed(one['biz_no'])} by {one['channel']}: {one['error'] or 'not tried yet'}"
         if len(self.undelivered) > SHOWN:
             yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
-
-    def __repr__(self) -> str:
-        checked = f"{self.checked:,} of {self.watched:,} watches checked"
-        return "\n".join([checked, *(f"{what:<16}{value}" for what, value in self.lines())])
-
-    def _repr_html_(self) -> str:
-        return html_table([("checked", f"{self.checked:,} of {self.watched:,}"), *self.lines()])
-
-
-def html_table(rows: list[tuple[str, str]]) -> str:
-    """Two columns as HTML, escaped."""
-    from html import escape
-
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{escape(what)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-        for what, value in rows
-    )
-    return f"<table>{cells}</table>"
 
 
 def _some(frame: pl.DataFrame) -> str:

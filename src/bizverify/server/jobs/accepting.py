@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -74,6 +75,7 @@ class Acceptance:
         self._jobs = jobs
         self._coming: Counter[str] = Counter()
         self._reading = anyio.CapacityLimiter(_READ_AT_ONCE)
+        self._reading_of: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def place(self, key: Key, plan: Plan, *, needed: bool) -> AsyncIterator[Place]:
@@ -103,7 +105,8 @@ class Acceptance:
         try:
             with NoRoom():
                 await anyio.to_thread.run_sync(lambda: files.folder(home, job_id).mkdir(mode=0o700, parents=True))
-            async with self._reading:
+            own = self._reading_of.setdefault(order.key.id, anyio.Lock())  # one key's files must not hold up all others
+            async with own, self._reading:
                 total = await read_apart(upload, files.records(home, job_id), order.plan.rows)
             place.release()
             answer = await self._queued(order, job_id, total)
