@@ -283,7 +283,7 @@ def test_names_do_as_little_as_text_does(town: Town) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "is empty"), (b"not a database, by any means" * 99, "is no watch file"), (None, "is not a file")],
+    [(b"", "is empty"), (b"not a database, by any means" * 99, "is not a watch file"), (None, "is not a file")],
 )
 def test_a_file_that_is_no_list_is_not_touched(content: bytes | None, said: str, tmp_path: Path) -> None:
     """What it held may be all there is."""
@@ -299,7 +299,7 @@ def test_another_application_s_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE customers (name)")
-    with pytest.raises(errors.StoreError, match="no watch file"):
+    with pytest.raises(errors.StoreError, match="not a watch file"):
         watch.add(numbers(1)[0], local=path)
 
 

@@ -143,9 +143,7 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
         say(f"key {key_id}: closures are posted nowhere")
         return
     print_out(secret)
-    say(
-        f"key {key_id}: closures are posted to {checked}, signed with this secret; see docs/watch.md for how to check it"
-    )
+    say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
 
 
 def _changed(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:

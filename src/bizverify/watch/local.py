@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from filelock import FileLock, Timeout
-
 from bizverify.errors import StoreError
-from bizverify.execute.ledger.mounts import mount_table, network_file_system
+from bizverify.sqlfile import FileKind
 from bizverify.state import state_directory
 from bizverify.watch.schema import DDL
 
@@ -24,10 +22,7 @@ OWNER: Final = "local"
 
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
 VERSION: Final = 1
-_MAGIC: Final = b"SQLite format 3\0"
-_PRIVATE: Final = 0o600
-_WAIT: Final = 10.0
-"""Seconds that a command waits for another one to finish its commit."""
+WATCH_FILE: Final = FileKind("a watch file", "--local", APPLICATION_ID, VERSION, DDL)
 
 
 def watch_path(given: str | Path | None = None) -> Path:
@@ -53,14 +48,11 @@ class LocalFile:
         self._connection: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
-        with store_errors(self.path):
-            if kind := network_file_system(self.path.parent, mount_table()):
-                raise StoreError(
-                    f"{self.path}: is on a network file system ({kind}); choose a file on a local disk with --local"
-                )
+        with WATCH_FILE.errors(self.path):
             if not self.path.exists():
                 self._make()
-            self._connection = _connected(self.path)
+        # a webhook is waited for in another thread, which writes down what came of it
+        self._connection = WATCH_FILE.open(self.path)
         return self
 
     def __exit__(
@@ -78,7 +70,7 @@ class LocalFile:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One state of the file for as long as the block lasts."""
-        with store_errors(self.path):
+        with WATCH_FILE.errors(self.path):
             self.connection.execute("BEGIN")
             try:
                 yield self.connection
@@ -88,7 +80,7 @@ class LocalFile:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: on the disk when the block ends, undone if it raises."""
-        with store_errors(self.path):
+        with WATCH_FILE.errors(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection
@@ -109,94 +101,14 @@ class LocalFile:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         elif not self.path.parent.is_dir():
             raise StoreError(f"{self.path}: the folder {self.path.parent} does not exist; create it first")
-        _make(self.path)
+        WATCH_FILE.make(self.path)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Hold ``PATH.lock``, by which one check at a time works on a list; raise :class:`StoreError` if it is taken."""
-    lock = FileLock(f"{path}.lock", timeout=0, mode=_PRIVATE, thread_local=False)
-    with store_errors(path):
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise StoreError(f"{path}: another check of this list is running; nothing was done") from error
+    lock = WATCH_FILE.held(path, "another check of this list is running; nothing was done")
     try:
         yield
     finally:
         lock.release()
-
-
-@contextmanager
-def store_errors(path: Path) -> Iterator[None]:
-    """What SQLite or the disk complains of, as :class:`StoreError` with the path and what to do."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path}: {_told(error)}") from error
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be used: {error.strerror or error}; check --local") from error
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    if not path.is_file():
-        raise StoreError(f"{path}: is not a file; name a watch file with --local")
-    if not path.stat().st_size:
-        raise StoreError(f"{path}: is empty, so what was watched is lost; restore it from a backup, or delete it")
-    with path.open("rb") as opened:
-        if opened.read(len(_MAGIC)) != _MAGIC:
-            raise StoreError(f"{path}: is no watch file; name another with --local")
-    connection = sqlite3.connect(  # a webhook is waited for in another thread, which writes down what came of it
-        f"{path.as_uri()}?mode=rw", uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False
-    )
-    try:
-        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            raise StoreError(f"{path}: is a database, but no watch file; choose another with --local")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != VERSION:
-            raise StoreError(
-                f"{path}: was written by another bizverify (version {version}, not {VERSION}); update this one"
-            )
-        for pragma in ("foreign_keys = ON", "synchronous = FULL", "fullfsync = ON", "journal_mode = TRUNCATE"):
-            connection.execute(f"PRAGMA {pragma}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _make(path: Path) -> None:
-    """Make an empty list beside and give it its name when it is whole, unless another process was faster."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
-    unfinished.unlink(missing_ok=True)
-    os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
-    try:
-        with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
-            connection.executescript(
-                f"PRAGMA synchronous = FULL; BEGIN; {DDL}"
-                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
-            )
-        try:
-            os.link(unfinished, path)
-        except FileExistsError:
-            return
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _told(error: sqlite3.DatabaseError) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_FULL"):
-        return "the disk is full, so nothing was written; free space and give the command again"
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "another process is writing to it for long; try again"
-    if name.startswith("SQLITE_READONLY"):
-        return "is read-only; make it writable"
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"is damaged, or no SQLite database ({error}); restore it from a backup"
-    return f"cannot be used ({error}); look at the disk"
