@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,9 +31,16 @@ def run(settings: Settings, host: str, port: int, started: Callable[[str], None]
 
     Raises :class:`bizverify.errors.BizverifyError` where the database, an index or the address cannot be used.
     """
+
+    def begun() -> None:
+        # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
+        gc.collect()
+        gc.freeze()
+        started(url_of(listener))
+
     listener = listening(host, port)
     try:
-        server = server_for(settings, lambda: started(url_of(listener)))
+        server = server_for(settings, begun)
         with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
             server.run(sockets=[listener])
     finally:
