@@ -22,6 +22,7 @@ import bizverify as bv
 from bizverify.cli import app as command_line
 from bizverify.engine import LocalEngine
 from bizverify.server.plans import Plan
+from bizverify.server.sources import Sources
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
 from bizverify.server.wire import WatchHistory, WatchList
@@ -195,6 +196,24 @@ def test_a_closure_is_told_on_both_channels(tmp_path: Path, hand: HandClock) -> 
         assert line["detected_at"] == change["at"]
         assert rows_of(tmp_path / "db.sqlite", "SELECT count(*) FROM deliveries WHERE delivered IS NULL") == [(0,)]
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+class Closing:
+    """A live source that knows every business to be closed."""
+
+    live = True
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        return engine.answer(rows).with_columns(biz_status=pl.lit("closed"))
+
+
+def test_a_source_that_knows_better_is_asked(tmp_path: Path, hand: HandClock) -> None:
+    """A status source of the server's is asked at each check, in the place of the registry alone."""
+    with serving(tmp_path, hand, notices=tmp_path / "closures.jsonl") as (server, key, _):
+        server.app.state.context.watching.sources = Sources(Closing())
+        key.watch()
+        hand.until(lambda: key.list()[0]["biz_status"] == "closed", seconds=1)
+        hand.until(lambda: bool(lines(tmp_path / "closures.jsonl")), seconds=1)
 
 
 def test_the_plan_says_how_often(tmp_path: Path, hand: HandClock) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -79,6 +79,17 @@ def print_json(value: object) -> None:
     except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
         text = json.dumps(value, default=str)
     print_out(text)
+
+
+def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under their names to stdout, one line each however long; Hangul takes two columns."""
+    from rich.cells import cell_len
+
+    cells = [names, *(["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+        print_out("  ".join(padded).rstrip())
 
 
 def print_out(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from bizverify.cli.console import print_json, print_out, say, warn
+from bizverify.cli.console import print_json, print_out, print_table, say, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.errors import OutputError, UsageError
@@ -184,21 +184,18 @@ def _row(key: Key, used: int) -> dict[str, object]:
 
 
 def _print_table(rows: list[dict[str, object]], month: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    names = ("id", "plan", f"used in {month}", "pool", "webhook", "made", "last used", "revoked", "note")
+    print_table(names, [_cells(row) for row in rows])
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("id", "plan", f"used in {month}", "pool", "webhook", "made", "last used", "revoked", "note"):
-        table.add_column(name)
-    for row in rows:
-        times = [str(row[name] or "")[:16].replace("T", " ") for name in ("created", "last_used", "revoked")]
-        flags = ["yes" if row[name] else "" for name in ("pool", "webhook")]
-        table.add_row(
-            str(row["id"]),
-            str(row["plan"]),
-            f"{row['used']:,} of {row['quota']:,}",
-            *flags,
-            *times,
-            str(row["note"] or ""),
-        )
-    Console(highlight=False).print(table)
+
+def _cells(row: dict[str, object]) -> list[str]:
+    times = [str(row[name] or "")[:16].replace("T", " ") for name in ("created", "last_used", "revoked")]
+    flags = ["yes" if row[name] else "" for name in ("pool", "webhook")]
+    return [
+        str(row["id"]),
+        str(row["plan"]),
+        f"{row['used']:,} of {row['quota']:,}",
+        *flags,
+        *times,
+        str(row["note"] or ""),
+    ]

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from bizverify.cli.console import print_json, say
+from bizverify.cli.console import print_json, print_table, say
 from bizverify.cli.options import json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.errors import UsageError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bizverify.watch.values import Delivery
 
 T = TypeVar("T")
+
+_NAMES: Final = ("notice", "key", "number", "found", "channel", "state", "tries", "next", "last error")
 
 _key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this key alone.")
 
@@ -49,7 +51,7 @@ def list_(db: Path, key_id: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"undelivered": rows})
     elif rows:
-        _print_table(rows)
+        print_table(_NAMES, [_cells(row) for row in rows])
     else:
         say("every closure that was found was acknowledged")
 
@@ -123,22 +125,9 @@ def _row(delivery: Delivery) -> dict[str, object]:
     }
 
 
-def _print_table(rows: list[dict[str, object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("notice", "key", "number", "found", "channel", "state", "tries", "next", "last error"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        times = [str(row[name] or "")[:16].replace("T", " ") for name in ("detected_at", "next_attempt_at")]
-        table.add_row(
-            *(str(row[name]) for name in ("id", "key_id", "biz_no")),
-            times[0],
-            str(row["channel"] or ""),
-            str(row["state"]).replace("_", " "),
-            str(row["attempts"]),
-            times[1],
-            str(row["error"] or ""),
-        )
-    Console(highlight=False).print(table)
+def _cells(row: dict[str, object]) -> list[str]:
+    found, again = (str(row[name] or "")[:16].replace("T", " ") for name in ("detected_at", "next_attempt_at"))
+    texts = {name: str(value or "") for name, value in row.items()}
+    state, tries = texts["state"].replace("_", " "), str(row["attempts"])
+    who = [texts["id"], texts["key_id"], texts["biz_no"]]
+    return [*who, found, texts["channel"], state, tries, again, texts["error"]]

@@ -32,6 +32,7 @@ from bizverify.server.notifying import Notifying
 from bizverify.server.openapi import openapi
 from bizverify.server.repeats import Repeats
 from bizverify.server.settings import Settings
+from bizverify.server.sources import Sources
 from bizverify.server.store import Store, server_lock
 from bizverify.server.watching import Watching
 
@@ -95,7 +96,8 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
     settings.files.mkdir(mode=0o700, exist_ok=True)
     swept(settings)
     engines = Engines(settings, clock)
-    jobs = Jobs(settings, clock, store, engines)
+    sources = Sources()
+    jobs = Jobs(settings, clock, store, engines, sources)
     notifying = Notifying(store, clock, file=settings.notices)
     return Context(
         settings=settings,
@@ -109,7 +111,9 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
         jobs=jobs,
         acceptance=Acceptance(settings, clock, store, jobs),
         repeats=Repeats(store, clock),
-        watching=Watching(store, engines.engine, settings.plans, clock, notices=settings.notices, found=notifying.wake),
+        watching=Watching(
+            store, engines.engine, sources, settings.plans, clock, notices=settings.notices, found=notifying.wake
+        ),
         notifying=notifying,
         requests=RequestLog(),
     )

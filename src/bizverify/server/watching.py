@@ -19,6 +19,7 @@ from bizverify.server.alarm import Alarm
 from bizverify.server.clock import Clock
 from bizverify.server.listing import Lists
 from bizverify.server.plans import Plan
+from bizverify.server.sources import Sources
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.server.store.keys import Key
@@ -45,12 +46,16 @@ _BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
 
 
 class Watching:
-    """Checks the watches that are due; ``found`` is called when there are notices to be delivered."""
+    """Checks the watches that are due; ``found`` is called when there are notices to be delivered.
+
+    ``sources``: who is asked for the status of a business.
+    """
 
     def __init__(
         self,
         store: Store,
         engine: Callable[[str], LocalEngine],
+        sources: Sources,
         plans: Mapping[str, Plan],
         clock: Clock,
         *,
@@ -60,6 +65,7 @@ class Watching:
         self.lists = Lists(store)
         self._store = store
         self._engine = engine
+        self.sources = sources
         self._plans = plans
         self._clock = clock
         self._notices = notices
@@ -146,7 +152,8 @@ class Watching:
         )
 
     def _checked(self, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
-        return check(watches, LocalJudge(self._engine(scope)))
+        engine, source = self._engine(scope), self.sources.source(offline=False)
+        return check(watches, LocalJudge(engine, partial(source.answer, engine)))
 
     def _recorded(self, db: sqlite3.Connection, owner: str, watches: pl.DataFrame, checked: pl.DataFrame) -> Recorded:
         """Write a check down; where notices go is looked up with it, since it may have been set a moment ago."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import polars as pl
@@ -40,14 +41,18 @@ class Judge(Protocol):
 
 
 class LocalJudge:
-    """Judges by the embedded engine: its registry, gazetteer and model."""
+    """Judges by the embedded engine: its registry, gazetteer and model.
 
-    def __init__(self, engine: LocalEngine) -> None:
+    ``answer`` is used in the place of the engine's own, where a source knows statuses better than its registry.
+    """
+
+    def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
         self._engine = engine
+        self._answer = answer or engine.answer
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
         """See :meth:`Judge.judge`; raises :class:`bizverify.errors.RegistryError` and the engine's other errors."""
-        answered = self._engine.answer(frame.lazy()).select(*ASKED, *ANSWERED)
+        answered = self._answer(frame.lazy()).select(*ASKED, *ANSWERED)
         with self._engine.running():
             return answered.collect()
 

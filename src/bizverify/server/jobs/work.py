@@ -51,8 +51,8 @@ class Jobs:
     ``sources``: who is asked for the status of a business; ``showing``: by which results are read, a few at a time.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: Engines) -> None:
-        self.sources = Sources()
+    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: Engines, sources: Sources) -> None:
+        self.sources = sources
         self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
         self._settings = settings
         self._clock = clock
