@@ -7,7 +7,7 @@ import re
 from typing import Final, TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from bizverify.server.refusals import Refusal, invalid, too_large
 
@@ -44,15 +44,17 @@ async def read_body(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large("the request", limit, "bytes")
-    body = bytearray()
+    body, more = bytearray(), True
     try:
         async with asyncio.timeout(_PATIENCE):  # anyio's takes ten times as long to set up
-            async for chunk in request.stream():
-                body += chunk
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise invalid("the connection was closed before the body was complete")
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
                 if len(body) > limit:
                     raise too_large("the request", limit, "bytes")
     except TimeoutError:
         raise Refusal(408, "timeout", f"the body did not come within {_PATIENCE:g} s") from None
-    except ClientDisconnect:
-        raise invalid("the connection was closed before the body was complete") from None
     return bytes(body)
