@@ -211,6 +211,28 @@ def test_a_lost_journal_is_an_error_until_somebody_decides(two: ModelStore) -> N
     assert two.champion() is BUILT_IN
 
 
+def test_a_first_promotion_while_somebody_looks_is_no_lost_journal(
+    store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking takes no lock: whenever another process promotes the first scorecard, what is seen is before or after."""
+    looks = {"exists": Path.exists, "glob": Path.glob}
+    for name, look in looks.items():
+        folder = ModelStore(store.folder / name)
+
+        def meanwhile(
+            path: Path, *rest: str, look: Callable[..., object] = look, name: str = name, folder: ModelStore = folder
+        ) -> object:
+            seen = look(path, *rest)
+            seen = list(seen) if name == "glob" else seen  # type: ignore[call-overload]
+            monkeypatch.setattr(Path, name, looks[name])
+            folder.promote(learned("v1"), {})
+            return iter(seen) if name == "glob" else seen  # type: ignore[call-overload]
+
+        monkeypatch.setattr(Path, name, meanwhile)
+        assert folder.champion_version() in (BUILTIN, "v1")
+        monkeypatch.setattr(Path, name, looks[name])
+
+
 def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> None:
     """A journal of a later release can be read; notes never change who answers."""
     two.note("refused", {"version": "v3", "e_value": 3.2, "day": datetime(2026, 11, 22).date(), "at": "never"})

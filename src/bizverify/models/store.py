@@ -91,7 +91,8 @@ class ModelStore:
 
     def history(self) -> list[Event]:
         """What was decided, the oldest first; raise :class:`ModelError` where the journal is damaged or gone."""
-        if not self.path.exists() and (orphan := next(self.folder.glob("*.toml"), None)) is not None:
+        orphan = next(self.folder.glob("*.toml"), None)
+        if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
             raise ModelError(
                 f"{self.path}: the journal is missing, so it is not known whether {orphan.stem} answers; restore it "
                 f"from a backup, or begin a new one with `bizverify model rollback {BUILTIN}`"
