@@ -16,7 +16,7 @@ import math
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -747,3 +747,20 @@ def unsynced() -> Iterator[None]:
     pragmas = tuple(pragma.replace("synchronous = FULL", "synchronous = OFF") for pragma in ledger_opening._PRAGMAS)
     with patch.object(ledger_opening, "_PRAGMAS", pragmas):
         yield
+
+
+def told(seeds: Iterable[int], folder: Path, *, keyed: bool = False) -> Counter[str]:
+    """Tell the history of each seed; the first that breaks a promise ends the test with its seed and its story."""
+    fates: Counter[str] = Counter()
+    with unsynced():
+        for seed in seeds:
+            place = folder / str(seed)
+            place.mkdir()
+            history = History(seed, place, keyed=keyed)
+            try:
+                fates += history.told().fates
+            except BaseException as error:
+                error.add_note(f"replay it with SCHEDULE={seed}; its story:\n" + "\n".join(history.service.story))
+                raise
+            shutil.rmtree(place)
+    return fates

@@ -9,11 +9,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import IO, Any, Final
 
 import anyio.to_thread
@@ -23,10 +23,12 @@ import pytest
 from bizverify import BlockingClient
 from bizverify.server.clock import Clock
 from bizverify.server.jobs import apart, reading
+from bizverify.server.prepared import Prepared
 from bizverify.server.process import listening, server_for, url_of
 from bizverify.server.settings import Settings
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
+from bizverify.server.wire import Verified, VerifyRequest
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 """For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
@@ -113,7 +115,8 @@ class ServedProcess:
                 self._drain = Thread(target=_read_on, args=(process.stderr,), daemon=True)
                 self._drain.start()
                 return found[0]
-        raise RuntimeError(f"the server did not start: {''.join(said)}")
+        process.stderr.close()
+        raise RuntimeError(f"the server did not start (exit {process.wait()}): {''.join(said)}")
 
     def kill(self) -> None:
         """End it without a chance to tidy up."""
@@ -143,3 +146,17 @@ def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
     """What a query finds in the server's file, seen from outside."""
     with closing(sqlite3.connect(db)) as connection:
         return connection.execute(query, values).fetchall()
+
+
+def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
+    """Hold back what the engine answers to single lookups; return the events "it was asked" and "let it go"."""
+    begun, go = Event(), Event()
+    answers = Prepared.answers
+
+    def held(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+        begun.set()
+        assert go.wait(30)
+        return answers(prepared, asked)
+
+    monkeypatch.setattr(Prepared, "answers", held)
+    return begun, go

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from bizverify.service import ApiKey, BlockingClient
 from bizverify.service.account import Idempotency, read_account
 from bizverify.testing import Act, FakeService, Fault, Reset, Status, serve, verdict
 from crashing import Blow, Calls, Nursery, campaign, customers, lookup_of
-from schedules import History, unsynced
+from schedules import told
 
 KEY = "test-key"
 PROMISE: dict[str, Any] = {
@@ -374,33 +373,17 @@ def test_a_client_that_is_killed_while_it_repeats_begins_again(tmp_path: Path, n
 # --- whole histories
 
 
-def told(seeds: Iterable[int], folder: Path) -> Counter[str]:
-    fates: Counter[str] = Counter()
-    with unsynced():
-        for seed in seeds:
-            place = folder / str(seed)
-            place.mkdir()
-            history = History(seed, place, keyed=True)
-            try:
-                fates += history.told().fates
-            except BaseException as error:
-                error.add_note(f"replay it with SCHEDULE={seed}; its story:\n" + "\n".join(history.service.story))
-                raise
-            shutil.rmtree(place)
-    return fates
-
-
 @pytest.mark.parametrize("block", range(1 if ALONE else 4))
 def test_paid_once_never_lost_and_never_in_doubt(block: int, tmp_path: Path) -> None:
     """Whatever happens, a lookup is paid once; and where the promise stood all the time, no doubt is left."""
     seeds = [int(ALONE)] if ALONE else range(25 * block, 25 * (block + 1))
-    fates = told(seeds, tmp_path)
+    fates = told(seeds, tmp_path, keyed=True)
     assert ALONE or fates["key: known"] > 0
 
 
 @pytest.mark.fuzz
 def test_thousands_of_schedules_with_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same over a third as many seeds as without keys; what they were made of is printed."""
-    fates = told(range(2_000_000, 2_000_000 + MANY // 3), tmp_path)
+    fates = told(range(2_000_000, 2_000_000 + MANY // 3), tmp_path, keyed=True)
     with capsys.disabled():
         print("\n" + "\n".join(f"{number:>9,}  {fate}" for fate, number in sorted(fates.items())))  # noqa: T201

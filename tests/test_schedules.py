@@ -6,35 +6,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from schedules import History, unsynced
+from schedules import told
 
 ALONE = os.environ.get("SCHEDULE")
 MANY = int(os.environ.get("SCHEDULES", "10000"))
-
-
-def told(seeds: Iterable[int], folder: Path) -> Counter[str]:
-    """Tell the history of each seed; the first that breaks a promise ends the test with its seed and its story."""
-    fates: Counter[str] = Counter()
-    with unsynced():
-        for seed in seeds:
-            place = folder / str(seed)
-            place.mkdir()
-            history = History(seed, place)
-            try:
-                fates += history.told().fates
-            except BaseException as error:
-                error.add_note(f"replay it with SCHEDULE={seed}; its story:\n" + "\n".join(history.service.story))
-                raise
-            shutil.rmtree(place)
-    return fates
 
 
 @pytest.mark.parametrize("block", range(1 if ALONE else 6))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,9 @@ from bizverify.errors import StoreError, UsageError
 from bizverify.server import connections, logs, process
 from bizverify.server.background import supervised
 from bizverify.server.clock import Clock
-from bizverify.server.prepared import Prepared
 from bizverify.server.process import listening, server_for
 from bizverify.server.settings import Settings
-from bizverify.server.wire import Verified, VerifyRequest
-from serving import Served, ServedProcess, make_key, rows_of, served
+from serving import Served, ServedProcess, answers_held, make_key, rows_of, served
 
 
 @pytest.fixture(scope="module")
@@ -178,15 +176,7 @@ def test_two_keys_in_one_request_are_refused(server: Served) -> None:
 
 def test_a_request_that_outlives_the_server_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is under way when the time to stop is over gets a 503 in the one error shape, and gives its lookup back."""
-    begun, go = threading.Event(), threading.Event()
-    answers = Prepared.answers
-
-    def held(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
-        begun.set()
-        assert go.wait(30)
-        return answers(prepared, asked)
-
-    monkeypatch.setattr(Prepared, "answers", held)
+    begun, go = answers_held(monkeypatch)
     monkeypatch.setattr(process, "_GRACE", 0.2)
     found: list[httpx.Response] = []
     with served(tmp_path / "db.sqlite") as server:

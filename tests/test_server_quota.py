@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -22,7 +21,7 @@ from bizverify.server.prepared import Prepared
 from bizverify.server.store import quota
 from bizverify.server.store.schema import DDL
 from bizverify.server.wire import Verified, VerifyRequest
-from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
+from serving import HTTP, Served, ServedProcess, answers_held, make_key, rows_of, served
 
 BODY = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
 
@@ -139,15 +138,7 @@ def test_a_failing_engine_gives_the_lookups_back(server: Served, monkeypatch: py
 
 def test_who_hangs_up_is_charged_and_nobody_else(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is gone before its answer was ready has used a lookup: each is counted once, and no more."""
-    begun, go = threading.Event(), threading.Event()
-    answers = Prepared.answers
-
-    def held(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
-        begun.set()
-        assert go.wait(30)
-        return answers(prepared, asked)
-
-    monkeypatch.setattr(Prepared, "answers", held)
+    begun, go = answers_held(monkeypatch)
     key = server.key()
 
     async def hang_up() -> list[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -30,7 +29,7 @@ from bizverify.server.refusals import Refusal
 from bizverify.server.store import connected, quota
 from bizverify.server.store.idempotency import KEPT
 from bizverify.server.wire import Verified, VerifyRequest
-from serving import HTTP, Served, rows_of, served
+from serving import HTTP, Served, answers_held, rows_of, served
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
 REGISTRY = SAMPLE / "registry.parquet"
@@ -332,15 +331,7 @@ def test_a_key_that_is_none_is_refused(server: Served, token: str) -> None:
 
 def test_duplicates_at_the_same_time_wait_for_the_first(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten at once one is done and paid, and all get its answer; another request meanwhile is 409."""
-    begun, go = threading.Event(), threading.Event()
-    answers = Prepared.answers
-
-    def held(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
-        begun.set()
-        assert go.wait(30)
-        return answers(prepared, asked)
-
-    monkeypatch.setattr(Prepared, "answers", held)
+    begun, go = answers_held(monkeypatch)
     key, body = server.key(), BODY | {"name": "겹침"}
     with ThreadPoolExecutor(10) as pool:
         asked = [pool.submit(post, server, key, body, "same") for _ in range(10)]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import ClassVar
 
 
-class Shown:
+class Shown(ABC):
     """A report that says itself in lines of (what, how much); ``WIDTH``: characters of the first column as text."""
 
     __slots__ = ()
 
     WIDTH: ClassVar[int] = 16
 
+    @abstractmethod
     def lines(self) -> Sequence[tuple[str, str]]:
         """The report as (what, how much) for people."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return "\n".join(f"{what:<{self.WIDTH}}{value}" for what, value in self.lines())

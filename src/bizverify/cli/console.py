@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 
@@ -69,6 +69,34 @@ def warn(warnings: Iterable[str]) -> None:
     """Print warnings to stderr."""
     for warning in warnings:
         say(f"{click.style('note', fg='yellow')}: {warning}")
+
+
+class Reported(Protocol):
+    """What a run over a file reports."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the user should know besides."""
+
+    @property
+    def columns(self) -> Mapping[str, Choice]:
+        """The header chosen for each role."""
+
+    def lines(self) -> Iterable[tuple[str, str]]:
+        """The report as (what, how much)."""
+
+    def as_dict(self) -> Mapping[str, object]:
+        """The report as plain values."""
+
+
+def show_report(report: Reported, as_json: bool) -> None:
+    """Print warnings and report: for people to stderr, or as one JSON object to stdout."""
+    warn(report.warnings)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        say_columns(report.columns)
+        say_table(report.lines())
 
 
 def print_json(value: object) -> None:

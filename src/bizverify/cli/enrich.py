@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from bizverify.cli.console import print_json, progress_shown, say_columns, say_table, warn
+from bizverify.cli.console import progress_shown, show_report
 from bizverify.cli.options import (
     PATH,
     chosen_labels,
@@ -27,9 +27,6 @@ from bizverify.cli.options import (
     service_options,
 )
 from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
-
-if TYPE_CHECKING:
-    from bizverify.report import Report
 
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +105,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
         report = pipeline.enrich(
             **given(options), labels=chosen_labels(labels, no_labels), backup=not no_backup, progress=advance
         )
-    _show(report, as_json)
+    show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
 
@@ -118,13 +115,4 @@ def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) ->
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
     from bizverify import pipeline
 
-    _show(pipeline.plan(**given(options), labels=chosen_labels(labels, no_labels)), as_json)
-
-
-def _show(report: Report, as_json: bool) -> None:
-    warn(report.warnings)
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_columns(report.columns)
-        say_table(report.lines())
+    show_report(pipeline.plan(**given(options), labels=chosen_labels(labels, no_labels)), as_json)

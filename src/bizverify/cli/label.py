@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from bizverify.cli.console import print_json, say_columns, say_table, warn
+from bizverify.cli.console import show_report
 from bizverify.cli.options import (
     PATH,
     Rate,
@@ -19,9 +19,6 @@ from bizverify.cli.options import (
     json_option,
     ledger_option,
 )
-
-if TYPE_CHECKING:
-    from bizverify.labels import LabelReport
 
 _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 
@@ -95,14 +92,5 @@ def label(outcomes: Path, as_json: bool, mailed: datetime | None, **options: Any
 
     day: date | None = mailed.date() if mailed else None
     report = record(outcomes, mailed=day, **given(options))
-    _show(report, as_json)
+    show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
-
-
-def _show(report: LabelReport, as_json: bool) -> None:
-    warn(report.warnings)
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_columns(report.columns)
-        say_table(report.lines())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bizverify.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, say_columns, say_table, warn
+from bizverify.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, show_report, warn
 from bizverify.cli.options import (
     PATH,
     Rate,
@@ -28,7 +28,7 @@ from bizverify.cli.options import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.watch import CheckReport, SyncReport
+    from bizverify.watch import CheckReport
 
 _OWN: Final = "\0"
 """What ``--local`` means without a file: no path can be this."""
@@ -88,7 +88,7 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
             raise
         say(f"bizverify: interrupted; {error}")
         click.get_current_context().exit(INTERRUPTED)
-    _show_sync(report, as_json)
+    show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
 
@@ -211,15 +211,6 @@ def _local(local: str | None) -> str | bool | None:
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given: the defaults of the others are the library's."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
-
-
-def _show_sync(report: SyncReport, as_json: bool) -> None:
-    warn(report.warnings)
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_columns(report.columns)
-        say_table(report.lines())
 
 
 def _tell(report: CheckReport, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from anyio.abc import Process
 
 from bizverify.server.refusals import Refusal, invalid, too_large
 from bizverify.server.uploads import Upload, full, unsupported
+from bizverify.tables.children import resident
 from bizverify.tables.limits import limits
 
 _CODE: Final = "from bizverify.server.jobs.reading import main; main()"
@@ -120,19 +121,10 @@ class _Watch:
 
     async def run(self) -> None:
         """Look again and again."""
-        while _resident(self._process.pid) <= self._memory:
+        while resident(self._process.pid) <= self._memory:
             await anyio.sleep(_LOOK_EVERY)
         self.why = "memory"
         _kill(self._process)
-
-
-def _resident(process: int) -> int:
-    """The memory that a process holds, in bytes; 0 where the system does not tell."""
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _kill(process: Process) -> None:

@@ -19,6 +19,7 @@ from bizverify.execute.rows import ROW_ID
 from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.run import Stages, looked_over, staged
 from bizverify.tables import open_table, published, reading
+from bizverify.tables.children import limit_memory
 
 _PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 COLUMNS: Final = 16_384
@@ -67,7 +68,7 @@ def main() -> None:
     """Serve one request, a line of JSON on stdin, and end with whoever asked."""
     request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_together, daemon=True).start()
-    _limit_memory(request["memory"])
+    limit_memory(request["memory"])
     answer: dict[str, Any]
     try:
         answer = read(Path(request["file"]), Path(request["target"]), request["rows"])
@@ -88,14 +89,3 @@ def _end_together() -> None:
     if hasattr(os, "killpg"):
         os.killpg(os.getpgid(0), signal.SIGKILL)
     os._exit(1)
-
-
-def _limit_memory(size: int) -> None:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    size *= 2  # reserved is not yet used; what is used, the server looks at
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -16,6 +16,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.errors import BizverifyError, InputError, UsageError
+from bizverify.tables.children import limit_memory, resident
 from bizverify.tables.excel.sheets import Facts, Loaded, load
 from bizverify.tables.limits import VARIABLE, limits
 from bizverify.tables.packing import private_folder
@@ -76,24 +77,15 @@ def _waited_for(child: subprocess.Popen[bytes], request: bytes, path: Path, memo
             return child.communicate(None if asked else request, timeout=_LOOK_EVERY)
         except subprocess.TimeoutExpired:
             asked = True
-            if _resident(child.pid) > memory:
+            if resident(child.pid) > memory:
                 raise InputError(f"{path}: takes more than {memory:,} bytes of memory to read; {_ADVICE}") from None
     raise InputError(f"{path}: takes more than {_SECONDS // 60} minutes to read; save its table as .csv")
-
-
-def _resident(process: int) -> int:
-    """The memory that a process holds, in bytes; 0 where the system does not tell."""
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
     """Serve one request, which stands on stdin as JSON; the answer goes to stdout, the frame to a file."""
     request = json.loads(sys.stdin.buffer.read())
-    _limit_memory(request["memory"])
+    limit_memory(request["memory"])
     facts = request["facts"] and {name: Facts(**fact) for name, fact in request["facts"].items()}
     answer: dict[str, object]
     try:
@@ -103,14 +95,3 @@ def main() -> None:
     except BizverifyError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
     sys.stdout.write(json.dumps(answer))
-
-
-def _limit_memory(size: int) -> None:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    size *= 2  # reserved is not yet used; what is used, the parent looks at
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
