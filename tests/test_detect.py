@@ -17,6 +17,7 @@ import pytest
 import bizverify as bv
 from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.tables import open_table
+from bizverify.tables.csv import dialect
 from bizverify.tables.detect import default_output, detect_format, output_format
 from bizverify.tables.limits import Limits, limits
 from bizverify.tables.packing import opened
@@ -138,6 +139,26 @@ def test_a_file_that_unfolds_beyond_the_limit_is_refused(tmp_path: Path, monkeyp
     (tmp_path / "in.csv.gz").write_bytes(gzip.compress(b"b_no\n" + b"1248100998\n" * 100_000))
     with pytest.raises(InputError, match=r"unfolds to more than 1,000,000 bytes.*BIZVERIFY_LIMITS=unpacked="):
         bv.enrich(tmp_path / "in.csv.gz")
+
+
+def test_a_csv_file_with_too_many_columns_is_refused_before_they_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header wider than a sheet is refused with the remedy; where all lines are, before each cell is looked at."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    wide = tmp_path / "wide.csv"
+    wide.write_bytes(b"b_no" + b"," * 16_384 + b"\n1248100998\n")
+    with pytest.raises(InputError, match=r"wide\.csv: has 16,385 columns, more than 16,384; take out"):
+        bv.plan(wide)
+    monkeypatch.setenv("BIZVERIFY_LIMITS", "columns=16385")
+    assert bv.plan(wide).rows == 1
+    monkeypatch.setattr(dialect, "find_heading", never)
+    wide.write_bytes((b"b_no" + b"," * 20_000 + b"\n") * 2)
+    with pytest.raises(InputError, match=r"raise the limit: BIZVERIFY_LIMITS=columns=20001"):
+        bv.plan(wide)
 
 
 def test_limits_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,20 @@ def test_what_does_not_exist_is_said(db: Path, tmp_path: Path) -> None:
         keys("list", "--db", other)
 
 
+def test_a_revoked_key_is_not_given_anything(db: Path) -> None:
+    """Neither quota nor a webhook: revoked is for good; a note may still say whose it was."""
+    keys("create", "--db", db)
+    (key,) = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
+    keys("revoke", key["id"], "--db", db)
+    for change in (("change", "--quota", 9), ("webhook", "--url", "https://example.com/x")):
+        with pytest.raises(UsageError, match="was revoked, for good; make another"):
+            keys(*change, key["id"], "--db", db)
+    assert "note is now gone" in keys("change", "--note", "gone", key["id"], "--db", db).stderr
+    assert "posted nowhere" in keys("webhook", "--none", key["id"], "--db", db).stderr
+    (after,) = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
+    assert (after["quota"], after["webhook"], after["note"]) == (key["quota"], False, "gone")
+
+
 def test_plans_of_ones_own_are_read(db: Path, tmp_path: Path) -> None:
     """A file of plans replaces the built-in ones; an error in it names plan and field."""
     plans = tmp_path / "plans.toml"
@@ -97,6 +111,8 @@ def test_plans_of_ones_own_are_read(db: Path, tmp_path: Path) -> None:
         "upload_bytes = 1000\nrows = 10\njobs = 1\n"
     )
     assert "3 lookups a month" in keys("create", "--db", db, "--plan", "tiny", "--plans", plans).stderr
-    plans.write_text(plans.read_text().replace("quota = 3", "quota = -3"))
-    with pytest.raises(UsageError, match=r"quota|tiny"):
-        keys("create", "--db", db, "--plan", "tiny", "--plans", plans)
+    for right, wrong in (("quota = 3", "quota = -3"), ("recheck_hours = 1", "recheck_hours = inf")):
+        wrong_one = tmp_path / "wrong.toml"
+        wrong_one.write_text(plans.read_text().replace(right, wrong))
+        with pytest.raises(UsageError, match=rf"wrong\.toml: not a file of plans: .*{right.split()[0]}"):
+            keys("create", "--db", db, "--plan", "tiny", "--plans", wrong_one)

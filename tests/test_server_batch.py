@@ -141,13 +141,18 @@ def test_the_highest_risk_comes_first(server: Served) -> None:
 
 
 def test_results_that_are_gone_are_told_before_the_answer_begins(server: Served) -> None:
-    """A job whose results cannot be read is 500 in the one shape, not an answer that breaks off."""
+    """Results that are damaged are 500 and such as are gone 404 with the remedy, not an answer that breaks off."""
     key = server.key()
     job_id = upload(server, key).json()["job_id"]
     until(server, key, job_id)
-    (server.db.parent / "db.sqlite.files" / "jobs" / job_id / "results.parquet").unlink()
+    results = server.db.parent / "db.sqlite.files" / "jobs" / job_id / "results.parquet"
+    results.write_bytes(b"PAR1" * 30)
     answer = look(server, key, job_id)
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    results.unlink()
+    answer = look(server, key, job_id)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert "send the file again" in answer.json()["error"]["message"]
     assert look(server, key, job_id, "?preview=0").status_code == 200
 
 

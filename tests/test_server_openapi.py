@@ -51,6 +51,27 @@ def test_the_document_is_openapi_3_1() -> None:
     assert [name for kind, name in references if name.decode() not in described["components"][kind.decode()]] == []
 
 
+def test_each_body_has_an_example_that_fits_its_schema() -> None:
+    """Every JSON body of requests, answers and webhooks but the simplest has one, which its schema allows."""
+    described = document()
+    contents = list(bodies(described))
+    for content in contents:
+        schema = {**content["schema"], "components": described["components"]}
+        if "example" in content:
+            jsonschema.Draft202012Validator(schema).validate(content["example"])
+    without = {content["schema"].get("$ref", "").rpartition("/")[2] for content in contents if "example" not in content}
+    assert without == {"Error", "Health", ""}
+
+
+def bodies(part: Any) -> Iterator[dict[str, Any]]:
+    """The JSON bodies that a document describes, wherever they stand in it."""
+    if isinstance(part, dict):
+        if "schema" in part.get("content", {}).get("application/json", {}):
+            yield part["content"]["application/json"]
+        for inner in part.values():
+            yield from bodies(inner)
+
+
 def test_identifiers_parameters_and_links_hold_together() -> None:
     """Operation ids are unique, every parameter is used, each path's own are declared, links lead to operations."""
     ids = [operation.id for operation in OPERATIONS.values()]

@@ -19,10 +19,12 @@ from typing import Any
 import httpx
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 from bizverify import BlockingClient
+from bizverify.cli import app as cli
 from bizverify.errors import StoreError, UsageError
-from bizverify.server import connections, logs, process
+from bizverify.server import connections, lingering, logs, process
 from bizverify.server.background import supervised
 from bizverify.server.clock import Clock
 from bizverify.server.process import listening, server_for
@@ -84,6 +86,29 @@ def test_a_head_that_is_too_large_is_refused(server: Served) -> None:
     assert "32,768 bytes" in error["message"]
 
 
+def test_a_large_head_that_comes_at_once_is_refused_too(server: Served) -> None:
+    """The limit does not depend on how a head was cut into packets; a large body behind a small head is taken."""
+    key = server.key().encode()
+    with line_to(server) as line:
+        line.sendall(
+            b"GET /me HTTP/1.1\r\nX-API-Key: " + key + b"\r\nX: " + b"x" * connections.HEAD_BYTES + b"\r\n\r\n"
+        )
+        status, error = answer(line)
+    assert (status, error["code"]) == (431, "bad_http")
+    with line_to(server) as line:
+        line.sendall(b"GET /me HTTP/1.1\r\nX: " + b"x" * (connections.HEAD_BYTES - 100))
+        time.sleep(0.1)  # else both parts may come as one
+        line.sendall(b"x" * 1_000 + b"\r\n\r\n")
+        status, error = answer(line)
+    assert (status, error["code"]) == (431, "bad_http")
+    body = b'{"b_no":"1248100998"}' + b" " * 2 * connections.HEAD_BYTES
+    head = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: " + key
+    with line_to(server) as line:
+        line.sendall(head + b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        status, error = answer(line)
+    assert (status, error["code"]) == (413, "too_large")
+
+
 @pytest.mark.parametrize(
     "sent", [b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET\r\n\r\n", b"GET /me HTTP/1.1\r\nno colon\r\n\r\n"]
 )
@@ -96,7 +121,8 @@ def test_what_is_no_http_is_refused(server: Served, sent: bytes) -> None:
 
 def test_a_refused_body_is_read_on_for_a_while(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is still sending when it is refused gets the refusal, and is cut off if it does not stop."""
-    monkeypatch.setattr(connections, "LINGER_SECONDS", 0.5)
+    for each in (connections, lingering):
+        monkeypatch.setattr(each, "LINGER_SECONDS", 0.5)
     with line_to(server) as line:
         line.sendall(b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         with pytest.raises(OSError):  # noqa: PT011 - reset or broken pipe, as it comes
@@ -248,6 +274,42 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
     taken = listening("127.0.0.1", 0)
     with taken, pytest.raises(UsageError, match="cannot listen there"):
         listening("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_place_that_cannot_be_used_is_said_and_not_made(tmp_path: Path) -> None:
+    """A folder that is not there is not made, and one that cannot be used is named: the server does not start."""
+
+    def begun() -> None:
+        raise AssertionError("it started all the same")
+
+    (tmp_path / "db.sqlite.files").write_bytes(b"")
+    for db, said in ((tmp_path / "none" / "db.sqlite", "No such file"), (tmp_path / "db.sqlite", "File exists")):
+        with listening("127.0.0.1", 0) as spare, pytest.raises(StoreError, match=f"{db.name}.*cannot be used: {said}"):
+            server_for(Settings(db=db), begun).run(sockets=[spare])
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("given", [("--keep-days", "nan"), ("--keep-days", "inf"), ("--learn-hours", "nan")])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, given: tuple[str, str]) -> None:
+    """What lies in no calendar is refused before anything is made."""
+    result = CliRunner().invoke(cli, ["serve", "--db", str(tmp_path / "db.sqlite"), "--port", "0", *given])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert given[0] in result.stderr
+
+
+def test_the_log_says_what_is_wrong_with_the_file() -> None:
+    """Of the server's own file the reason is logged, also from within a group; what users sent never is."""
+    stream = io.StringIO()
+    logger = logging.Logger("bizverify.server.test")
+    logger.addHandler(logging.StreamHandler(stream))
+    logger.handlers[0].setFormatter(logs.Lines())
+    for error in (StoreError("db.sqlite: is read-only"), ExceptionGroup("x", [StoreError("db.sqlite: is read-only")])):
+        try:
+            raise error
+        except (StoreError, ExceptionGroup):
+            logger.exception("a step failed")
+    assert [json.loads(line)["reason"] for line in stream.getvalue().splitlines()] == ["db.sqlite: is read-only"] * 2
+    assert logs.said(ValueError("홍길동상회")) == "ValueError"
 
 
 def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:

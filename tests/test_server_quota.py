@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.server.clock import SEOUL, Clock
@@ -21,6 +21,7 @@ from bizverify.server.prepared import Prepared
 from bizverify.server.store import quota
 from bizverify.server.store.schema import DDL
 from bizverify.server.wire import Verified, VerifyRequest
+from examples import examples
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, rows_of, served
 
 BODY = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
@@ -230,7 +231,7 @@ def test_every_answered_lookup_is_counted_when_the_server_is_killed(tmp_path: Pa
         process.stop()
 
 
-@settings(deadline=None)
+@examples(100)
 @given(
     asked=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["2026-11", "2026-12"])), max_size=30),
     limit=st.integers(0, 12),

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from bizverify.errors import StoreError
-from bizverify.server.store import Store, connected, idempotency
+from bizverify.server.store import Store, connected, idempotency, writer
+from bizverify.server.store.schema import VERSION
 from serving import make_key, rows_of
 
 Change = Callable[[sqlite3.Connection], Any]
@@ -181,6 +182,37 @@ def test_a_damaged_file_is_said_to_be(tmp_path: Path) -> None:
             asyncio.run(store.read(lambda db: db.execute("SELECT * FROM keys").fetchall()))
     finally:
         store.close()
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server does not start on a read-only file, to fail at each request: it says so, and closes the file."""
+    path = tmp_path / "db.sqlite"
+    Store(path).close()
+    readers: list[sqlite3.Connection] = []
+
+    def read_only(_: Path) -> sqlite3.Connection:
+        readers.append(connected(path, writing=False))
+        return readers[-1]
+
+    monkeypatch.setattr(writer, "connected", read_only)
+    with pytest.raises(StoreError, match="is read-only; make it writable"):
+        Store(path)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        readers[0].execute("SELECT 1")
+
+
+@pytest.mark.parametrize(("version", "said"), [(VERSION + 1, "a newer .*; update"), (VERSION - 1, "an older .*; open")])
+def test_a_file_of_another_version_is_refused_and_not_touched(tmp_path: Path, version: int, said: str) -> None:
+    """Neither the server nor `keys` opens a file of another version: which one it is, and the remedy, is said."""
+    path = tmp_path / "db.sqlite"
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    for open_ in (Store, connected):
+        with pytest.raises(StoreError, match=rf"db\.sqlite: was written by {said}"):
+            open_(path)
+    assert path.read_bytes() == before
 
 
 def test_closing_finishes_what_was_asked(tmp_path: Path) -> None:

@@ -124,6 +124,13 @@ def test_an_upload_that_is_none_is_refused(server: Served, key: str, body: bytes
     assert code in codes.get(status, ("unsupported_media_type",))
 
 
+def test_a_file_without_numbers_is_told_what_helps_here(server: Served, key: str) -> None:
+    """An option of the command line is no remedy for who uploads: the header is to be renamed."""
+    answer = send(server, key, form((FILE, b"name,address\nx,y\n")))
+    assert refusal(answer) == (400, "no_number_column")
+    assert answer.json()["error"]["message"].endswith("here, rename the column's header to b_no")
+
+
 def test_parquet_by_another_name_is_refused(server: Served, key: str, tmp_path: Path) -> None:
     """Parquet is told by its content, too."""
     pl.DataFrame({"b_no": ["1248100998"]}).write_parquet(tmp_path / "x")

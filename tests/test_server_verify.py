@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify import Gazetteer, LocalEngine
@@ -29,6 +29,7 @@ from bizverify.server.refusals import Refusal
 from bizverify.server.store import connected, quota
 from bizverify.server.store.idempotency import KEPT
 from bizverify.server.wire import Verified, VerifyRequest
+from examples import examples
 from serving import HTTP, Served, answers_held, rows_of, served
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
@@ -120,7 +121,7 @@ BODY = {"b_no": "1248100998", "name": "삼성전자", "address": ADDRESS}
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(asked=st.lists(lookups, min_size=1, max_size=5))
 def test_gathered_lookups_are_answered_as_each_alone(kind: str, asked: list[VerifyRequest]) -> None:
     """Whatever lookups share a query, each gets what the engine answers to its row alone."""

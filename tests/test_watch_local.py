@@ -229,6 +229,9 @@ def test_a_webhook_needs_a_secret_and_a_safe_address(town: Town, monkeypatch: py
     monkeypatch.delenv("BIZVERIFY_WEBHOOK_SECRET", raising=False)
     with pytest.raises(errors.UsageError, match="BIZVERIFY_WEBHOOK_SECRET"):
         town.check(webhook="https://example.com/hook")
+    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", "short")
+    with pytest.raises(errors.UsageError, match=r"can be guessed; take 16 characters and more"):
+        town.check(webhook="https://example.com/hook")
     monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
     with pytest.raises(errors.UsageError, match="plain http"):
         town.check(webhook="http://example.com/hook")

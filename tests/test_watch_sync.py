@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
 from bizverify import errors, number, watch
+from bizverify.server.plans import load_plans
 from bizverify.service import ApiKey
 from bizverify.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
 from bizverify.watch.reconcile import LISTED, reconciled
@@ -204,6 +206,25 @@ def test_a_used_up_quota_stops_and_the_same_call_goes_on(tmp_path: Path) -> None
         service.faults = Faults()
         assert watch.sync(tmp_path / "a.csv", apply=True, force=True, **terms).exit_code == 0
     assert sorted(watched(service)) == sorted(rows_for(12))
+
+
+def test_a_full_list_is_made_room_in_and_not_asked_again_and_again(tmp_path: Path) -> None:
+    """Where no place is left, removals come first; what has none all the same is left, said once, with exit code 5."""
+    plans = dict(load_plans())
+    plans["business"] = msgspec.structs.replace(plans["business"], watches=5)
+    with served(tmp_path / "db.sqlite", plans=plans) as server:
+        terms: dict[str, Any] = {"base_url": server.url, "api_key": ApiKey(server.key()), "rate": 2000.0}
+        assert watch.sync(csv_of(tmp_path / "a.csv", rows_for(5)), apply=True, **terms).exit_code == 0
+        moved = watch.sync(csv_of(tmp_path / "b.csv", rows_for(5, 3)), apply=True, **terms)
+        assert (moved.exit_code, moved.done.added, moved.done.removed, moved.done.refused) == (0, 3, 3, [])
+        more = watch.sync(csv_of(tmp_path / "c.csv", rows_for(300, 4)), apply=True, **terms)
+        assert (more.exit_code, more.done.added, more.done.removed, more.left) == (5, 1, 1, 295)
+        assert more.done.refused == []
+        assert "the watch list is full" in str(more)
+        assert watch.sync(tmp_path / "b.csv", apply=True, **terms).exit_code == 0
+        with pytest.raises(errors.RejectedError, match="the watch list is full"):
+            watch.add(numbers(1, 900)[0], **terms)
+        assert sorted(watch.entries(**terms)["biz_no"]) == sorted(numbers(5, 3))
 
 
 def test_a_plan_that_does_not_allow_it_ends_it_with_4(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:

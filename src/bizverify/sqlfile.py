@@ -82,6 +82,7 @@ class FileKind:
         """Take ``PATH.lock`` for this process alone; raise :class:`StoreError`, saying ``taken``, if another has it."""
         lock = FileLock(f"{path}.lock", timeout=0, mode=_PRIVATE, thread_local=False)
         with self.errors(path):
+            path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
             try:
                 lock.acquire()
             except Timeout as error:
@@ -125,8 +126,10 @@ class FileKind:
             raise StoreError(f"{path}: is a database, but not {self.what}; choose another with {self.option}")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != self.version:
+            newer = version > self.version
             raise StoreError(
-                f"{path}: was written by another bizverify (version {version}, not {self.version}); update this one"
+                f"{path}: was written by {'a newer' if newer else 'an older'} bizverify (version {version}, not "
+                f"{self.version}) and is left as it is; {'update this one' if newer else 'open it with that one'}"
             )
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA cache_size = -65536")

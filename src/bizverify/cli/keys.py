@@ -115,11 +115,11 @@ def change(
 
     if plan is not None and plan not in load_plans(plans):
         raise UsageError(f"--plan {plan}: there is no such plan (--plans names a file)")
-    key = _of(db, key_id)
     given = {"plan": plan, "quota": quota, "note": note, "pool": pool}
     changed = {name: value for name, value in given.items() if value is not None}
     if not changed:
         raise UsageError("nothing to change: give --plan, --quota, --note or --pool")
+    key = _of(db, key_id) if list(changed) == ["note"] else _living(db, key_id)
     _changed(db, lambda it: stored.change(it, key.id, changed))
     say(f"key {key_id}: {', '.join(f'{name} is now {value}' for name, value in changed.items())}")
 
@@ -137,7 +137,7 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     if (url is None) != remove:
         raise UsageError("give either --url URL or --none")
     checked = None if url is None else WebhookUrl.parse(url)
-    key = _of(db, key_id)
+    key = _of(db, key_id) if remove else _living(db, key_id)
     secret = _changed(db, lambda it: stored.set_webhook(it, key.id, None if checked is None else checked.reveal()))
     if secret is None:
         say(f"key {key_id}: closures are posted nowhere")
@@ -163,6 +163,13 @@ def _of(db: Path, key_id: str) -> Key:
     key = _changed(db, lambda it: stored.find(it, key_id))
     if key is None:
         raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
+    return key
+
+
+def _living(db: Path, key_id: str) -> Key:
+    key = _of(db, key_id)
+    if key.revoked is not None:
+        raise UsageError(f"key {key_id} was revoked, for good; make another with `bizverify keys create --db {db}`")
     return key
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help="The server's SQLite file.")
 
 
+def _number(context: click.Context, option: click.Parameter, value: float) -> float:
+    """Refuse "nan", which lies in every range."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number", context, option)
+    return value
+
+
 @click.command(short_help="The service itself, answered by the embedded engine.")
 @db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -32,7 +40,8 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 )
 @click.option(
     "--keep-days",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, 36_500, min_open=True),
+    callback=_number,
     default=90.0,
     show_default=True,
     help="How long a batch job and its results are kept after it ended.",
@@ -46,7 +55,8 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 )
 @click.option(
     "--learn-hours",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, 1_000_000, min_open=True),
+    callback=_number,
     default=24.0,
     show_default=True,
     help="How often reported outcomes are learned from.",

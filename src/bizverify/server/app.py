@@ -33,7 +33,7 @@ from bizverify.server.openapi import openapi
 from bizverify.server.repeats import Repeats
 from bizverify.server.settings import Settings
 from bizverify.server.sources import Sources
-from bizverify.server.store import Store, server_lock
+from bizverify.server.store import Store, server_lock, store_errors
 from bizverify.server.watching import Watching
 
 ROUTES: Final = (
@@ -93,8 +93,9 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
     stack.callback(lock.release)
     store = Store(settings.db)
     stack.callback(store.close)
-    settings.files.mkdir(mode=0o700, exist_ok=True)
-    swept(settings)
+    with store_errors(settings.files):
+        settings.files.mkdir(mode=0o700, exist_ok=True)
+        swept(settings)
     engines = Engines(settings, clock)
     sources = Sources()
     jobs = Jobs(settings, clock, store, engines, sources)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from http import HTTPStatus
 from typing import Any, Final
@@ -21,6 +22,8 @@ HEAD_SECONDS: Final = 15.0
 """Seconds in which the head of a request must have come (else: 408)."""
 STUCK_SECONDS: Final = 60.0
 """Seconds in which a client must take what was sent to it (else the connection is cut off)."""
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_HEAD_TOO_LARGE: Final = f"the head of the request is too large: at most {HEAD_BYTES:,} bytes are taken"
 
 
 class Connection(H11Protocol):
@@ -60,6 +63,8 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came. A head that has begun is waited for until its deadline, however often a byte of it comes."""
+        if self._too_long(data):
+            return
         super().data_received(data)
         if self.conn.our_state is h11.DONE or self.transport.is_closing():
             return  # the answer is out: what still comes is read until its own deadline
@@ -67,6 +72,17 @@ class Connection(H11Protocol):
             self._wait(None)
         elif self._deadline is None:
             self._wait(HEAD_SECONDS, self._too_slow)
+
+    def _too_long(self, data: bytes) -> bool:
+        """Refuse a head that is too large though it came at once: h11 looks only at one that is not whole."""
+        if self.conn.their_state is not h11.IDLE or self.conn.our_state is not h11.IDLE:
+            return False
+        come = self.conn.trailing_data[0] + data
+        if len(come) <= HEAD_BYTES or ((end := _HEAD_END.search(come)) and end.start() <= HEAD_BYTES):
+            return False
+        self._wait(None)
+        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "bad_http", _HEAD_TOO_LARGE)
+        return True
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of this one's body."""
@@ -81,7 +97,7 @@ class Connection(H11Protocol):
         error = sys.exception()
         hint = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-            msg = f"the head of the request is too large: at most {HEAD_BYTES:,} bytes are taken"
+            msg = _HEAD_TOO_LARGE
         self._refuse(HTTPStatus(hint), "bad_http", msg)
 
     def _too_slow(self) -> None:

@@ -7,12 +7,14 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import msgspec
 
+from bizverify.errors import StoreError
 from bizverify.server.clock import SEOUL
 
 ROOT: Final = "bizverify"
@@ -77,8 +79,8 @@ class RequestLog:
 class Lines(logging.Formatter):
     """A record as a line of JSON.
 
-    Of an exception its type and places are written and not its message, which may quote what a user sent. So may what
-    a library says, of which its name alone is written.
+    Of an exception its type and places are written and not its message, which may quote what a user sent, unless it
+    says what is wrong with the server's file. What a library says may quote it, too: its name alone is written.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -94,8 +96,24 @@ class Lines(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             line["error"] = type(error).__name__
+            if reasons := [str(one) for one in _leaves(error) if isinstance(one, StoreError)]:
+                line["reason"] = reasons[0]
             line["trace"] = [_place(frame) for frame in traceback.extract_tb(error.__traceback__)]
         return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def said(error: BaseException) -> str:
+    """What of an error can be logged: what is wrong with the server's file; of all others the type alone."""
+    return str(error) if isinstance(error, StoreError) else type(error).__name__
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group is made of, or the one."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
 
 
 def _place(frame: traceback.FrameSummary) -> str:

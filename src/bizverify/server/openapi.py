@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bizverify import __version__
-from bizverify.server import wire
+from bizverify.server import examples, wire
 from bizverify.server.refusals import JSON
 from bizverify.watch.notices import EVENT
 from bizverify.watch.signing import DELIVERY_HEADER, EVENT_HEADER, SIGNATURE_HEADER
@@ -245,7 +245,7 @@ def document() -> Schema:
         "security": [{"key": []}],
         "paths": paths,
         "webhooks": {
-            EVENT: {"post": _CLOSURE | {"requestBody": {"required": True, **_content(by_type[wire.Closure])}}}
+            EVENT: {"post": _CLOSURE | {"requestBody": {"required": True, **_content(by_type, wire.Closure)}}}
         },
         "components": {
             "schemas": components,
@@ -281,11 +281,11 @@ def _described(operation: Operation, by_type: Mapping[Any, Schema]) -> Schema:
     if operation.body == "upload":
         described["requestBody"] = _UPLOAD
     elif operation.body is not None:
-        described["requestBody"] = {"required": True, **_content(by_type[operation.body])}
+        described["requestBody"] = {"required": True, **_content(by_type, operation.body)}
     links = {target: _link(target, name) for name, targets in operation.links.items() for target in targets}
     responses: dict[str, Schema] = {}
     for status, (description, type_) in operation.answers.items():
-        responses[f"{status}"] = {"description": description, **_content(by_type[type_])}
+        responses[f"{status}"] = {"description": description, **_content(by_type, type_)}
         if links:
             responses[f"{status}"]["links"] = links
     refusals = operation.refusals if operation.public else {*operation.refusals, *_KEYED}
@@ -300,7 +300,7 @@ def _link(target: str, name: str) -> Schema:
 
 
 def _refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
-    refusal = {"description": REFUSALS[status], **_content(by_type[wire.Error])}
+    refusal: Schema = {"description": REFUSALS[status], "content": {JSON: {"schema": by_type[wire.Error]}}}
     if status in _WAITS:
         refusal["headers"] = {"Retry-After": {"required": True, **_ref("headers", "Retry-After")}}
     return refusal
@@ -310,8 +310,11 @@ def _refusal_name(status: int) -> str:
     return f"Refusal{status}"
 
 
-def _content(schema: Schema) -> Schema:
-    return {"content": {JSON: {"schema": schema}}}
+def _content(by_type: Mapping[Any, Schema], type_: Any) -> Schema:
+    content = {"schema": by_type[type_]}
+    if (example := examples.by_type().get(type_)) is not None:
+        content["example"] = example
+    return {"content": {JSON: content}}
 
 
 def _ref(kind: str, name: str) -> Schema:

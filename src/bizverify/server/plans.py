@@ -22,7 +22,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quota: _Count
     watch_history: bool
     watches: _Count
-    recheck_hours: Annotated[float, msgspec.Meta(gt=0)]
+    recheck_hours: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
     upload_bytes: _Size
     rows: _Size
     jobs: _Size

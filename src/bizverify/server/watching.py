@@ -18,6 +18,7 @@ from bizverify.engine import LocalEngine
 from bizverify.server.alarm import Alarm
 from bizverify.server.clock import Clock
 from bizverify.server.listing import Lists
+from bizverify.server.logs import said
 from bizverify.server.plans import Plan
 from bizverify.server.sources import Sources
 from bizverify.server.store import Store
@@ -137,14 +138,14 @@ class Watching:
             failures = self._failed.get(key.id, (0, 0.0))[0]
             pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
             self._failed[key.id] = failures + 1, self._clock.now() + pause
-            _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, type(error).__name__)
+            _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, said(error))
             return
         self._failed.pop(key.id, None)
         self.lists.changed(key.id, watches["number"])
         if not recorded.closures.is_empty():
             self._found()
         _log.info(
-            "key %s: %d watches checked, %d grades changed, %d closed",
+            "key %s: watches checked: %d, grades changed: %d, closed: %d",
             key.id,
             recorded.watches.height,
             recorded.changes.height,

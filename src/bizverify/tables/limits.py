@@ -20,15 +20,16 @@ class Limits:
     ``cells``: of a sheet, rows times columns between its first and its last value; of a Parquet row group.
     ``inflated``: bytes that the parts of a workbook, or a Parquet row group, unfold to. ``ratio``: how many times
     larger than packed such a part may be (asked beyond 64 MB only). ``text``: characters of a cell of a workbook and of
-    a key in JSON. ``unpacked``: bytes that a ``.gz`` or ``.zst`` file unfolds to, on disk. ``depth``: how deep JSON may
-    be nested. ``document``: bytes of one JSON value, or of what stands around an array of records. ``memory``:
-    bytes that a process may take which reads a large or an old workbook.
+    a key in JSON. ``columns``: of a CSV file. ``unpacked``: bytes that a ``.gz`` or ``.zst`` file unfolds to, on disk.
+    ``depth``: how deep JSON may be nested. ``document``: bytes of one JSON value, or of what stands around an array of
+    records. ``memory``: bytes that a process may take which reads a large or an old workbook.
     """
 
     cells: int = 30_000_000
     inflated: int = 2_000_000_000
     ratio: int = 200
     text: int = 32_767
+    columns: int = 16_384
     unpacked: int = 64_000_000_000
     depth: int = 200
     document: int = 2_000_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -76,6 +77,8 @@ class _Step:
     go: Callable[[], Awaitable[None]]
     safe: bool = False
     """Whether it may be sent again though it may have been done: removing twice is removing once."""
+    adds: bool = False
+    """Whether it takes a place on the list."""
 
 
 class Errands:
@@ -91,19 +94,27 @@ class Errands:
         self._rate = Rate(terms.rate)
         self._retries = Retries()
         self._fruitless = 0
+        self._full: RejectedError | None = None
+        self._waiting: list[_Step] = []
 
     async def put(self, add: Sequence[Entry], change: Sequence[tuple[str, Entry]]) -> None:
         """Add and change watches. A change is a second POST; if the service made a watch of it, the first one goes."""
         await self._carry_out(
             (
-                *(_Step(entry.biz_no, self._adding(entry)) for entry in add),
+                *(_Step(entry.biz_no, self._adding(entry), adds=True) for entry in add),
                 *(_Step(entry.biz_no, self._changing(watch_id, entry)) for watch_id, entry in change),
             )
         )
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
-        """Remove watches; one that is not there any more is removed."""
+        """Remove watches; one that is not there any more is removed. What had no place before is added then."""
         await self._carry_out([_Step(watch_id, self._removing(watch_id), safe=True) for watch_id in watch_ids])
+        waiting, self._waiting = self._waiting, []
+        if watch_ids and waiting and not self.stop.pulled:
+            self._full = None
+            await self._carry_out(waiting)
+        if self._full is not None:
+            self.stop.pull(Halt("quota", str(self._full), self._full))
 
     def _adding(self, entry: Entry) -> Callable[[], Awaitable[None]]:
         async def go() -> None:
@@ -159,6 +170,9 @@ class Errands:
                     step = None if self.stop.pulled else next(source, None)
                     if step is None:
                         return
+                    if step.adds and self._full is not None:
+                        self._waiting.append(step)
+                        continue
                     await self._take(step, throttle, slot)
                 self._progress(self._done.settled, self._total)
         except Exception as error:  # a defect: what is under way elsewhere is still settled
@@ -210,6 +224,9 @@ class Errands:
                 if error.retry_after is not None and await self._waited(attempt, error.retry_after):
                     return True
                 self.stop.pull(Halt("quota", str(error)))
+            case RejectedError() if step.adds and _is_full(error):  # a removal makes room; asking again does not
+                self._full = error
+                self._waiting.append(step)
             case TooLargeError() | RejectedError() if not is_redirect(error):
                 self._done.refused.append((step.name, str(error)))
                 self._in_vain(1, error)
@@ -228,3 +245,8 @@ class Errands:
         self._fruitless += weight
         if self._fruitless >= PATIENCE:
             self.stop.pull(Halt("failing", f"the service fails again and again ({error})"))
+
+
+def _is_full(error: RejectedError) -> bool:
+    """Whether a service says that the list has no place left, in the words of `bizverify serve`."""
+    return error.status == HTTPStatus.CONFLICT and "watch_limit" in (error.detail or "")

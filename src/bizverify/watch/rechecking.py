@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECRET: Final = "BIZVERIFY_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_SECRET_LENGTH: Final = 16
 EVERY: Final = 24.0
 """Hours after which a watch is due again, unless others are asked for."""
 TOLD: Final = "report"
@@ -300,4 +301,8 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
     secret = os.environ.get(SECRET, "")
     if not secret.strip():
         raise UsageError(f"--webhook needs a secret that signs what is sent; set {SECRET}")
+    if len(secret.strip()) < _SECRET_LENGTH:
+        raise UsageError(
+            f"{SECRET}: can be guessed; take {_SECRET_LENGTH} characters and more, as of `openssl rand -hex 32`"
+        )
     return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())

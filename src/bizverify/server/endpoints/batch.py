@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from bizverify.server.clock import as_text
 from bizverify.server.context import Context, context_of
 from bizverify.server.jobs import files
 from bizverify.server.jobs.accepting import Order
-from bizverify.server.refusals import JSON, invalid, not_found
+from bizverify.server.refusals import JSON, Refusal, invalid, not_found
 from bizverify.server.repeats import token_from
 from bizverify.server.store import jobs as stored
 from bizverify.server.store.idempotency import identity_of
@@ -24,10 +25,13 @@ from bizverify.server.store.jobs import Job
 from bizverify.server.uploads import received
 from bizverify.server.wire import JobError, JobResult, JobStatus, encode
 
+_log = logging.getLogger(__name__)
+
 PREVIEW: Final = 10
 """Results that are shown where the request does not say how many."""
 ROWS: Final = 500
 """Results that are rendered at a time: so many a slow reader keeps in memory, however many it asked for."""
+_GONE: Final = "the job's results are not on the server's disk any more; send the file again"
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 _ITEM: Final = list(JobResult.__struct_fields__)
 
@@ -79,7 +83,11 @@ async def batch(request: Request) -> Response:
         count = min(ROWS, shown - first)
         return await anyio.to_thread.run_sync(_items, results, first, count, limiter=context.jobs.showing)
 
-    begin = await items(0)  # what fails, fails before the answer has begun
+    try:
+        begin = await items(0)  # what fails, fails before the answer has begun
+    except FileNotFoundError:
+        _log.error("the results of job %s are gone from %s", job.id, results.parent.parent)
+        raise Refusal(404, "not_found", _GONE) from None
     return StreamingResponse(_streamed(status, begin, items, shown), media_type=JSON)
 
 

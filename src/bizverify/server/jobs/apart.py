@@ -22,6 +22,7 @@ _CODE: Final = "from bizverify.server.jobs.reading import main; main()"
 _SECONDS: Final = 120.0
 _LOOK_EVERY: Final = 0.02
 _LONGEST: Final = 1 << 20
+_RENAME: Final = "--columns is of the command line: here, rename the column's header to b_no"
 
 
 async def read_apart(upload: Upload, target: Path, most: int) -> int:
@@ -39,14 +40,14 @@ async def read_apart(upload: Upload, target: Path, most: int) -> int:
         return int(answer["total"])
     if "rows" in answer:
         raise too_large(f"{upload.name} has {answer['rows']:,} rows, so the file", most, "rows")
-    if "columns" in answer:
-        raise invalid(f"{upload.name} has {answer['columns']:,} columns, more than a table has", code="unreadable_file")
     if "kind" in answer:
         raise unsupported(f"{answer['kind']} are not taken")
     if answer["error"] == "disk":
         raise full()
-    code = {"columns": "no_number_column"}.get(answer["error"], "unreadable_file")
-    raise invalid(str(answer["message"]).replace(upload.path.name, upload.name), code=code)
+    message = str(answer["message"]).replace(upload.path.name, upload.name)
+    if answer["error"] == "columns":
+        raise invalid(f"{message}; {_RENAME}", code="no_number_column")
+    raise invalid(message, code="unreadable_file")
 
 
 def _given_up(upload: Upload, why: str) -> Refusal:

@@ -22,8 +22,6 @@ from bizverify.tables import open_table, published, reading
 from bizverify.tables.children import limit_memory
 
 _PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-COLUMNS: Final = 16_384
-"""Columns of a table at most: as many as a sheet has."""
 _GROUP: Final = 20_000
 
 
@@ -36,7 +34,7 @@ def record_columns(names: list[str]) -> list[str]:
 def read(path: Path, target: Path, most: int) -> dict[str, Any]:
     """Write the records of a table to ``target``; say how many: ``{"total": n}``, or ``{"rows": n}`` if too many.
 
-    Raises what the readers raise; a packed file and Parquet are ``{"kind": …}``, too many columns ``{"columns": n}``.
+    Raises what the readers raise; a packed file and Parquet are ``{"kind": …}``.
     """
     with path.open("rb") as file:
         if file.read(4).startswith(_PACKED):
@@ -44,8 +42,6 @@ def read(path: Path, target: Path, most: int) -> dict[str, Any]:
     with open_table(path) as table:
         if table.format == "parquet":
             return {"kind": "Parquet files"}
-        if len(table.headers) > COLUMNS:
-            return {"columns": len(table.headers)}
         stages = staged(table, None, "")
         with reading(table):
             total = table.count()

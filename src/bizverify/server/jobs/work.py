@@ -18,6 +18,7 @@ from bizverify.server.clock import Clock
 from bizverify.server.engines import Engines
 from bizverify.server.jobs import files
 from bizverify.server.jobs.slices import ROWS, Tally, answered, put_in_order
+from bizverify.server.logs import said
 from bizverify.server.settings import Settings
 from bizverify.server.sources import Sources, StatusSource
 from bizverify.server.store import Store, connected
@@ -120,7 +121,7 @@ class Jobs:
             raise
         except (Exception, pl.exceptions.PanicException) as error:
             # the text of an error may repeat what stands in a row
-            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, type(error).__name__)
+            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, said(error))
             await self._failed(job, error)
         finally:
             self._processed.pop(job.id, None)

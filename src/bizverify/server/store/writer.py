@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from bizverify.errors import StoreError
 from bizverify.server.store.opening import connected, store_errors
+from bizverify.server.store.schema import VERSION
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], T]
@@ -36,6 +37,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = connected(path)
+        self._try()
         self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="bizverify-store", daemon=True)
         self._local = threading.local()
@@ -63,6 +65,17 @@ class Store:
         self._thread.join()
         for reader in self._readers:
             reader.close()
+
+    def _try(self) -> None:
+        """Write what is there already, once: a file that cannot be written must not look like a server that works."""
+        try:
+            with store_errors(self.path):
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.execute(f"PRAGMA user_version = {VERSION}")
+                self._connection.execute("COMMIT")
+        except BaseException:
+            self._connection.close()
+            raise
 
     def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)

@@ -15,6 +15,7 @@ from bizverify.errors import InputError
 from bizverify.tables.csv.lines import bare_cr
 from bizverify.tables.csv.text import MARKED_UTF8, Coding
 from bizverify.tables.heading import LOOK, Heading, find_heading
+from bizverify.tables.limits import VARIABLE, limits
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([,;\t|:^~#!])"?\n?', re.IGNORECASE)
@@ -80,12 +81,24 @@ def _split(path: Path, name: Path, lines: list[str]) -> tuple[str, list[list[str
         records, starts = _records(lines, delimiter)
         if not records:
             break
+        _bound(path, min(filter(None, map(len, records[:LOOK])), default=0))  # finding a header looks at every cell
         heading = find_heading(records, name=str(path))
+        _bound(path, len(heading.headers))
         if delimiter == alone or len(records[heading.last]) > 1:
             return delimiter, records, starts, heading
     if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
         raise bare_cr(path, 1)
     raise InputError(f"{path}: has no header line, or its quotes do not match")
+
+
+def _bound(path: Path, columns: int) -> None:
+    """Refuse a table that is too wide: polars takes a minute for a million columns."""
+    most = limits().columns
+    if columns > most:
+        raise InputError(
+            f"{path}: has {columns:,} columns, more than {most:,}; take out those that are not needed, or raise the "
+            f"limit: {VARIABLE}=columns={columns}"
+        )
 
 
 def _delimiters(lines: list[str]) -> list[str]:
