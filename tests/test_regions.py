@@ -23,8 +23,8 @@ from bizverify.engine.address.regions import (
     split_region,
     without_gazetteer,
 )
+from bizverify.engine.address.regions.inside import split_anywhere
 from bizverify.engine.address.regions.names import regions, spellings
-from bizverify.engine.address.regions.split import split as slowly
 
 TODAY = districts().rows()
 
@@ -465,6 +465,38 @@ def test_every_district_of_the_official_list_is_known(shared: Path) -> None:
     } - {"제물포구"}
 
 
+INSIDE = [
+    # text, province, district, words before the region, what is left
+    ("가나상사 부산 해운대구 센텀중앙로 90", "부산광역시", "해운대구", "가나상사", "센텀중앙로 90"),
+    ("3층, 경기도 오산시 오산로 254", "경기도", "오산시", "3층", "오산로 254"),
+    ("가나상사 서울강남구테헤란로 152", "서울특별시", "강남구", "가나상사", "테헤란로 152"),
+    ("가나상사 강남구 테헤란로 152", "서울특별시", "강남구", "가나상사", "테헤란로 152"),
+    ("사업장소재지 서울 강남구 테헤란로 152", "서울특별시", "강남구", "", "테헤란로 152"),
+    ("1. 서울 강남구 테헤란로 152", "서울특별시", "강남구", "", "테헤란로 152"),
+    ("서을 종로구 세종대로 175", "서울특별시", "종로구", "", "세종대로 175"),
+    (",서울,서울 종로구 세종대로 175", "서울특별시", "종로구", "", "세종대로 175"),
+    ("서울특별구 종로구 세종대로 175", "서울특별시", "종로구", "", "세종대로 175"),
+    ("서울특수강 경기 오산시 오산로 254", "경기도", "오산시", "서울특수강", "오산로 254"),
+    ("센텀중앙로 90, 해운대구, 부산", "부산광역시", "해운대구", "", "센텀중앙로 90"),
+    ("중앙로 3, 중구, 대구광역시", "대구광역시", "중구", "", "중앙로 3"),
+    ("중구 중앙로 3 대구", "대구광역시", "중구", "", "중앙로 3"),
+    ("한누리대로 2130 부산", "부산광역시", None, "", "한누리대로 2130"),
+    ("오산로 254 오산시 지점", "경기도", "오산시", "", "오산로 254 오산시 지점"),
+    ("한누리대로 2130 부산 횟집", None, None, None, "한누리대로 2130 부산 횟집"),
+    ("영동대로 643.경기", None, None, None, "영동대로 643.경기"),
+    ("테헤란로 152 / 부산 해운대구 센텀중앙로 90", None, None, None, "테헤란로 152 / 부산 해운대구 센텀중앙로 90"),
+]
+
+
+@pytest.mark.parametrize(("text", "sido", "sigungu", "lead", "rest"), INSIDE, ids=[row[0] for row in INSIDE])
+def test_a_region_behind_a_name_or_at_the_end_is_found(
+    text: str, sido: str | None, sigungu: str | None, lead: str | None, rest: str
+) -> None:
+    """The words before it are told; a short name amid other words is no region, nor is that of a second address."""
+    found = split(text)[0]
+    assert (found["sido"], found["sigungu"], found["lead"], found["rest"]) == (sido, sigungu, lead, rest)
+
+
 # ── the quick way ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ODD = [
@@ -487,7 +519,7 @@ def mistyped(text: str, random: Random) -> str:
 
 def same_both_ways(texts: list[str | None]) -> None:
     frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
-    assert split_region(frame.lazy()).collect().equals(slowly(frame.lazy(), "text").collect())
+    assert split_region(frame.lazy()).collect().equals(frame.hstack(split_anywhere(frame["text"])))
 
 
 def test_the_quick_way_says_what_the_slow_one_says_of_every_region() -> None:
@@ -536,6 +568,8 @@ ADDED = (
         ("(137-070) 서울 서초구 서초동 1", "137-070", "region_only", None, None),
         ("서울 강남구 테헤란로 1", "30100.0", "region_only", "30100", "other_district"),
         ("경기도 강남구 테헤란로 1", "06236", "region_only", "06236", None),
+        ("가나상사 서울 강남구 테헤란로 1", "30100", "region_only", "30100", "other_district"),
+        ("테헤란로 1, 강남구, 서울", "30100", "region_only", "30100", "other_district"),
         ("  서울특별시   강남구 테헤란로 1", "06236", "region_only", "06236", None),
         ("서울특별시\u3000강남구 테헤란로１", None, "region_only", None, None),
         ("동구 송림로 1", "22530", "region_only", "22530", None),

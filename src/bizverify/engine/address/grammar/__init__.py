@@ -40,6 +40,7 @@ PARSED: Final[dict[str, pl.DataType]] = {
     "hint_dong": pl.String(),
     "building": pl.String(),
     "detail": pl.String(),
+    "ahead": pl.String(),
     "brackets": pl.String(),
     "has_unit": pl.Boolean(),
 }
@@ -62,6 +63,7 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
         .pipe(normalised)
         .pipe(brackets.read)
         .pipe(regions.split_region, "_body")
+        .pipe(_with_words_before_region)
         .pipe(road.read)
         .pipe(_with_words_before_road)
         .pipe(lot.read)
@@ -72,6 +74,16 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(kind=_kind())
         .select(*kept, *(pl.col(name).cast(dtype) for name, dtype in PARSED.items()))
     )
+
+
+def _with_words_before_region(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Put the words before a region that is not at the head to the name in front; the rest then is all of the body."""
+    lead, inside = pl.col("lead"), pl.col("lead").is_not_null()
+    front = pl.concat_str("_front", pl.when(lead != "").then(lead), separator=" ", ignore_nulls=True)
+    return frame.with_columns(
+        _front=pl.when(inside & (front != "")).then(front).otherwise("_front"),
+        _body=pl.when(inside).then(pl.concat_str(pl.lit(" "), "rest")).otherwise("_body"),
+    ).drop("lead")
 
 
 def _with_words_before_road(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -10,7 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.grammar.text import where, with_groups
+from bizverify.engine.address.grammar.few import for_few
+from bizverify.engine.address.grammar.text import PROVINCES, where, with_groups
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
 LETTER: Final = f"{_OPEN}[가-힣]{_CLOSE}"
@@ -51,16 +52,22 @@ def read(frame: pl.LazyFrame) -> pl.LazyFrame:
             _bracketed=where(any_bracket & ~plain.fill_null(False), peeled),
         )
         .drop("_parts", "_before", "_inner", "_plain")
-        .pipe(_hidden)
-        .pipe(_without_references)
+        .pipe(for_few, pl.col("_bracketed").is_not_null(), _read_odd, ("_bracketed",), _ODD)
         .with_columns(
             brackets=pl.coalesce("_plain_brackets", "brackets"),
             _body=pl.coalesce("_plain_body", "_odd_body", "_peeled"),
         )
         .pipe(with_groups, _named_first(pl.col("_body")), _FRONT, "_front", "_behind")
         .with_columns(_body=pl.coalesce("_behind", "_body"))
-        .drop("_behind", "_plain_brackets", "_plain_body", "_odd_body", "_peeled")
+        .drop("_behind", "_plain_brackets", "_plain_body", "_bracketed", "_odd_body", "_peeled")
     )
+
+
+_ODD: Final = {"brackets": pl.String, "_odd_body": pl.String}
+
+
+def _read_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
+    return frame.pipe(_hidden).pipe(_without_references)
 
 
 def shown(text: pl.Expr) -> pl.Expr:
@@ -76,7 +83,7 @@ def _named_first(body: pl.Expr) -> pl.Expr:
 
 
 def _hidden(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Hide the brackets in ``_bracketed`` that are no references; only few rows have such."""
+    """Hide the brackets in ``_bracketed`` that are no references."""
     tail = pl.col("_tail")
     units = tail.str.replace_all(_LETTER, f"{_OPEN}$1{_CLOSE}").str.replace_all(
         _UNIT, f"$1 {_UNIT_OPEN}$2{_UNIT_CLOSE}"
@@ -100,7 +107,11 @@ def _hidden(frame: pl.LazyFrame) -> pl.LazyFrame:
 _REGION_IN_BRACKETS: Final = (
     r"^\(([가-힣]+(?:시|도|군|구)|서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충[남북]|전[남북]|경[남북]|제주)\)"
 )
-_PROVINCE: Final = "^(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주)"
+_REGION_BEHIND: Final = (
+    rf" ?\(((?:[가-힣]{{1,4}}[시군구]|(?:{PROVINCES})(?:특별시|광역시|특별자치[시도]|시|도)?)"
+    r"(?:[ ,]+[가-힣]{1,4}[시군구])*)\) ?"
+)
+_PROVINCE: Final = f"^(?:{PROVINCES})"
 _NUMBER: Final = "[로길동리가] ?(?:산|지하)? ?[0-9]"
 _ONE: Final = r"^([^()]*)\(([^()]*)\)?([^()]*)$"
 _ANY: Final = r"\((?:[^()]|\([^()]*\))*\)?"
@@ -113,7 +124,9 @@ def _without_references(frame: pl.LazyFrame) -> pl.LazyFrame:
     all_inner = several.str.extract_all(_ANY).list.join(", ").str.replace_all(r"\)?, \(", ", ")
     outer = several.str.replace_all(_ANY, " ").str.replace_all("[()]", " ").str.replace_all(" {2,}", " ")
     return (
-        frame.with_columns(_bracketed=pl.col("_bracketed").str.replace(_REGION_IN_BRACKETS, "$1 "))
+        frame.with_columns(
+            _bracketed=pl.col("_bracketed").str.replace(_REGION_IN_BRACKETS, "$1 ").str.replace(_REGION_BEHIND, " $1 ")
+        )
         .pipe(with_groups, pl.col("_bracketed"), _ONE, "_before", "_inner", "_behind")
         .with_columns(_several=where(inner.is_null(), pl.col("_bracketed")))
         .with_columns(
@@ -133,6 +146,6 @@ def _with_address_in_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     province = pl.when(pl.col("brackets").str.contains(_PROVINCE)).then("brackets")
     swapped = (province.str.contains(_NUMBER) & ~pl.col("_odd_body").str.contains(_NUMBER)).fill_null(False)
     return frame.with_columns(
-        brackets=pl.when(swapped).then("_odd_body").otherwise("brackets"),
+        brackets=pl.when(swapped).then(pl.when(pl.col("_odd_body") != "").then("_odd_body")).otherwise("brackets"),
         _odd_body=pl.when(swapped).then("brackets").otherwise("_odd_body"),
     )

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.grammar.brackets import LETTER, shown
+from bizverify.engine.address.grammar.few import fill_few
 from bizverify.engine.address.grammar.text import HIDDEN, compact, where, with_groups
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가"
@@ -42,39 +43,68 @@ _PLACE: Final = (
     r"|충청?[남북]|전라?[남북]|경상?[남북]|제주|대한민국|(?:지번|도로명|신|구|새)? ?(?:주소|지번|도로명|소재지))"
 )
 _EXPLAINED: Final = rf"(?:^| ){_PLACE}(?: +산? *[0-9]+(?:-[0-9]+)?(?:번지)?)?(?: |$)"
+_LIKE_A_PLACE: Final = "(?:^| )[가-힣]+[시도군구읍면동리](?: |$)"  # so does a name end: 홍길동, 신도시
 _PERHAPS_ROAD: Final = "(?:^| )[가-힣]{1,3} *$"  # 서초 of 서초 중앙로
 _OWN_DONG: Final = "^ *[가-힣]{1,4}동[ ,]+([가-힣A-Za-z])"
+
+
+_ADDED: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(("detail", "hint_dong", "building", "ahead"), pl.String),
+    "has_unit": pl.Boolean,
+}
+_NEEDED: Final = ("_tail", "brackets", "_ahead", "_front", "_before_road", "emd", "road")
 
 
 def read(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
 
-    Words before the road or dong that name no region come to the end of ``detail``.
+    Words before the road or dong that name no region come to the end of ``detail``; those that end like one are told
+    in ``ahead`` (String) too, one blank between them: which of them are places is for the gazetteer to say.
     """
+    unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")
+    words = pl.col("brackets", "_front", "_before_road").is_not_null()
+    given = pl.any_horizontal(pl.col("_tail") != "", unexplained, words)
+    return (
+        frame.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in _ADDED.items())
+        .pipe(fill_few, given, _read_words, _NEEDED, _ADDED | {"brackets": pl.String})
+        .with_columns(has_unit=pl.when(pl.col("text").is_not_null()).then(pl.col("has_unit").fill_null(False)))
+        .drop("_ahead", "_front")
+    )
+
+
+def _read_words(frame: pl.LazyFrame) -> pl.LazyFrame:
     detail, brackets, first = pl.col("detail"), pl.col("brackets"), pl.col("_first")
     unit = detail.str.contains(_DETAIL_UNIT).fill_null(False) | brackets.str.contains(_BRACKET_UNIT).fill_null(False)
     return (
         frame.with_columns(_written=pl.col("_tail").str.strip_chars(" ,./:;-"))
         .with_columns(_written=pl.when(pl.col("_written") != "").then("_written"))
-        .with_columns(detail=shown(pl.col("_written")), _ahead=_unexplained())
+        .with_columns(detail=shown(pl.col("_written")), _ahead=_unexplained(), ahead=_like_places())
         .pipe(_with_hint)
         .pipe(_with_building)
         .with_columns(_first=pl.concat_str("_ahead", shown(pl.col("_front")), separator=" ", ignore_nulls=True))
         .with_columns(
-            has_unit=pl.when(pl.col("text").is_not_null()).then(unit),
+            has_unit=unit,
             brackets=shown(brackets),
             detail=pl.when(first != "")
             .then(pl.concat_str(detail, first.str.strip_chars(" "), separator=", ", ignore_nulls=True))
             .otherwise(detail),
         )
-        .drop("_written", "_ahead", "_first", "_front")
     )
+
+
+def _words_ahead() -> pl.Expr:
+    ahead = where(pl.col("_ahead") != pl.col("emd").fill_null(""), pl.col("_ahead"))
+    return ahead.str.replace_all("[ ,/:.]+", "  ").str.replace(_MISSPELT, "$1")
+
+
+def _like_places() -> pl.Expr:
+    words = _words_ahead().str.extract_all(_LIKE_A_PLACE).list.eval(pl.element().str.strip_chars(" ")).list.join(" ")
+    return pl.when(words != "").then(words)
 
 
 def _unexplained() -> pl.Expr:
     """Return the words before the road or dong that are no region, town, dong, lot or label; some may be empty."""
-    ahead = where(pl.col("_ahead") != pl.col("emd").fill_null(""), pl.col("_ahead"))
-    ahead = ahead.str.replace_all("[ ,/:.]+", "  ").str.replace(_MISSPELT, "$1")
+    ahead = _words_ahead()
     by_road = where(pl.col("road").is_not_null(), ahead).str.replace(_PERHAPS_ROAD, "")
     left = pl.coalesce(by_road, ahead)
     return shown(left.str.replace_all(_EXPLAINED, " ").str.replace_all(" {2,}", " ").str.strip_chars(" -"))

@@ -6,6 +6,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.grammar import usual
+from bizverify.engine.address.grammar.few import fill_few
 from bizverify.engine.address.grammar.road import NOT_A_NUMBER, NUMBER
 from bizverify.engine.address.grammar.text import compact, where, with_groups
 
@@ -44,17 +46,33 @@ def read(frame: pl.LazyFrame) -> pl.LazyFrame:
     An address without a road is read as a lot from its beginning. Where there is a road, a lot counts only in the
     strict form: a word ending in 동, 리 or N가 and a number that can be no unit.
     """
-    alone = pl.when((pl.col("road").is_null() | pl.col("_aside")) & pl.col("rest").str.contains("[동리가읍면]")).then(
-        "rest"
-    )
+    around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
+    unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))
     return (
-        with_groups(frame, alone, _NUMBERED, *_FOUND, "_behind")
+        usual.read_lot(frame).pipe(fill_few, unread, _read_unusual, _NEEDED, _FILLED).drop("_lot").pipe(_with_road_like)
+    )
+
+
+_NEEDED: Final = ("rest", "road", "_aside", "_town", "_tail", "_ahead", "_before_road", "brackets")
+_FILLED: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(("emd", "ri", "lot_dong", "_town", "_tail", "_ahead"), pl.String),
+    **{"san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "lot_ho": pl.Boolean},
+}
+
+
+def _alone() -> pl.Expr:
+    without_road = pl.col("road").is_null() | pl.col("_aside")
+    return without_road & pl.col("rest").str.contains("[동리가읍면]").fill_null(False)
+
+
+def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
+    return (
+        with_groups(frame, pl.when(_alone()).then("rest"), _NUMBERED, *_FOUND, "_behind")
         .with_columns(_word=pl.col("_pre").str.extract(_LAST_WORD))
         .pipe(_without_false_numbers)
         .pipe(_with_ho)
         .pipe(_with_second_address)
         .pipe(_with_names)
-        .pipe(_with_road_like)
     )
 
 

@@ -6,17 +6,23 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.grammar import usual
+from bizverify.engine.address.grammar.few import fill_few
 from bizverify.engine.address.grammar.text import compact, with_groups
+from bizverify.engine.address.grammar.usual import LETTER
 
-LETTER: Final = "[가나다라마바사아자차카타파하]"
 _BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆])?안?길"
 """What follows the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길."""
-_BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:{_BRANCHING}|로))*"
+_BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:{_BRANCHING}|로| 번?길))*"
 _NAME: Final = rf"(?:로|길|거리){_BRANCH}"
 _UNDER: Final = r"(?: ?(지하|공중))? ?"
 NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
 _NUMBERED: Final = rf"^(.*?{_NAME}){_UNDER}{NUMBER}(.*)$"
 _NUMBERED_IN_BRACKETS: Final = rf"(?:^|[ ,/:(])([^ ,/:(]+{_NAME}){_UNDER}{NUMBER}(?:번지?)?(?:[ ,/)]|$)"
+_BEHIND_BLOCK: Final = (
+    r"^(.*?[가-힣]로) ?([0-9])(가[ ,]+(?:[0-9-]+(?:번지)?[ ,]+)?[^0-9].*(?:로|길) ?(?:지하|공중)? ?[0-9].*)$"
+)
+_NUMBERED_BEHIND: Final = rf"^(.*?로[0-9]가.*?{_NAME}){_UNDER}{NUMBER}(.*)$"
 _AFTER_COMMA: Final = "^([0-9]{1,5})(?:-([0-9]{1,5}))?(,.*)?$"
 _BARE: Final = (
     rf"^((?:[^ ,]+[읍면] ?)?(?:[^ ,]+[동리] )?[가-힣0-9][^ ,]*?(?:로|길|거리)"
@@ -34,6 +40,7 @@ LAST_WORD: Final = (
     rf"(?:^|[ ,/:])((?:[^ ,/:]*[^ ,/:읍면리가시도군구동] [0-9]+[가-힣][^ ,/:]*|[^ ,/:]+)(?: {_JOINED})*{_BRANCH})$"
 )
 """The name of the road at the end of the words before a number: 만남 1북로, 정부 2청사로."""
+_NUMBERED_NAME: Final = "[읍면] ([0-9]{1,2}번[가-힣]{2,6}길)$"  # 왜관읍 2번도로길: a name of its own, not a branch
 _CORNER: Final = "[읍면] ?[^ ]*거리$"  # villages (삼거리, 문거리); roads named 거리 are in towns
 _TOWN: Final = "^([가-힣]{1,6}[읍면]) "
 _ROAD: Final = "((?:[^내대로길]|내[^로길]|대[^로]).+)"  # what can follow 읍 or 면: not the end of 읍내길 or 남면로
@@ -47,9 +54,26 @@ def read(frame: pl.LazyFrame) -> pl.LazyFrame:
     Reads ``rest``, the address after its region words and without brackets, and where that has no road with a
     number, ``brackets``. Columns are null where there is none; a road without a number is left to `read_bare`.
     """
+    maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
+    unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
     return (
-        with_groups(frame, _with_road(pl.col("rest")), _NUMBERED, "_pre", "_under", "_main", "_sub", "_tail")
+        usual.read_road(frame)
+        .with_columns(_aside=pl.lit(False))
+        .pipe(fill_few, unread, _read_unusual, ("rest", "brackets", "_body"), _FILLED)
+    )
+
+
+_FILLED: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(("_pre", "_town", "road", "road_pre", "_tail"), pl.String),
+    **{"under": pl.UInt8, "main": pl.UInt32, "sub": pl.UInt32, "_aside": pl.Boolean},
+}
+
+
+def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
+    return (
+        with_groups(frame, _with_road(pl.col("rest")), _NUMBERED, *_FOUND)
         .pipe(_without_false_numbers)
+        .pipe(_behind_block)
         .pipe(_with_name)
         .pipe(_with_numbers)
     )
@@ -93,6 +117,22 @@ def _with_road(text: pl.Expr) -> pl.Expr:
     return pl.when(text.str.contains("[로길리]")).then(text)
 
 
+def _behind_block(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Read the road behind a dong that looks like one: ``을지로 3가 을지로 100``."""
+    block = pl.when(pl.col("_false_tail").str.contains("^가[ ,]")).then("rest")
+    joined = pl.when(block.str.contains(_BEHIND_BLOCK)).then(block).str.replace(_BEHIND_BLOCK, "$1$2$3")
+    again = [f"_again{name}" for name in _FOUND]
+    number = ~pl.col("_again_tail").str.contains(NOT_A_NUMBER)
+    return (
+        with_groups(frame, joined, _NUMBERED_BEHIND, *again)
+        .with_columns(
+            pl.coalesce(name, pl.when(number).then(other)).alias(name)
+            for name, other in zip(_FOUND, again, strict=True)
+        )
+        .drop(*again, "_false_tail")
+    )
+
+
 def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Take back what is no building number, and units that are written as if they were the second part of one."""
     tail, sub = pl.col("_tail"), pl.col("_sub")
@@ -110,6 +150,7 @@ def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
             _tail=pl.when("_unit").then(pl.concat_str("_sub", "_tail")).otherwise("_tail"),
             _sub=pl.when(~pl.col("_unit")).then("_sub"),
         )
+        .with_columns(_false_tail=pl.when("_false").then("_tail"))
         .with_columns(pl.when(~pl.col("_false")).then(name).alias(name) for name in _FOUND)
         .drop("_false", "_unit")
     )
@@ -127,7 +168,7 @@ def _with_name(frame: pl.LazyFrame) -> pl.LazyFrame:
         with_groups(frame, bracketed.then("brackets"), _NUMBERED_IN_BRACKETS, *inner)
         .with_columns(_aside=aside)
         .with_columns(pl.coalesce(name, f"_inner{name}").alias(name) for name in ("_pre", "_under", "_main", "_sub"))
-        .with_columns(_last=pl.col("_pre").str.extract(LAST_WORD))
+        .with_columns(_last=pl.coalesce(pl.col("_pre").str.extract(p) for p in (_NUMBERED_NAME, LAST_WORD)))
         .drop(inner)
         .with_columns(_town=pl.lit(None, pl.String))
         .pipe(_with_town)

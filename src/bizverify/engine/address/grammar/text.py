@@ -25,16 +25,34 @@ _UNIFORM: Final[dict[str, str]] = {
     **dict.fromkeys(_CLOSING, ")"),
     **dict.fromkeys(_QUOTES, ""),
 }
+_OF_WEB: Final = r"(?i)<br ?/?>|&nbsp;?|&#(?:160|xa0);"
+_NAMED_OF_WEB: Final = {
+    "&amp;": "&",
+    "&lt;": "<",
+    "&gt;": ">",
+    "&quot;": '"',
+    "&#39;": "'",
+    "&#40;": "(",
+    "&#41;": ")",
+    "&middot;": "·",
+}
 _INVISIBLE: Final = r"[\p{Cf}\p{Co}\x00-\x08\x0e-\x1f\x7f\x{FE00}-\x{FE0F}]"
 HIDDEN: Final = r"\x{E000}-\x{E003}"
 """Private characters, for brackets that are part of a name or hold a unit (see `brackets`)."""
 _BETWEEN: Final = f"[ .·,/:{HIDDEN}]"
 _LABEL: Final = r"^(?:도로명|지번|신|구|새|사업장|본점|본사)? ?(?:주소지?|소재지|도로명|지번) ?: ?"
 
+PROVINCES: Final = "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주"
+"""How the names of provinces begin."""
+
 _FIVE: Final = "^[0-9]{5}$"
 _MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
 _WORD: Final = r"(?:\(? ?(?:우편번호|우|〒)\)? ?[:.]? ?)"
 _CODE: Final = "(?:([0-9]{5})|[0-9]{3}-[0-9]{3}|[0-9]{6})"
+_GLUED_CODE: Final = (
+    rf"^({_WORD}?\(?(?:[0-9]{{5,6}}|[0-9]{{3}}-[0-9]{{3}})\)?)"
+    rf"((?:{PROVINCES}).*)$"
+)
 _POSTAL_HEAD: Final = rf"^{_WORD}?\(?{_CODE}\)?(?:[ ,:)]+(.*))?$"
 _POSTAL_TAIL: Final = rf"^(.*[0-9].*?)(?:[ ,]*{_WORD}\(?|[ ,]*\(){_CODE} ?\)*$"
 _POSTAL_BARE_TAIL: Final = rf"^(.*(?:[ 가-힣][0-9][0-9-]*(?:번지|호|층)?|[로길동리가] ?[0-9].*\)),? ){_CODE}$"
@@ -85,6 +103,8 @@ def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
     odd: pl.Expr = pl.when(plain.str.contains(_ODD)).then(
         plain
     )  # null for most rows, and on nulls patterns cost nothing
+    of_web = pl.when(odd.str.contains("[<&]")).then(odd).str.replace_all(_OF_WEB, " ")
+    odd = pl.coalesce(of_web.str.replace_many(list(_NAMED_OF_WEB), list(_NAMED_OF_WEB.values())), odd)
     odd = odd.str.replace_many(list(_UNIFORM), list(_UNIFORM.values())).str.normalize("NFKC")
     odd = odd.str.replace_all(r"\s", " ").str.replace_all(_INVISIBLE, "")
     spaced = where(text.str.contains("  ", literal=True), text).str.replace_all(" {2,}", " ")
@@ -106,6 +126,7 @@ def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
     odd = pl.when(~written.str.contains(_FIVE)).then(written).str.normalize("NFKC").str.strip_chars(" \t'’‘")
     return (
         frame.with_columns(_written=pl.col("zipcode"), _coded=pl.when(text.str.contains(_MAYBE_POSTAL)).then(text))
+        .with_columns(_coded=pl.col("_coded").str.replace(_GLUED_CODE, "$1 $2"))
         .pipe(with_groups, pl.col("_coded"), _POSTAL_HEAD, "_zip_head", "_after_head")
         .pipe(with_groups, pl.col("_coded"), _POSTAL_TAIL, "_before_tail", "_zip_tail")
         .pipe(with_groups, pl.col("_coded"), _POSTAL_BARE_TAIL, "_before_bare", "_zip_bare")

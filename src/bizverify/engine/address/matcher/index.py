@@ -56,6 +56,7 @@ class Index:
         """``keys``: UInt64, sorted. ``values``: as long as ``keys``; without them the value is the key's place."""
         self._keys = keys
         self._values = values
+        self._repeats = bool((keys.head(-1) == keys.slice(1)).any())
 
     @classmethod
     def of(cls, frame: pl.DataFrame, key: pl.Expr, value: str) -> Index:
@@ -65,45 +66,51 @@ class Index:
 
     def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:
         """Return a line for each row and each value of its key: ``row``, ``keep`` and ``value``."""
-        asked = rows.select(ROW, *keep, key.cast(pl.UInt64).alias("_first")).drop_nulls("_first")
-        asked = asked.with_columns(self._places(asked["_first"]).alias("_place"))
-        asked = asked.filter(self._same(asked["_place"], asked["_first"]))
-        repeated = self._same(asked["_place"] + 1, asked["_first"])
-        if repeated.any():
-            several = self._spread(asked.filter(repeated), pl.col("_first"))
-            asked = pl.concat([asked.filter(~repeated), several])
-        return self._valued(asked, value, keep)
+        asked = rows.lazy().select(ROW, *keep, key.cast(pl.UInt64).alias("_first"))
+        asked = self._placed(asked.filter(pl.col("_first").is_not_null()))
+        found = asked.filter(self._at("_place") == pl.col("_first"))
+        if not self._repeats:
+            return _collected(self._valued(found, value, keep))
+        next_too = (self._at(pl.col("_place") + 1) == pl.col("_first")).fill_null(False)
+        lines = _collected(found.with_columns(_several=next_too))
+        if not lines["_several"].any():
+            return _collected(self._valued(lines.lazy(), value, keep))
+        several = self._spread(lines.lazy().filter("_several"), pl.col("_first"))
+        parts = [lines.lazy().filter(~pl.col("_several")), several]
+        return pl.concat([_collected(self._valued(part, value, keep)) for part in parts])
 
     def between(
         self, rows: pl.DataFrame, first: pl.Expr, last: pl.Expr, value: str, keep: Sequence[str] = ()
     ) -> pl.DataFrame:
         """Return a line for each row and each value whose key is in [``first``, ``last``]."""
-        asked = rows.select(ROW, *keep, first.cast(pl.UInt64).alias("_first"), last.cast(pl.UInt64).alias("_last"))
-        asked = asked.drop_nulls(["_first", "_last"])
-        asked = asked.with_columns(self._places(asked["_first"]).alias("_place"))
-        return self._valued(self._spread(asked, pl.col("_last")), value, keep)
+        bounds = first.cast(pl.UInt64).alias("_first"), last.cast(pl.UInt64).alias("_last")
+        asked = rows.lazy().select(ROW, *keep, *bounds).drop_nulls(["_first", "_last"])
+        return _collected(self._valued(self._spread(self._placed(asked), pl.col("_last")), value, keep))
 
     def holds(self, keys: pl.Series) -> pl.Series:
         """Tell for each key (not null) whether it is there."""
-        return self._same(self._places(keys), keys)
+        asked = self._placed(pl.LazyFrame({"_first": keys}))
+        there = (self._at("_place") == pl.col("_first")).fill_null(False)
+        return _collected(asked.select(there.alias("held"))).to_series()
 
-    def _places(self, keys: pl.Series) -> pl.Series:
-        return self._keys.search_sorted(keys, side="left").cast(pl.UInt32)
+    def _placed(self, asked: pl.LazyFrame) -> pl.LazyFrame:
+        return asked.with_columns(_place=pl.lit(self._keys).search_sorted(pl.col("_first"), side="left"))
 
-    def _same(self, places: pl.Series, keys: pl.Series) -> pl.Series:
-        """Whether these keys stand at these places, some of which may lie behind the end."""
-        if self._keys.is_empty():
-            return pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(keys))
-        last = len(self._keys) - 1
-        return (self._keys.gather(places.clip(upper_bound=last)) == keys) & (places <= last)
+    def _at(self, place: str | pl.Expr) -> pl.Expr:
+        """The key at a place, null behind the end."""
+        return pl.lit(self._keys).gather(place, null_on_oob=True)
 
-    def _spread(self, asked: pl.DataFrame, last: pl.Expr) -> pl.DataFrame:
+    def _spread(self, asked: pl.LazyFrame, last: pl.Expr) -> pl.LazyFrame:
         """A line for each place from ``_place`` to that of the last key; rows without one are dropped."""
-        end = self._keys.search_sorted(asked.select(last).to_series(), side="right").cast(pl.UInt32)
-        asked = asked.with_columns(end.alias("_end")).filter(pl.col("_place") < pl.col("_end"))
-        ranges = pl.int_ranges("_place", "_end", dtype=pl.UInt32)
-        return asked.with_columns(ranges.alias("_place")).explode("_place").drop("_end")
+        end = pl.lit(self._keys).search_sorted(last, side="right")
+        asked = asked.with_columns(_end=end).filter(pl.col("_place") < pl.col("_end"))
+        return asked.with_columns(_place=pl.int_ranges("_place", "_end", dtype=pl.UInt32)).explode("_place")
 
-    def _valued(self, asked: pl.DataFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
-        values = asked["_place"] if self._values is None else self._values.gather(asked["_place"])
-        return asked.select(ROW, *keep).with_columns(values.alias(value))
+    def _valued(self, asked: pl.LazyFrame, value: str, keep: Sequence[str]) -> pl.LazyFrame:
+        found = pl.col("_place") if self._values is None else pl.lit(self._values).gather("_place")
+        return asked.select(ROW, *keep, found.alias(value))
+
+
+def _collected(query: pl.LazyFrame) -> pl.DataFrame:
+    """Run a query of a few steps that have nothing in them to optimise, as looking for it costs more than they do."""
+    return query.collect(engine="in-memory", optimizations=pl.QueryOptFlags.none())

@@ -10,7 +10,7 @@ from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.matcher.index import ROW, Index, text_key
 from bizverify.engine.address.matcher.lookups import Lookups, compact_building, without_number
 from bizverify.engine.address.matcher.scope import Scopes
-from bizverify.engine.address.matcher.typos import gaps, holes
+from bizverify.engine.address.matcher.typos import gaps, holes, swaps
 
 _NUMBER: Final = ("san", "lot_main", "lot_sub", "lot_ho")
 _NAMED: Final = (*_NUMBER, "region", "scope")
@@ -65,7 +65,7 @@ def without_ho(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def misspelt(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """A dong of the same region whose name differs in one syllable, where that lot exists.
+    """A dong of the same region whose name differs in one syllable or in the order of two, where that lot exists.
 
     A dong that exists as it is written is not taken for another, and a name of two syllables is too short to be one
     with an error; nor is anything guessed where a second number follows.
@@ -82,6 +82,7 @@ def misspelt(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         lookups.dongs_with_hole.find(holes(rows, "lot_dong", *keep), pattern, "dong_id", _NAMED),
         lookups.dongs_with_gap.find(rows, key, "dong_id", _NAMED),
         lookups.dongs_here.find(gaps(rows, "lot_dong", *keep), pattern, "dong_id", _NAMED),
+        lookups.dongs_here.find(swaps(rows, "lot_dong", *keep), pattern, "dong_id", _NAMED),
     ]
     return _numbered(lookups, pl.concat(dongs))
 

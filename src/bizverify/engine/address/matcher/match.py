@@ -108,7 +108,7 @@ class Matcher:
         found.add(decided, pl.concat([ambiguous, doubtful]), reading.level)
 
     def _doubtful(self, rows: pl.DataFrame, decided: pl.DataFrame, reading: Reading) -> pl.DataFrame:
-        doubtful = [decided.select(ROW).clear()]
+        doubtful = [rivals.in_two_regions(self._lookups, self._scopes, rows, decided)]
         if reading.propose is roads.as_written:
             doubtful.append(rivals.two_addresses(self._lookups, rows, decided))
         if reading.trust is Trust.GIVEN:

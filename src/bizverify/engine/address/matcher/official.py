@@ -7,9 +7,9 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.gazetteer import lot_key
-from bizverify.engine.address.matcher.index import ROW
+from bizverify.engine.address.matcher.index import ROW, text_key
 from bizverify.engine.address.matcher.lookups import Lookups
-from bizverify.engine.address.regions import level_of
+from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.model import Lang
 
@@ -36,7 +36,7 @@ def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
 
     ``matched``: what :meth:`Matcher.match` returned.
     """
-    rows = _with_units_back(lookups, _with_building(lookups, matched))
+    rows = _with_names_back(lookups, _with_units_back(lookups, _with_building(lookups, matched)))
     rows = rows.with_columns(level=_level(), official=_official())
     right = pl.col("zip").cast(pl.String).str.zfill(5)
     sure = pl.col("place").is_not_null()
@@ -103,6 +103,27 @@ def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         lot_sub=pl.lit(0, pl.UInt32),
     )
     return rows if units.is_empty() else rows.update(units, on=ROW, how="left")
+
+
+def _with_names_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Put words before the road that end like a place and are none, ``홍길동``, at the end of the detail."""
+    named = rows.filter(pl.col("ahead").is_not_null() & pl.col("place").is_not_null())
+    if named.is_empty():
+        return rows
+    word = pl.col("ahead")
+    words = named.select(ROW, "detail", "of_emd", "of_ri", word.str.split(" ")).explode("ahead")
+    known = lookups.dong_words.holds(words.select(text_key("ahead")).to_series())
+    misspelt = [_alike(word, pl.col(place)) for place in ("of_emd", "of_ri")]
+    names = words.filter(~pl.any_horizontal(pl.lit(known), names_region(word), *misspelt))
+    added = names.group_by(ROW, maintain_order=True).agg(pl.col("detail").first(), word.str.join(" "))
+    detail = pl.concat_str("detail", "ahead", separator=", ", ignore_nulls=True)
+    return rows.update(added.select(ROW, detail=detail), on=ROW, how="left")
+
+
+def _alike(word: pl.Expr, place: pl.Expr) -> pl.Expr:
+    """Whether a word may be that place, misspelt or in short."""
+    begun = place.str.starts_with(word.str.head(1)) | (place.str.slice(1) == word.str.slice(1))
+    return begun.fill_null(False)
 
 
 def _official() -> pl.Expr:

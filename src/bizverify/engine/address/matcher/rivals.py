@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import polars as pl
 
+from bizverify.engine.address import regions
 from bizverify.engine.address.matcher import lots, roads
 from bizverify.engine.address.matcher.index import ROW
 from bizverify.engine.address.matcher.judge import outvoted
 from bizverify.engine.address.matcher.lookups import Lookups
 from bizverify.engine.address.matcher.scope import Scopes
+
+_NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
+_REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남북][ ,][^ ].*{_NUMBERED}"
 
 
 def two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
@@ -21,6 +27,19 @@ def two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -
     same = (place == other) | same_zip | same_dong
     agreed = pairs.with_columns(same.alias("same")).group_by(ROW).agg(pl.col("same").any())
     return agreed.filter(~pl.col("same")).select(ROW)
+
+
+def in_two_regions(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows that name another region behind the number, with a number of its own: two addresses, one letter."""
+    behind = pl.concat_str("detail", "brackets", separator=", ", ignore_nulls=True)
+    names = rows.select(ROW, text=pl.when(behind.str.contains(_REGION_AND_NUMBER)).then(behind)).drop_nulls("text")
+    pairs = names.join(decided, on=ROW)
+    if pairs.is_empty():
+        return pairs.select(ROW)
+    seconds = lookups.described(scopes.settled(regions.split_region(pairs.lazy()).collect()))
+    either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
+    other = ~pl.lit(scopes.allow(seconds)) | either
+    return seconds.filter(other & pl.col("rest").str.contains(_NUMBERED)).select(ROW)
 
 
 def better_elsewhere(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:

@@ -14,13 +14,13 @@ from bizverify.engine.address.gazetteer import building_key
 from bizverify.engine.address.matcher.index import ROW, text_key
 from bizverify.engine.address.matcher.lookups import Lookups, number_range, without_digits
 from bizverify.engine.address.matcher.scope import Scopes
-from bizverify.engine.address.matcher.typos import gaps, holes
+from bizverify.engine.address.matcher.typos import gaps, holes, swaps
 
 _NUMBER: Final = ("under", "main", "sub")
 _NAMED: Final = (*_NUMBER, "region", "scope")
 _LONGEST_PREFIX: Final = 10
 _SECOND_NUMBER: Final = (
-    r"^((?:[가-힣]{0,2}(?:길|로))?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
+    r"^((?:[가-힣]{0,4}(?:길|로)|번?[가-하])?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
     r"((?:[^0-9층호동차번단세개F-].*)?)$"
 )
 _ENDS: Final = ("길", "번길", "로")
@@ -31,7 +31,8 @@ def regrouped(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Read ``부강1 13`` as 13 on a road 부강1…, and ``만남로6석길 5`` as 5 on 만남로6석길: not as number 1, or 6.
 
     Of a road's name with a number stuck to it and a second number behind, the second is the building's, unless no road
-    is called so; the words that were taken for the detail then belong to the name (``loose_road``).
+    is called so; the words that were taken for the detail, if they are stuck to it too, then belong to the name
+    (``loose_road``): ``상도로15카 9`` is 9 on 상도로15카길.
     """
     name, main = pl.coalesce("road", "loose_road"), pl.coalesce("main", "loose_main").cast(pl.String)
     sub = pl.coalesce("sub", "loose_sub").fill_null(0)
@@ -41,12 +42,13 @@ def regrouped(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
     spaced = pl.col("text").str.contains(pl.concat_str(name, pl.lit(" "), main), literal=True)
     parts = pl.col("detail").str.extract_groups(_SECOND_NUMBER).struct
-    suspects = suspects.filter(stuck & ~spaced).with_columns(
+    joined = pl.col("text").str.contains(pl.concat_str(main, parts[0]), literal=True)
+    suspects = suspects.filter(stuck & ~spaced & joined).with_columns(
         loose_road=pl.concat_str(name, main, parts[0]),
         loose_main=parts[1].cast(pl.UInt32),
         loose_sub=parts[2].cast(pl.UInt32).fill_null(0),
         detail=parts[3].str.strip_chars(" ,"),
-        suffixed=parts[0] != "",
+        suffixed=parts[0].str.contains("[길로]$"),
     )
     called_so = pl.concat([lookups.roads_anywhere.find(_longer(suspects, end), text_key("name"), "_") for end in _ENDS])
     real = pl.col("suffixed") | pl.col("road").is_null() | pl.col(ROW).is_in(called_so[ROW].implode())
@@ -103,7 +105,7 @@ def underground(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def misspelt(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """A road of the same region whose name differs in one syllable, where that number exists.
+    """A road of the same region whose name differs in one syllable or in the order of two, where that number exists.
 
     A road that exists as it is written is not taken for another: it may as well be the number that is wrong. Nor is one
     of a family (새내1길, 새내2길 …) whose members differ in a digit: it may be the digit.
@@ -116,7 +118,7 @@ def misspelt(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def alike(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Every road of the same region whose name differs in one syllable, where that number exists."""
+    """Every road of the same region whose name differs in one syllable or in the order of two, with that number."""
     rows = rows.filter(pl.col("region").is_not_null()).with_columns(
         name=pl.coalesce("road", "loose_road"),
         main=pl.coalesce("main", "loose_main"),
@@ -130,6 +132,7 @@ def alike(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         lookups.roads_with_hole.find(holes(rows, "name", *keep), pattern, "road_id", _NAMED),
         lookups.roads_with_gap.find(rows, key, "road_id", _NAMED),
         lookups.roads_here.find(gaps(rows, "name", *keep), pattern, "road_id", _NAMED),
+        lookups.roads_here.find(swaps(rows, "name", *keep), pattern, "road_id", _NAMED),
     ]
     return _numbered(lookups, pl.concat(roads))
 

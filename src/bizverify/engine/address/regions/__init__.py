@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from bizverify.engine.address.regions.inside import names_region
 from bizverify.engine.address.regions.level import level_of
 from bizverify.engine.address.regions.only import region_level, without_gazetteer
 from bizverify.engine.address.regions.postal import postal_fits
@@ -19,6 +20,7 @@ __all__ = [
     "districts",
     "level_of",
     "members",
+    "names_region",
     "postal_fits",
     "present_day",
     "region_level",
@@ -28,7 +30,7 @@ __all__ = [
 
 
 def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
-    """Take the region off the head of each address; rows and order stay, nothing is computed yet.
+    """Take the region out of each address, off its head as a rule; rows and order stay, nothing is computed yet.
 
     ``frame`` has a String column named ``text`` with single spaces. Added:
 
@@ -40,7 +42,8 @@ def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
     - ``region_change`` String: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
     - ``region_typed`` String: the words taken off, null if none;
     - ``sido_typed`` String: the full name of the typed province at its time (``전라남도``), null if none was typed;
-    - ``rest`` String: what follows, the whole text if there is no region.
+    - ``rest`` String: what follows, the whole text if there is no region;
+    - ``lead`` String: null where the region is at the head, else the words before it that are no part of the address.
     """
     region = pl.col(text).map_batches(split_batch, return_dtype=pl.Struct(ADDED), is_elementwise=True)
     work = frame.with_columns(region.alias("r:region"))

@@ -71,6 +71,11 @@ def _first(text: pl.Expr, pattern: str) -> pl.Expr:
     return text.str.extract_all(pattern).list.first()
 
 
+def province_and_district() -> str:
+    """Return the pattern of a province with a district at the head of a text, with or without a space."""
+    return _patterns()[0]
+
+
 @cache
 def _patterns() -> tuple[str, str, str]:
     """Return the patterns of a province with a district, of a district alone, of a province alone."""

@@ -1,7 +1,7 @@
 """Reads the usual heads of addresses: what nearly all begin with, told by their first characters alone.
 
 A batch has few different beginnings, so the work is done once for each of them and not once for each row. What is not
-usual is left to :mod:`.split`, which says the same of every text that is decided here.
+usual is left to :mod:`.split` and :mod:`.inside`, which say the same of every text that is decided here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.regions.heads import alone, enum, heads
+from bizverify.engine.address.regions.inside import split_anywhere
 from bizverify.engine.address.regions.names import regions
-from bizverify.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue, split
+from bizverify.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue
 
 _SHORT: Final = 11
 """서울특별시 동대문구 고: enough for a province and a district, and few different ones in a batch."""
@@ -57,7 +58,7 @@ def _usual() -> _Usual:
     whole: dict[str, int] = {}
     open_ended: dict[str, int] = {}
     for place, (text, head) in enumerate(texts.items()):
-        if head.bare:
+        if head.bare or head.sido is None:  # which 중구 it is may be said further on
             continue
         if head.sigungu is not None and prefix[place] is None and text not in begun:
             whole[text] = place
@@ -98,7 +99,7 @@ def split_batch(texts: pl.Series) -> pl.Series:
     if not place.null_count():
         return frame.select(_told()).to_series()
     left = place.is_null()
-    slow = split(frame.filter(left).select("text").lazy(), "text").select(pl.struct(*ADDED).alias("slow")).collect()
+    slow = split_anywhere(texts.filter(left)).select(pl.struct(*ADDED).alias("slow"))
     if len(slow) == len(texts):
         return slow.to_series()
     lines = left.cum_sum().cast(pl.UInt32) + (len(texts) - 1)
@@ -119,6 +120,7 @@ def _told() -> pl.Expr:
         "region_typed": value("text", place),
         "sido_typed": value("sido_typed", place),
         "rest": pl.col("text").str.slice(value("length", place)).str.strip_chars_start(" ,"),
+        "lead": pl.lit(None, pl.String),
     }
     return pl.struct(columns[name].alias(name) for name in ADDED).alias("region")
 

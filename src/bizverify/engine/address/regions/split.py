@@ -22,6 +22,7 @@ ADDED: Final = {
     "region_typed": pl.String,
     "sido_typed": pl.String,
     "rest": pl.String,
+    "lead": pl.String,
 }
 """The columns of :func:`split`."""
 
@@ -215,4 +216,5 @@ def _meant(work: pl.LazyFrame, text: str) -> pl.LazyFrame:
         .then(pl.col(text))
         .otherwise(_c("text").str.slice(_c("length")).str.strip_chars_start(" ,"))
         .alias("rest"),
+        pl.lit(None, pl.String).alias("lead"),
     )
