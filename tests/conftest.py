@@ -1,18 +1,22 @@
-"""What the tests share: a private state directory, the sample data, the command line as a real process."""
+"""What the tests share: a private state directory, the sample data, the command line, also as a real process."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
 from hypothesis import settings
+
+from bizverify import cli
 
 settings.register_profile("same", derandomize=True)  # a red run is the change's doing, not the dice's
 settings.register_profile("explore", print_blob=True)  # HYPOTHESIS_PROFILE=explore looks for more
@@ -68,8 +72,8 @@ def shared() -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line in ``tmp_path`` as its user does."""
+def apart(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line in ``tmp_path`` as its user does: a process of its own, a second of imports each time."""
 
     def command(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -82,6 +86,34 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             timeout=120,
             check=False,
         )
+
+    return command
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line's ``main`` in ``tmp_path``, in this process; what signals do is a matter of ``apart``."""
+
+    def command(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        words = ["bizverify", *map(str, arguments)]
+        streams = [TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path)
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", words)
+            patch.setattr(sys, "stdout", streams[0])
+            patch.setattr(sys, "stderr", streams[1])
+            patch.setattr(cli, "let_stop_signals_interrupt", lambda: None)
+            patch.setattr(logging.root, "handlers", [])  # those of the command are made anew, for its own stderr
+            level = logging.root.level
+            try:
+                with pytest.raises(SystemExit) as ended:
+                    cli.main()
+            finally:
+                logging.root.setLevel(level)
+        out, err = (stream.buffer.getvalue().decode("utf-8") for stream in streams)
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), out, err)
 
     return command
 

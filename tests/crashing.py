@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from threading import Lock, Timer
@@ -40,6 +41,13 @@ KILLED = -signal.SIGKILL
 CONCURRENCY = 16
 JOBS = 3
 HUNG = 120.0
+LOADED = (
+    *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949"),
+    *("bizverify.execute.join", "bizverify.execute.paid", "bizverify.execute.plan", "bizverify.labels.joining"),
+    *("bizverify.labels.remembered", "bizverify.models", "bizverify.pipeline", "bizverify.report", "bizverify.run"),
+    "bizverify.tables.csv",
+)
+"""What a run imports when it needs it: the nursery has it loaded once."""
 
 Place = Literal["before", "within", "after"]
 
@@ -61,8 +69,8 @@ class Blow:
 
 def nurse() -> None:
     """Fork a child for each order on stdin; say its pid, and how it ended."""
-    import bizverify.execute.paid
-    import bizverify.tables.csv  # noqa: F401 - loaded once, here
+    for name in LOADED:
+        import_module(name)
 
     for line in sys.stdin:
         pid = os.fork()
@@ -150,7 +158,7 @@ class Nursery:
         self.number = 0
         self._pid: int | None = None
         self._lock = Lock()
-        self._log = log.open("ab")
+        self.log, self._log = log, log.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -285,7 +293,7 @@ class Campaign:
             self.kills += 1
             self._judge_kill()
         else:
-            assert status in (0, 3, 5), f"exit {status}: {(self.folder.parent / 'log').read_text()[-3000:]}"
+            assert status in (0, 3, 5), f"exit {status}: {self.nursery.log.read_text()[-3000:]}"
         assert self.service.paid_again == 0
         return status
 

@@ -18,7 +18,7 @@ import anyio.to_thread
 import polars as pl
 import pytest
 from anyio.from_thread import start_blocking_portal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -59,6 +59,7 @@ from bizverify.model import Answer
 from bizverify.service import Client
 from bizverify.service.shapes import BatchCreated, BatchStatus, Result, Verified
 from bizverify.waiting import Task
+from examples import examples
 from schedules import unsynced
 
 ORIGIN = "https://service.test"
@@ -794,7 +795,7 @@ texts = st.none() | st.text(max_size=8) | st.text("가나 \t\x00\x1f-A\u0301Å\u
 
 
 @given(st.lists(st.tuples(st.sampled_from(["1248100998", "124-81-00998", "2208162517"]), texts, texts), max_size=5))
-@settings(deadline=None)
+@examples(100)
 def test_an_echo_has_the_key_of_its_row(rows: list[tuple[str, str | None, str | None]]) -> None:
     """What a service repeats of a row, as it was written or as it was sent, leads to the same key as the row itself."""
     lookups = with_keys(_lookups(rows), "scope")

@@ -1,4 +1,4 @@
-"""The command line as its user meets it: real processes, messages, exit codes, interruptions."""
+"""The command line as its user meets it: messages, exit codes, interruptions; some of it in real processes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def source(tmp_path: Path) -> Path:
     return write(tmp_path / "list.csv", f"{HEADER}\n{ROW}\n1.2E9,가,나\n")
 
 
-def test_the_main_job_runs_on_the_sample_workbook(run: Run, tmp_path: Path) -> None:
+def test_the_main_job_runs_on_the_sample_workbook(apart: Run, tmp_path: Path) -> None:
     shutil.copy(SAMPLE / "customers.xlsx", tmp_path)
-    done = run("enrich", "customers.xlsx")
+    done = apart("enrich", "customers.xlsx")
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     for part in (
@@ -47,8 +47,8 @@ def test_the_main_job_runs_on_the_sample_workbook(run: Run, tmp_path: Path) -> N
     assert sheet.max_row == 301
 
 
-def test_json_is_one_object_on_stdout_and_people_read_stderr(run: Run, source: Path) -> None:
-    done = run("enrich", source, "--json", "--progress", "none")
+def test_json_is_one_object_on_stdout_and_people_read_stderr(apart: Run, source: Path) -> None:
+    done = apart("enrich", source, "--json", "--progress", "none")
     report = json.loads(done.stdout)
     assert report["rows"] == sum(report["row_status"].values()) == 2
     assert report["lookups"] == {"planned": 1, "paid": 0, "cached": 0, "saved": 0}
@@ -76,8 +76,8 @@ def test_one_business_is_shown_or_printed_as_json(run: Run) -> None:
     assert answer["bounce_prob"] is None
 
 
-def test_a_number_that_is_none_exits_2(run: Run) -> None:
-    done = run("verify", "12345")
+def test_a_number_that_is_none_exits_2(apart: Run) -> None:
+    done = apart("verify", "12345")
     assert done.returncode == 2
     assert "fewer than ten digits" in done.stdout
 
@@ -191,23 +191,26 @@ def test_a_device_cannot_be_an_output(run: Run, source: Path) -> None:
     assert "cannot be written" in done.stderr
 
 
-def test_logging_is_set_by_the_environment(run: Run, source: Path) -> None:
+def test_logging_is_set_by_the_environment(run: Run, apart: Run, source: Path) -> None:
     assert "rows to verify" not in run("enrich", source).stderr
-    assert "2 rows to verify" in run("enrich", source, env={"BIZVERIFY_LOG": "info"}).stderr
+    assert "2 rows to verify" in apart("enrich", source, env={"BIZVERIFY_LOG": "info"}).stderr
 
 
-def big_list(path: Path, rows: int = 1_500_000) -> Path:
+@pytest.fixture(scope="module")
+def big_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of a million and a half rows, which takes a while."""
+    path = tmp_path_factory.mktemp("big") / "big.csv"
     frame = pl.DataFrame({"b_no": ["124-81-00998"], "name": ["삼성전자"], "address": ["서울 강남구 테헤란로 1"]})
-    pl.concat([frame] * 1000).lazy().select(pl.all().repeat_by(rows // 1000).explode()).sink_csv(path)
+    pl.concat([frame] * 1000).lazy().select(pl.all().repeat_by(1500).explode()).sink_csv(path)
     return path
 
 
 @pytest.mark.parametrize(
     "kill", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda kill: kill.name
 )
-def test_an_interrupted_run_leaves_the_old_output(tmp_path: Path, kill: signal.Signals) -> None:
+def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path, kill: signal.Signals) -> None:
     """Whenever a run dies, the output is the old one, whole; when it can, it says so, exits 130 and tidies up."""
-    big_list(tmp_path / "big.csv")
+    os.link(big_list, tmp_path / "big.csv")
     old = write(tmp_path / "out.csv", "old")
     process = subprocess.Popen(
         [sys.executable, "-m", "bizverify", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"],

@@ -49,9 +49,9 @@ TRANSITIONS: dict[str, dict[str, tuple[int, Fault | None]]] = {
 """For each engine its transitions: at which one of a kind a run dies at most, and what brings one about."""
 
 
-@pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[Nursery]:
-    with Nursery(tmp_path / "log") as nursery:
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("nursery") / "log") as nursery:
         yield nursery
 
 
@@ -66,7 +66,7 @@ def test_a_kill_at_any_transition_loses_nothing_and_pays_nothing_twice(
     engine: str, tmp_path: Path, nursery: Nursery
 ) -> None:
     """Before the commit and after it; then what is in doubt is settled by hand, and all is answered."""
-    strike_transitions(engine, 1000, ("before", "after"), tmp_path, nursery)
+    strike_transitions(engine, 360, ("before", "after"), tmp_path, nursery)
 
 
 @pytest.mark.parametrize("engine", ["verify", "batch"])
@@ -74,7 +74,7 @@ def test_some_kills_at_random_moments_lose_nothing_and_pay_nothing_twice(
     engine: str, tmp_path: Path, nursery: Nursery
 ) -> None:
     """With lost replies and 429s mixed in."""
-    strike_at_random(engine, 1000, SHORT, tmp_path, nursery)
+    strike_at_random(engine, 400, SHORT, tmp_path, nursery)
 
 
 @pytest.mark.crash

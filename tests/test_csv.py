@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import bizverify as bv
@@ -24,6 +24,8 @@ from bizverify.tables import Enriched, Table, open_table, reading
 from bizverify.tables import csv as tables_csv
 from bizverify.tables.csv import text as tables_text
 from conftest import NINE, write
+from examples import examples
+from office import converted
 
 N = "1248100998"
 HANGUL = "똠방각하 뷁 쀍 삼성전자㈜ 株式會社 ①"
@@ -72,7 +74,7 @@ tables = st.integers(1, 4).flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200)
 @given(
     tables,
     st.sampled_from(["utf-8", "utf-8-sig", "cp949", "utf-16", "utf-16-be-marked"]),
@@ -341,7 +343,7 @@ def test_a_line_of_absurd_length_is_refused_before_it_fills_the_memory(
     assert len(rows[0][1] or "") == 2 << 20
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200)
 @given(st.lists(st.sampled_from(["a", ",", '"', "\n", "\r\n", "\r", '""', '"가"', ',"x"', "\0"]), max_size=14))
 def test_any_text_is_read_as_the_csv_module_reads_it_or_refused(tmp_path: Path, parts: list[str]) -> None:
     text = "b_no,이름\n" + "".join(parts)
@@ -443,16 +445,12 @@ def test_a_file_of_pandas_comes_back_as_pandas_wrote_it(tmp_path: Path, quoting:
 def test_a_file_of_libreoffice_comes_back_as_libreoffice_wrote_it(
     tmp_path: Path, charset: int, encoding: str, quote_all: str
 ) -> None:
-    if shutil.which("soffice") is None:
-        pytest.skip("there is no LibreOffice on this machine")
     words = '가, "나"'
     pd.DataFrame({"사업자등록번호": [N], "상호": [words], "주소": ["서울 1"]}).to_excel(
         tmp_path / "book.xlsx", index=False
     )
     options = f"csv:Text - txt - csv (StarCalc):44,34,{charset},1,,0,{quote_all},true,false"
-    command = ["soffice", f"-env:UserInstallation=file://{tmp_path}/profile", "--headless", "--convert-to", options]
-    subprocess.run([*command, "book.xlsx"], cwd=tmp_path, capture_output=True, timeout=120, check=True)
-    _, rows = read(tmp_path / "book.csv")
+    _, rows = read(converted(tmp_path / "book.xlsx", options))
     assert rows == [(N, words, "서울 1")]
     assert written(tmp_path / "book.csv", tmp_path / "out.csv") == (tmp_path / "book.csv").read_bytes()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
@@ -15,6 +15,7 @@ from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT
 from bizverify.engine.risk.reading import known
 from bizverify.model import Lang
+from examples import examples
 from test_reasons import LEVELS, cards, frame_of, rows
 
 
@@ -66,7 +67,7 @@ def test_reasons_give_back_the_levels_and_the_score(which: str, lang: Lang, form
     assert back["score"].null_count() < back.height
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 10_000), st.sampled_from(["en", "ko"]))
 def test_any_row_can_be_read_back(seed: int, lang: Lang) -> None:
     """Whatever holds beside whatever: the reasons say it all."""

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
@@ -27,6 +27,7 @@ from bizverify.tables.json.document import Document
 from bizverify.tables.packing import opened
 from bizverify.tables.table import Enriched
 from conftest import NINE, json_of, write
+from examples import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -245,7 +246,7 @@ WRAPS = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40)
 @given(objects_of_any_kind, st.sampled_from(["array", "wrapped", "lines"]), st.booleans(), st.sampled_from([None, 1]))
 def test_what_is_read_and_written_and_read_again_is_the_same(
     tmp_path: Path, rows: list[dict[str, Any]], wrap: str, ascii_only: bool, indent: int | None
@@ -268,7 +269,7 @@ def test_what_is_read_and_written_and_read_again_is_the_same(
 numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40)
 @given(st.lists(numbers, min_size=1, max_size=6))
 def test_every_spelling_of_a_number_is_kept(tmp_path: Path, spelled: list[str]) -> None:
     source = write(tmp_path / "in.json", "[" + ",".join(f'{{"b_no":"{N}","v":{text}}}' for text in spelled) + "]")

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine.risk.evidence import LEVEL_DTYPES
@@ -23,6 +23,7 @@ from bizverify.learning.gate import ENOUGH, blocks, gate
 from bizverify.learning.material import RIPE_AT
 from bizverify.learning.patterns import patterns
 from bizverify.learning.quarantine import doubts
+from examples import examples
 from mailings import as_the_expert_says, counted, letters
 
 CARD = Scorecard.load()
@@ -94,7 +95,7 @@ def test_wrong_returns_go_to_their_own_rate_and_not_into_the_points() -> None:
     assert abs(challenger(fit, CARD).base.points - CARD.base.points) <= 3
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 1))
 def test_a_challenger_moves_no_level_by_more_than_it_may(seed: int, rate: float) -> None:
     """Whatever the labels say, base and levels move by ten whole points at most; the rest of the card stays."""

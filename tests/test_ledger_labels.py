@@ -35,6 +35,7 @@ from bizverify.execute.ledger import (
 )
 from bizverify.execute.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from bizverify.model import Answer
+from examples import ALL, few
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
@@ -344,5 +345,5 @@ class Life(RuleBasedStateMachine):
         assert held == {(told.label.place, told.state) for told in last if told.state in ("refused", "doubt")}
 
 
-TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLife = pytest.mark.fuzz(Life.TestCase) if ALL else Life.TestCase
+TestLife.settings = settings(max_examples=few(40), stateful_step_count=40, deadline=None)

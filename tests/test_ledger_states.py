@@ -36,6 +36,7 @@ from bizverify.execute.ledger import (
     UploadUnreadable,
 )
 from bizverify.model import Answer
+from examples import ALL, few
 
 KEYS = [blake2b(bytes([place]), digest_size=16).digest() for place in range(5)]
 ORIGIN = "https://service.test"
@@ -318,5 +319,5 @@ class Life(RuleBasedStateMachine):
         }
 
 
-TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=45, stateful_step_count=60, deadline=None)
+TestLife = pytest.mark.fuzz(Life.TestCase) if ALL else Life.TestCase
+TestLife.settings = settings(max_examples=few(45), stateful_step_count=60, deadline=None)

@@ -13,12 +13,13 @@ from unittest.mock import patch
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from bizverify.errors import UsageError
 from bizverify.execute.buying.limits import Rate, Retries, Slot, Throttle
+from examples import examples
 
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ pauses = st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.013, 0.2, 0.5, 0.99, 1.0, 
 delays = st.lists(st.floats(0, 0.03), min_size=1, max_size=9)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     per_second=st.one_of(st.floats(0.05, 30), st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 7.0, 10.0, 50.0])),
     callers=st.lists(pauses, min_size=1, max_size=8),
@@ -213,7 +214,7 @@ requests = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(1, 5), st.lists(requests, min_size=1, max_size=30))
 def test_a_throttle_keeps_its_promises_under_any_load(concurrency: int, load: list[Request]) -> None:
     """Capacity between 1 and the maximum, never more at once, no start in a hold, and no slot lost to anything."""

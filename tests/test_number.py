@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bizverify import number
 from bizverify.errors import NumberError
+from examples import examples
 
 SPELLINGS = [
     "124-81-00998",
@@ -103,6 +104,7 @@ def test_none_is_a_missing_number() -> None:
     assert number.is_valid(None) is False
 
 
+@examples(100)
 @given(nine_digits)
 def test_exactly_one_tenth_digit_is_right(nine: str) -> None:
     right = [digit for digit in range(10) if number.is_valid(f"{nine}{digit}")]
@@ -123,6 +125,7 @@ def test_a_value_has_ten_digits_or_a_problem_and_never_both(value: object) -> No
         assert not number.is_valid(value)
 
 
+@examples(100)
 @given(
     st.lists(st.one_of(st.none(), st.text(max_size=14), st.sampled_from([s for s in SPELLINGS if isinstance(s, str)])))
 )

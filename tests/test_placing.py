@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.execute.buying.placing import Placed, place
 from bizverify.model import Answer
+from examples import examples
 
 Record = tuple[str, str | None, str | None]
 
@@ -117,7 +118,7 @@ def foreign(data: st.DataObject, rows: int) -> Item:
     return Item(data.draw(st.sampled_from([10**6, -3, "10000", "a3", None]), "foreign key"), answer=answer("another"))
 
 
-@settings(max_examples=800, deadline=None)
+@examples(800)
 @given(
     rows=st.one_of(uploads, several),
     keys=st.sampled_from(KEYS),
@@ -143,7 +144,7 @@ def test_an_answer_is_never_placed_at_a_wrong_row(
     assert placed.note is None or "fit no row" in placed.note
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     rows=st.one_of(uploads, several),
     base=st.sampled_from([0, 1, 2]),
@@ -166,7 +167,7 @@ def test_complete_results_with_row_keys_are_all_placed(
     assert placed.note is None
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(rows=uploads, keys=st.sampled_from([None, "opaque", "hexadecimal"]), data=st.data())
 def test_complete_results_with_whole_echoes_are_all_placed(
     rows: list[Record], keys: object, data: st.DataObject
@@ -179,7 +180,7 @@ def test_complete_results_with_whole_echoes_are_all_placed(
     assert placed.note.startswith(f"1 of {len(rows) + 1} results fit no row")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(rows=several, keys=st.permutations(range(9)), echo=st.sampled_from(["number", "formatted"]), data=st.data())
 def test_distinct_numbers_place_whatever_the_keys_say(
     rows: list[Record], keys: list[int], echo: str, data: st.DataObject

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -20,10 +18,10 @@ from bizverify.tables import Format, Table, excel
 from bizverify.tables.excel.sandbox import load_apart
 from bizverify.tables.packing import File
 from conftest import spreadsheet
+from office import converted
 
 NUMBER = "124-81-00998"
 TABLE: list[list[object]] = [["b_no", "name"], [NUMBER, "가"], ["2208162517", "나"]]
-OFFICE = shutil.which("soffice")
 
 
 def opened(path: Path, sheet: str | None = None, format: Format = "xlsx") -> Table:
@@ -293,16 +291,12 @@ def test_times_that_the_parser_does_not_give_are_told(tmp_path: Path) -> None:
     assert ["save it as .xlsx" in note for note in table.notes] == [True]
 
 
-@pytest.mark.skipif(OFFICE is None, reason="LibreOffice (soffice) is not here to make .xls and .ods files")
 @pytest.mark.parametrize("format", ["xls", "ods"])
 def test_old_excel_and_open_document_files_read_as_the_xlsx_does(tmp_path: Path, format: Format) -> None:
     lines = [["고객 목록"], [], ["사업자번호", "상호", "금액", "날짜", "비고"]]
     lines += [[NUMBER, "가", 1200, dt.date(2024, 1, 2), "x"], ["2208162517", "나", 5, dt.date(2024, 1, 3), 7]]
     path = book(tmp_path / "in.xlsx", {"표지": [["안내"]], "목록": lines})
-    profile = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"
-    command = [str(OFFICE), profile, "--headless", "--convert-to", format, "--outdir", str(tmp_path), str(path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    expected, found = opened(path), opened(path.with_suffix(f".{format}"), format=format)
+    expected, found = opened(path), opened(converted(path, format), format=format)
     assert found.headers == expected.headers
     assert found.frame.collect().equals(expected.frame.collect())
     assert found.frame.collect_schema() == pl.Schema(expected.frame.collect_schema())

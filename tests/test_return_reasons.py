@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.labels.reasons import REASON_CODES, came_back, reason_code
+from examples import examples
 
 WORDS = tomllib.loads(files("bizverify.labels").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
 
@@ -93,6 +94,7 @@ def test_words_speak_for_themselves() -> None:
     assert back("배달결과", *words) == back("반송여부", *words) == expected
 
 
+@examples(100)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=12)), min_size=1, max_size=20))
 def test_any_text_has_a_code_or_none(texts: list[str | None]) -> None:
     """Whatever is written, the code is one of the codes, or null."""

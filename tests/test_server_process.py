@@ -200,8 +200,11 @@ def test_two_keys_in_one_request_are_refused(server: Served) -> None:
         assert httpx.get(f"{server.url}/me", headers=headers).status_code == status
 
 
-def test_a_request_that_outlives_the_server_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is under way when the time to stop is over gets a 503 in the one error shape, and gives its lookup back."""
+def test_a_request_that_outlives_the_server_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is under way when the time to stop is over gets a logged 503 in the one error shape, and its lookup back."""
+    caplog.set_level(logging.INFO, "bizverify.server")
     begun, go = answers_held(monkeypatch)
     monkeypatch.setattr(process, "_GRACE", 0.2)
     found: list[httpx.Response] = []
@@ -214,6 +217,7 @@ def test_a_request_that_outlives_the_server_is_told_so(tmp_path: Path, monkeypat
     asking.join()
     assert (found[0].status_code, found[0].json()["error"]["code"]) == (503, "busy")
     assert rows_of(tmp_path / "db.sqlite", "SELECT used FROM usage") == [(0,)]
+    assert sum('"status":503' in record.getMessage() for record in caplog.records) == 1
 
 
 def test_requests_behind_each_other_on_one_connection_are_answered(server: Served) -> None:

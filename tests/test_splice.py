@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
-import subprocess
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import xlsxwriter
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
@@ -28,6 +26,8 @@ from bizverify.tables.columns import own_columns
 from bizverify.tables.excel import package, splice
 from bizverify.tables.excel.sheetxml import SheetXml
 from conftest import NINE
+from examples import examples
+from office import converted
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*xtension is not supported:UserWarning")
 
@@ -143,15 +143,16 @@ def by_a_table(path: Path) -> None:
         sheet.add_table("B3:C5", {"data": [[NUMBER, "가"], ["2208162517", "나"]], "columns": columns})
 
 
+OF_LIBREOFFICE: list[bytes] = []
+"""What it made, once it has made it."""
+
+
 def by_libreoffice(path: Path) -> None:
-    soffice = shutil.which("soffice")
-    if soffice is None:
-        pytest.skip("LibreOffice is not installed")
-    made = path.with_name("made.ods")
-    pd.DataFrame({"b_no": [NUMBER, "2208162517"], "name": ["가", "나"]}).to_csv(made.with_suffix(".csv"), index=False)
-    command = [soffice, f"-env:UserInstallation=file://{path.parent}/profile", "--headless", "--convert-to", "xlsx"]
-    subprocess.run([*command, "--outdir", path.parent, made.with_suffix(".csv")], check=True, capture_output=True)
-    made.with_suffix(".xlsx").rename(path)
+    if not OF_LIBREOFFICE:
+        made = path.with_name("made.csv")
+        pd.DataFrame({"b_no": [NUMBER, "2208162517"], "name": ["가", "나"]}).to_csv(made, index=False)
+        OF_LIBREOFFICE.append(converted(made, "xlsx").read_bytes())
+    path.write_bytes(OF_LIBREOFFICE[0])
 
 
 MAKERS: dict[str, Callable[[Path], None]] = {
@@ -305,14 +306,9 @@ def test_widths_that_the_user_gave_our_columns_stay(tmp_path: Path) -> None:
 
 
 def test_libreoffice_opens_what_was_spliced(tmp_path: Path) -> None:
-    soffice = shutil.which("soffice")
-    if soffice is None:
-        pytest.skip("LibreOffice is not installed")
     by_xlsxwriter(tmp_path / "in.xlsx")
     shown = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,true"
-    command = [soffice, f"-env:UserInstallation=file://{tmp_path}/profile", "--headless", "--convert-to", shown]
-    subprocess.run([*command, "--outdir", tmp_path, enriched(tmp_path / "in.xlsx")], check=True, capture_output=True)
-    lines = (tmp_path / "out-in.csv").read_text(encoding="utf-8").splitlines()
+    lines = converted(enriched(tmp_path / "in.xlsx"), shown).read_text(encoding="utf-8").splitlines()
     assert lines[1] == f'{NUMBER},가,"1,200",active,25.00%,B,send,06236,,[base -30] <b> & c,verified,'
 
 
@@ -561,7 +557,7 @@ rows_of_cells = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25)
 @given(shape=rows_of_cells)
 def test_cells_put_in_and_taken_out_again_leave_the_bytes(
     tmp_path: Path, shape: list[tuple[str, bool, list[str]]]

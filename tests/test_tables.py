@@ -10,12 +10,13 @@ from pathlib import Path
 import openpyxl
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import InputError, OutputError, UsageError
 from conftest import NINE, json_of, write
+from examples import examples
 
 HEADER = "사업자등록번호,상호,주소"
 ROW = "124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129"
@@ -37,7 +38,7 @@ def enriched(path: Path, output: str | None = None, **options: object) -> Path:
 # ── CSV ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40)
 @given(
     st.lists(st.tuples(cells, cells), max_size=8),
     st.sampled_from([",", ";", "\t", "|"]),

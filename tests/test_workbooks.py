@@ -12,7 +12,7 @@ import openpyxl
 import polars as pl
 import pytest
 import xlsxwriter
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
@@ -21,6 +21,7 @@ from bizverify.model import ADDED_COLUMNS
 from bizverify.tables import Enriched, open_table, write_table, written_rows
 from bizverify.tables.table import Section
 from conftest import NINE, SAMPLE, write
+from examples import examples
 
 NUMBER = "124-81-00998"
 SHEET = "xl/worksheets/sheet1.xml"
@@ -347,7 +348,7 @@ odd = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25)
 @given(values=st.lists(texts | odd, min_size=1, max_size=20))
 def test_any_text_comes_back_from_a_new_workbook_as_it_was(tmp_path: Path, values: list[str]) -> None:
     """Spaces, control characters, what looks like an escape, long numbers: told by openpyxl."""

@@ -73,7 +73,8 @@ class Account:
 class Target:
     """A service under test. Accounts that are missing, and what ``exempt`` names, are not asked for, with the reason.
 
-    ``pause``: seconds between polls. ``too_large``: bytes of an upload that it must refuse, where that is known.
+    ``pause``: seconds between polls at most; the first come sooner. ``too_large``: bytes of an
+    upload that it must refuse, where that is known.
     """
 
     name: str
@@ -126,7 +127,7 @@ def upload(rows: int = 3, part: str = "file") -> dict[str, tuple[str, bytes, str
 
 def finished(account: Account, job_id: str, pause: float, **query: Any) -> dict[str, Any]:
     """§4.3: ask until ``status`` is ``done``; each answer must have a status that is text."""
-    until = time.monotonic() + 120
+    until, soon = time.monotonic() + 120, 0.05
     path = job_path(job_id)
     with account.client() as client:
         while time.monotonic() < until:
@@ -137,7 +138,8 @@ def finished(account: Account, job_id: str, pause: float, **query: Any) -> dict[
             assert isinstance(status, str)
             if status == "done":
                 return dict(record)
-            time.sleep(pause)
+            time.sleep(min(soon, pause))
+            soon *= 2
     raise AssertionError(f"the job is still {status!r} after two minutes")
 
 
