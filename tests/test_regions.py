@@ -565,6 +565,8 @@ ADDED = (
         ("(06236) 서울 강남구 테헤란로 1", None, "region_only", "06236", None),
         ("06236 서울특별시 종로구 세종대로 1", "30100", "region_only", "30100", "other_district"),
         ("서울 강남구 테헤란로 1 [06236]", "6236", "region_only", "06236", None),
+        ("（０６２３６） 서울 강남구 테헤란로 1", None, "region_only", "06236", None),
+        ("(0623\u20e36) 서울 강남구 테헤란로 1", None, "region_only", None, None),
         ("(137-070) 서울 서초구 서초동 1", "137-070", "region_only", None, None),
         ("서울 강남구 테헤란로 1", "30100.0", "region_only", "30100", "other_district"),
         ("경기도 강남구 테헤란로 1", "06236", "region_only", "06236", None),

@@ -27,6 +27,7 @@ _CODE_FIRST: Final = (
     r"^[^0-9가-힣]*(?:우편번호|우)?[^0-9가-힣]*(?:[0-9]{5}|[0-9]{3}-[0-9]{3})(?:[^0-9가-힣-][^0-9가-힣]*|$)"
 )
 _CODE_INSIDE: Final = r"(?:^|[(\[<우]) ?([0-9]{5})(?:$|[)\]> ,])"
+_PERHAPS_CODE: Final = r"[0-9]{5}|[^\x00-\x7F가-힣]"
 _USUAL: Final = r"^[가-힣]+ [가-힣0-9]+ \S"
 _LONG_ENOUGH: Final = 300
 """Nobody's address is longer, and what follows says nothing of the region."""
@@ -59,8 +60,9 @@ def region_level(address: pl.Expr) -> pl.Expr:
 def _judged(addresses: pl.Series) -> pl.Series:
     """Return the columns of ``_JUDGED`` as a Struct, for a batch: first what the usual heads say, then what is left."""
     frame = addresses.struct.unnest()
-    frame = frame.with_columns(usual(frame["address"]), _given())
-    uncoded = frame["zipcode_given"].is_null() & frame["address"].is_not_null()
+    without_codes = frame["zipcode"].null_count() == len(frame)
+    frame = frame.with_columns(usual(frame["address"]), _NO_CODE if without_codes else _given())
+    uncoded = frame.select(_perhaps_inside()).to_series()
     if uncoded.any():
         inside = frame.filter(uncoded).select(_code_inside()).to_series()
         frame = frame.with_columns(zipcode_given=pl.coalesce("zipcode_given", scattered(inside, uncoded)))
@@ -76,6 +78,15 @@ def _judged(addresses: pl.Series) -> pl.Series:
 def _given() -> pl.Expr:
     # expressions of a whole batch are made once: where rows are few, making them takes as long as computing them
     return _five_digits(pl.col("zipcode")).alias("zipcode_given")
+
+
+_NO_CODE: Final = pl.lit(None, pl.String).alias("zipcode_given")
+
+
+@cache
+def _perhaps_inside() -> pl.Expr:
+    """Whether there is no code but something in the address that may become one, if only when it is normalised."""
+    return pl.col("zipcode_given").is_null() & pl.col("address").str.contains(_PERHAPS_CODE).fill_null(False)
 
 
 @cache
