@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.grammar.few import for_few
 from bizverify.engine.risk.features import is_blank, is_masked
 
 LONGEST: Final = 300
@@ -99,19 +100,11 @@ def compact(text: pl.Expr) -> pl.Expr:
 def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``text``. One step a column: polars computes an expression anew for each place that uses it."""
     address, plain, text = pl.col("address"), pl.col("_plain"), pl.col("text")
-    short = pl.when(address.str.len_bytes() <= MOST_BYTES).then(address)
-    odd: pl.Expr = pl.when(plain.str.contains(_ODD)).then(
-        plain
-    )  # null for most rows, and on nulls patterns cost nothing
-    of_web = pl.when(odd.str.contains("[<&]")).then(odd).str.replace_all(_OF_WEB, " ")
-    odd = pl.coalesce(of_web.str.replace_many(list(_NAMED_OF_WEB), list(_NAMED_OF_WEB.values())), odd)
-    odd = odd.str.replace_many(list(_UNIFORM), list(_UNIFORM.values())).str.normalize("NFKC")
-    odd = odd.str.replace_all(r"\s", " ").str.replace_all(_INVISIBLE, "")
     spaced = where(text.str.contains("  ", literal=True), text).str.replace_all(" {2,}", " ")
     readable = (text.str.len_chars() <= LONGEST) & text.str.contains("[가-힣]") & ~is_blank(text) & ~is_masked(plain)
     return (
-        frame.with_columns(_plain=short)
-        .with_columns(_odd=odd)
+        frame.with_columns(_plain=pl.when(address.str.len_bytes() <= MOST_BYTES).then(address))
+        .pipe(for_few, plain.str.contains(_ODD), _without_odd, ("_plain",), {"_odd": pl.String})
         .with_columns(text=pl.coalesce("_odd", "_plain").str.strip_chars(" "))
         .with_columns(_spaced=spaced)
         .with_columns(text=pl.coalesce("_spaced", "text"))
@@ -120,26 +113,46 @@ def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+def _without_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``_odd``: ``_plain`` with uniform characters and spaces."""
+    plain, odd = pl.col("_plain"), pl.col("_odd")
+    of_web = pl.when(plain.str.contains("[<&]")).then(plain).str.replace_all(_OF_WEB, " ")
+    of_web = of_web.str.replace_many(list(_NAMED_OF_WEB), list(_NAMED_OF_WEB.values()))
+    uniform = odd.str.replace_many(list(_UNIFORM), list(_UNIFORM.values())).str.normalize("NFKC")
+    return frame.with_columns(_odd=pl.coalesce(of_web, plain)).with_columns(
+        _odd=uniform.str.replace_all(r"\s", " ").str.replace_all(_INVISIBLE, "")
+    )
+
+
 def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``_peeled``, ``zipcode_inside`` and ``zipcode_given``."""
     text, peeled, written = pl.col("text"), pl.col("_peeled"), pl.col("_written")
     odd = pl.when(~written.str.contains(_FIVE)).then(written).str.normalize("NFKC").str.strip_chars(" \t'’‘")
+    added = {"zipcode_inside": pl.String, "_without": pl.String}
     return (
-        frame.with_columns(_written=pl.col("zipcode"), _coded=pl.when(text.str.contains(_MAYBE_POSTAL)).then(text))
-        .with_columns(_coded=pl.col("_coded").str.replace(_GLUED_CODE, "$1 $2"))
-        .pipe(with_groups, pl.col("_coded"), _POSTAL_HEAD, "_zip_head", "_after_head")
-        .pipe(with_groups, pl.col("_coded"), _POSTAL_TAIL, "_before_tail", "_zip_tail")
-        .pipe(with_groups, pl.col("_coded"), _POSTAL_BARE_TAIL, "_before_bare", "_zip_bare")
+        frame.with_columns(_written=pl.col("zipcode"))
+        .pipe(for_few, text.str.contains(_MAYBE_POSTAL), _read_postal_code, ("text",), added)
         .with_columns(
-            _written=pl.coalesce(odd.str.strip_suffix(".0"), written),
-            zipcode_inside=pl.coalesce("_zip_head", "_zip_tail", "_zip_bare"),
-            _peeled=pl.coalesce("_after_head", "_before_tail", "_before_bare", "text"),
+            _written=pl.coalesce(odd.str.strip_suffix(".0"), written), _peeled=pl.coalesce("_without", "text")
         )
         .with_columns(
             zipcode_given=pl.coalesce(pl.when(written.str.contains(_FIVE)).then(written), "zipcode_inside"),
             _peeled=pl.coalesce(where(peeled.str.contains(":", literal=True), peeled).str.replace(_LABEL, ""), peeled),
         )
-        .drop(
-            "_written", "_coded", "_zip_head", "_after_head", "_before_tail", "_zip_tail", "_before_bare", "_zip_bare"
+        .drop("_written", "_without")
+    )
+
+
+def _read_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``zipcode_inside`` and ``_without``: the ``text`` without it; null where there is none."""
+    coded = pl.col("_coded")
+    return (
+        frame.with_columns(_coded=pl.col("text").str.replace(_GLUED_CODE, "$1 $2"))
+        .pipe(with_groups, coded, _POSTAL_HEAD, "_zip_head", "_after_head")
+        .pipe(with_groups, coded, _POSTAL_TAIL, "_before_tail", "_zip_tail")
+        .pipe(with_groups, coded, _POSTAL_BARE_TAIL, "_before_bare", "_zip_bare")
+        .with_columns(
+            zipcode_inside=pl.coalesce("_zip_head", "_zip_tail", "_zip_bare"),
+            _without=pl.coalesce("_after_head", "_before_tail", "_before_bare"),
         )
     )

@@ -65,6 +65,8 @@ def outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, rivals
 
     Where district and province contradict each other, the province speaks for the rivals that lie in it.
     """
+    if rivals.is_empty():
+        return rows.select(ROW).clear()
     mine = _heard(lookups, rows, decided).select(ROW, mine="place", votes="pro")
     theirs = _heard(lookups, rows, rivals.select(ROW, "place").unique())
     of_rival = _province(lookups, theirs)
@@ -88,6 +90,8 @@ def _beyond_doubt(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame
 def _decided(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    if candidates.is_empty():
+        return candidates, candidates.select(ROW)
     heard = _heard(lookups, rows, candidates)
     best = heard.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(rivals=pl.len().over(ROW))
     single = best.filter(pl.col("rivals") == 1)
