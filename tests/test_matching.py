@@ -266,6 +266,9 @@ UNANSWERED = [
     ("서울 강남구 테헤란로 152 (세종시 조치원읍 남리 63-22)", None, "ambiguous"),
     ("서울 강남구 테헤란로 152 / 광주시 중앙로 3", None, "ambiguous"),
     ("서울 강남구 테헤란로 152, 부산 해운대구 센텀중앙로 90", None, "ambiguous"),  # the other one in none that is known
+    ("세종시 보람동 700 / 서울 중구 새내길 38", None, "ambiguous"),  # the second road exists in the first region alone
+    ("서울 종로구 종로1가 24, 부산 해운대구 종로 33", None, "ambiguous"),
+    ("가나상사 부산광역시 종로 33, 서울 종로구", None, "ambiguous"),
     ("세종시 부강면 수산길 21", None, "ambiguous"),  # one syllable from one road, two swapped from another
     ("Teheran-ro 152, Gangnam-gu, Seoul", None, "none"),
     ("=1+1", None, "none"),

@@ -8,7 +8,7 @@ import polars as pl
 
 from bizverify.engine.address.grammar.brackets import LETTER, shown
 from bizverify.engine.address.grammar.few import fill_few
-from bizverify.engine.address.grammar.text import HIDDEN, compact, where, with_groups
+from bizverify.engine.address.grammar.text import HIDDEN, PROVINCES, compact, where, with_groups
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가"
 _HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"
@@ -43,7 +43,7 @@ _PLACE: Final = (
     r"|충청?[남북]|전라?[남북]|경상?[남북]|제주|대한민국|(?:지번|도로명|신|구|새)? ?(?:주소|지번|도로명|소재지))"
 )
 _EXPLAINED: Final = rf"(?:^| ){_PLACE}(?: +산? *[0-9]+(?:-[0-9]+)?(?:번지)?)?(?: |$)"
-_LIKE_A_PLACE: Final = "(?:^| )[가-힣]+[시도군구읍면동리](?: |$)"  # so does a name end: 홍길동, 신도시
+_LIKE_A_PLACE: Final = f"(?:^| )(?:[가-힣]+[시도군구읍면동리]|{PROVINCES})(?: |$)"  # so does a name end: 홍길동, 신도시
 _PERHAPS_ROAD: Final = "(?:^| )[가-힣]{1,3} *$"  # 서초 of 서초 중앙로
 _OWN_DONG: Final = "^ *[가-힣]{1,4}동[ ,]+([가-힣A-Za-z])"
 
@@ -58,7 +58,7 @@ _NEEDED: Final = ("_tail", "brackets", "_ahead", "_front", "_before_road", "emd"
 def read(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
 
-    Words before the road or dong that name no region come to the end of ``detail``; those that end like one are told
+    Words before the road or dong that name no region come to the end of ``detail``; those that look like one are told
     in ``ahead`` (String) too, one blank between them: which of them are places is for the gazetteer to say.
     """
     unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")

@@ -17,9 +17,10 @@ _STEM: Final = f"(?:[가-힣&&[^읍면거대]]{_SYLLABLE}|{_WORDS}){_SYLLABLE}*"
 """Two syllables at least, and more than 거리 or 대로: those may belong to the word before them."""
 _NUMBERED: Final = f"[0-9]{{1,4}}번?{LETTER}?길"
 _TOWN: Final = "(?:[가-힣]{1,6}[읍면] )?"
-_NUMBER: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?(?:, .*)?"
-_ROAD: Final = f"^{_TOWN}{_STEM}(?:(?:로|길)(?:{_NUMBERED})?|{_NUMBERED}|[0-9]{{1,4}}로) {_NUMBER}$"
-_LOT: Final = f"^{_TOWN}{_SYLLABLE}*(?:{_SYLLABLE}동|[가-힣&&[^읍면거]]리) (?:산 ?)?{_NUMBER}$"
+_NUMBER: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?"
+_ROAD: Final = f"^{_TOWN}{_STEM}(?:(?:로|길)(?:{_NUMBERED})?|{_NUMBERED}|[0-9]{{1,4}}로) {_NUMBER}(?:, .*)?$"
+_NO_ROAD: Final = "[^로길리]*"  # 어진동 671, 도움6로 11 has a road, and that is what counts
+_LOT: Final = f"^{_TOWN}{_SYLLABLE}*(?:{_SYLLABLE}동|[가-힣&&[^읍면거]]리) (?:산 ?)?{_NUMBER}(?:, {_NO_ROAD})?$"
 _NO_DONG: Final = (
     "(?:단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩)제?[가나다라마바사]?동 "
     "|(?:관리|주민|본관|별관|사무|공장|창고|연구|기숙사)동 "

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
+from bizverify.engine.address.grammar.text import PROVINCES
 from bizverify.engine.address.matcher import lots, roads
 from bizverify.engine.address.matcher.index import ROW
 from bizverify.engine.address.matcher.judge import outvoted
@@ -14,6 +15,8 @@ from bizverify.engine.address.matcher.lookups import Lookups
 from bizverify.engine.address.matcher.scope import Scopes
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
+_REGION: Final = f"(?:^| )(?:[가-힣]+[시도군구]|{PROVINCES})(?: |$)"
+_SHORT: Final = 2
 _REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남북][ ,][^ ].*{_NUMBERED}"
 
 
@@ -30,16 +33,34 @@ def two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -
 
 
 def in_two_regions(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows that name another region behind the number, with a number of its own: two addresses, one letter."""
+    """Rows that name another region too, before the road or behind the number with a number: two addresses, one letter.
+
+    Before the road it must be a district or the long name of a province: 부산 may be a name.
+    """
     behind = pl.concat_str("detail", "brackets", separator=", ", ignore_nulls=True)
-    names = rows.select(ROW, text=pl.when(behind.str.contains(_REGION_AND_NUMBER)).then(behind)).drop_nulls("text")
-    pairs = names.join(decided, on=ROW)
+    numbered, district = pl.col("rest").str.contains(_NUMBERED), pl.col("sigungu") != ""
+    long = pl.col("region_typed").str.len_chars() > _SHORT
+    found = [
+        _elsewhere(lookups, scopes, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
+        for text, pattern, counts in (
+            (behind, _REGION_AND_NUMBER, numbered),
+            (pl.col("ahead"), _REGION, district | long),
+        )
+    ]
+    return pl.concat(found).unique()
+
+
+def _elsewhere(
+    lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame, text: pl.Expr, counts: pl.Expr
+) -> pl.DataFrame:
+    """Rows whose text names a region where what was decided on does not lie; ``counts``: of what is split off it."""
+    pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
     if pairs.is_empty():
         return pairs.select(ROW)
     seconds = lookups.described(scopes.settled(regions.split_region(pairs.lazy()).collect()))
     either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
     other = ~pl.lit(scopes.allow(seconds)) | either
-    return seconds.filter(other & pl.col("rest").str.contains(_NUMBERED)).select(ROW)
+    return seconds.filter(other & counts).select(ROW)
 
 
 def better_elsewhere(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:

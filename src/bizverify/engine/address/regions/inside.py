@@ -124,7 +124,10 @@ def _told(found: pl.DataFrame) -> pl.DataFrame:
     """
     found = found.with_columns(split(found.select("head").lazy(), "head").collect().select(*ADDED).drop("lead"))
     named = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
-    district = (pl.col("sigungu") != "").fill_null(False)
+    # 세종시, which has no districts, is as sure as one in front; at the end, or 세종 alone, it is not
+    in_full = pl.col("body").is_null() & (pl.col("region_typed").str.len_chars() > _SHORT)
+    district = pl.when(pl.col("sigungu") == "").then(in_full).otherwise(pl.col("sigungu").is_not_null())
+    district = district.fill_null(False)
     last = pl.col("rest").str.strip_chars(_EDGES) == ""
     found = found.filter(named & (pl.col("sure") | district | last)).with_columns(
         rest=pl.coalesce(pl.when(last).then("body"), "behind", "rest")
