@@ -395,7 +395,7 @@ def test_a_webhook_that_never_answers_is_given_up_and_listed(tmp_path: Path, han
         answers.append(OK)
         assert json.loads(command("notices", "retry", "--db", server.db, "--json").stdout) == {"retried": 1}
         with closing(connected(server.db)) as connection:  # the command's clock is not the server's
-            connection.execute("UPDATE deliveries SET begun = ?1, due = ?1", (hand.seconds,))
+            connection.execute("UPDATE deliveries SET begun = ?, due = ?", (hand.seconds, hand.seconds))
         hand.until(lambda: len(receiver.received) > count, seconds=10)
         hand.until(
             lambda: not json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"],
@@ -436,7 +436,7 @@ def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock)
         retried = command("notices", "retry", "--db", server.db, "--notice", row["id"], "--json")
         assert json.loads(retried.stdout) == {"retried": 1}
         with closing(connected(server.db)) as connection:
-            connection.execute("UPDATE deliveries SET begun = ?1, due = ?1", (hand.seconds,))
+            connection.execute("UPDATE deliveries SET begun = ?, due = ?", (hand.seconds, hand.seconds))
         hand.until(lambda: bool(receiver.received), seconds=10)
         assert receiver.received[0].is_signed(secret, hand.seconds, 3600)
 

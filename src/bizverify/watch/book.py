@@ -66,11 +66,11 @@ def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Entry], now: 
     before = count(db, owner)
     done = db.executemany(
         "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
-        " VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''), ?6, ?6)"
+        " VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?)"
         " ON CONFLICT (owner, biz_no) DO UPDATE SET"
         " name = coalesce(excluded.name, name), address = coalesce(excluded.address, address), due = excluded.due"
         " WHERE coalesce(excluded.name, name) IS NOT name OR coalesce(excluded.address, address) IS NOT address",
-        ((secrets.token_hex(8), owner, entry.biz_no, entry.name, entry.address, now) for entry in entries),
+        ((secrets.token_hex(8), owner, entry.biz_no, entry.name, entry.address, now, now) for entry in entries),
     )
     new = count(db, owner) - before
     return Added(new=new, changed=max(0, done.rowcount) - new)
@@ -181,9 +181,9 @@ def last_due(db: sqlite3.Connection, owner: str) -> float | None:
 def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) -> list[int]:
     """Let watches that are due later than ``until`` be due then, ``limit`` at most; return their numbers."""
     rows = db.execute(
-        "UPDATE watches SET due = ?1 WHERE number IN"
-        " (SELECT number FROM watches WHERE owner = ?2 AND due > ?1 LIMIT ?3) RETURNING number",
-        (until, owner, limit),
+        "UPDATE watches SET due = ? WHERE number IN"
+        " (SELECT number FROM watches WHERE owner = ? AND due > ? LIMIT ?) RETURNING number",
+        (until, owner, until, limit),
     )
     return [number for (number,) in rows.fetchall()]
 
@@ -248,8 +248,8 @@ def record(
 def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
     """Leave watches that could not be checked for later, unless they were to wait longer already."""
     db.execute(
-        "UPDATE watches SET due = ?1 WHERE due < ?1 AND number IN (SELECT value FROM json_each(?2))",
-        (due, json.dumps(list(numbers))),
+        "UPDATE watches SET due = ? WHERE due < ? AND number IN (SELECT value FROM json_each(?))",
+        (due, due, json.dumps(list(numbers))),
     )
 
 

@@ -55,8 +55,8 @@ def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channel
     )
     for channel in channels:
         db.executemany(
-            "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?4, ?4)",
-            numbered.select("number", pl.lit(channel).alias("channel"), "owner", pl.lit(now).alias("due")).iter_rows(),
+            "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)",
+            numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows(),
         )
 
 
@@ -75,7 +75,7 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
     """No delivery waits for longer than ``until``: it was put off while the clock was wrong."""
-    db.execute("UPDATE deliveries SET due = ?1 WHERE delivered IS NULL AND due > ?1", (until,))
+    db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
 def open_deliveries(
@@ -122,8 +122,8 @@ def failed_many(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str
 def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> None:
     """An owner's channel does not take anything now: nothing else is tried there before ``due``."""
     db.execute(
-        "UPDATE deliveries SET due = ?1 WHERE delivered IS NULL AND due < ?1 AND owner = ?2 AND channel = ?3",
-        (due, owner, channel),
+        "UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due < ? AND owner = ? AND channel = ?",
+        (due, due, owner, channel),
     )
 
 

@@ -143,8 +143,9 @@ class _Round:
 
     def make_due(self) -> None:
         """Let all watches be due."""
+        now = self.now()
         with self.file.writing() as db:
-            db.execute("UPDATE watches SET due = ?1 WHERE owner = ?2 AND due > ?1", (self.now(), OWNER))
+            db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due > ?", (now, OWNER, now))
 
     def forget(self) -> None:
         """Drop what waits for channels that are not given."""
