@@ -12,6 +12,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.regions.quick import scattered
+
 _FEW: Final = "_few"
 
 
@@ -57,14 +59,6 @@ def _done(
     needed = rows.struct.unnest()
     few = needed[_FEW].fill_null(False)
     if not few.any():
-        nothing = [pl.Series(name, [None], dtype) for name, dtype in adds.items()]
-        return pl.select(pl.struct(nothing)).to_series().new_from_index(0, len(rows))
-    if few.all():
-        return step(needed.lazy().drop(_FEW)).select(pl.struct(*adds)).collect().to_series()
-    found = step(needed.lazy().filter(_FEW).drop(_FEW)).select(*adds).collect()
-    return found.select(pl.struct(pl.all().gather(line_of(few)))).to_series()
-
-
-def line_of(marked: pl.Series) -> pl.Series:
-    """For each row that is marked (Boolean, no nulls) its number among them (UInt32), null for the others."""
-    return (marked.cum_sum().cast(pl.UInt32) - 1).zip_with(marked, pl.Series([None], dtype=pl.UInt32))
+        return pl.Series([None], dtype=pl.Struct(adds)).new_from_index(0, len(rows))
+    found = step(needed.lazy().filter(_FEW).drop(_FEW)).select(pl.struct(*adds)).collect().to_series()
+    return found if len(found) == len(rows) else scattered(found, few)
