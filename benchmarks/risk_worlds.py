@@ -140,7 +140,10 @@ def draw(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
     stale = rng.random(rows)
     drawn = {}
     for feature, levels in FEATURES.items():
-        shares = SHARES[feature]
+        shares = SHARES.get(feature)
+        if shares is None:  # in no world: what another feature added draws would change all that are drawn after it
+            drawn[feature] = np.full(rows, -1)
+            continue
         weights = np.array([shares.get(level, 0.0) for level in levels])
         tilt = np.array([2.0 if f"{feature}:{level}" in STALE else 0.0 for level in levels])
         p = weights[None, :] * np.exp(tilt[None, :] * (stale[:, None] - 0.5))

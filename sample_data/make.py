@@ -2,7 +2,8 @@
 
 Well-known public companies appear with their public number and address; everybody else is invented, with numbers whose
 check digit is right and which are not looked up anywhere. Roads and dongs are real; the buildings on them, their lots
-and postal codes are invented: ``rnaddrkor_sample.txt`` has no more than the form of the official address file.
+and postal codes are invented: ``rnaddrkor_sample.txt`` and ``jibun_rnaddrkor_sample.txt`` have no more than the form of
+the official address files.
 Run: ``python sample_data/make.py``.
 """
 
@@ -120,14 +121,26 @@ class Building:
 
     def line(self) -> str:
         """The 24 columns; the number of the road is invented."""
+        emd = self.dong.partition(" ")[0]
+        key, place, street = self._parts(self.lot)
+        kept = [self.code, emd, self.zipcode, "", "20261031", str(int(self.apartment)), "", "", "", ""]
+        return "|".join([key, *place, *street, *kept])
+
+    def additional_lot(self) -> str:
+        """The 14 columns of the file of additional lots: a lot that the building stands on, too."""
+        main, sub = self.lot.split("-")
+        key, place, street = self._parts(f"{int(main) + 900}-{sub}")
+        del street[1]
+        return "|".join([key, *place, *street, ""])
+
+    def _parts(self, lot: str) -> tuple[str, list[str], list[str]]:
+        """The management number, the lot, the street with the number."""
         emd, _, ri = self.dong.partition(" ")
         main, _, sub = self.number.partition("-")
         road = f"9{list(DONGS).index(self.road):06d}"
         key = f"{self.code[:8]}{road}0{int(main):05d}{int(sub or 0):05d}"
-        place = [self.code, self.sido, self.sigungu, emd, ri, "0", *self.lot.split("-")]
-        street = [self.code[:5] + road, self.road, "0", main, sub or "0"]
-        kept = [self.code, emd, self.zipcode, "", "20240101", str(int(self.apartment)), "", "", "", ""]
-        return "|".join([key, *place, *street, *kept])
+        place = [self.code, self.sido, self.sigungu, emd, ri, "0", *lot.split("-")]
+        return key, place, [self.code[:5] + road, self.road, "0", main, sub or "0"]
 
 
 class Business:
@@ -365,6 +378,8 @@ def main() -> None:
     write_csv(HERE / "registry_source.csv", status_header, registry_rows(businesses, chance), "utf-8")
     official = "".join(f"{building.line()}\r\n" for building in buildings)
     (HERE / "rnaddrkor_sample.txt").write_bytes(official.encode("cp949"))
+    more = "".join(f"{building.additional_lot()}\r\n" for building in buildings[::10])
+    (HERE / "jibun_rnaddrkor_sample.txt").write_bytes(more.encode("cp949"))
     outcome_header = ["고객코드", "사업자등록번호", "주소", "반송여부", "반송사유", "반송일자", "발송일"]
     write_csv(HERE / "outcomes.csv", outcome_header, outcomes(rows, businesses, chance), "utf-8")
 

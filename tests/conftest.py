@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -17,7 +18,9 @@ import pytest
 from hypothesis import settings
 
 from bizverify import cli
+from signals import heed_stop_signals
 
+heed_stop_signals()  # before polars is there, which puts its own handler before the one it finds
 settings.register_profile("same", derandomize=True)  # a red run is the change's doing, not the dice's
 settings.register_profile("explore", print_blob=True)  # HYPOTHESIS_PROFILE=explore looks for more
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
@@ -25,6 +28,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "sample_data"
 SHARED = ROOT.parent / "shared" / "data"
+
+STDERR = pytest.StashKey[int]()
+"""A descriptor of the terminal's own stderr, which no capturing replaces."""
 
 NINE = (
     "biz_status",
@@ -37,6 +43,9 @@ NINE = (
     "row_status",
     "row_note",
 )
+
+NOTHING_CHECKED = pytest.mark.filterwarnings("ignore:.* statuses checked:UserWarning")
+"""For tests that verify a frame without a registry: that no status was checked is not what they are about."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,6 +64,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     if config.getoption("base_url"):
         config.option.numprocesses = 0  # each process would pay for its own lookups
+
+
+LONG = 3600
+"""Seconds that a test of many rows, files or kills may take; ``timeout`` in pyproject.toml says it for the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("scale", "fuzz", "crash")):
+            item.add_marker(pytest.mark.timeout(LONG))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """End the process, with tracebacks, where a test hangs in code that lets no handler in Python run.
+
+    Where there is no SIGALRM that is what becomes of every test that hangs: the plugin's own thread would do the same,
+    but a worker of xdist would lose the tracebacks.
+    """
+    by_signal = settings.method == "signal"
+    limit = settings.timeout * (1.5 if by_signal else 1)
+    faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[STDERR])
+    return None if by_signal else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer() -> None:
+    faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_enter_pdb() -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(autouse=True)

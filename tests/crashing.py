@@ -37,7 +37,7 @@ from bizverify.service import BaseUrl, Client
 from bizverify.testing import Act, FakeService, Lookup, serve, verdict
 
 KEY = "test-key"
-KILLED = -signal.SIGKILL
+KILLED = -getattr(signal, "SIGKILL", 9)
 CONCURRENCY = 16
 JOBS = 3
 HUNG = 120.0

@@ -24,6 +24,7 @@ import polars as pl
 import bizverify as bv
 from bizverify.errors import BizverifyError
 from bizverify.tables import open_table, reading
+from memory import peak
 
 SECONDS = 20
 MEMORY = 8 << 30
@@ -142,8 +143,7 @@ def main() -> None:
             raise SystemExit(1) from None
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
     signal.alarm(0)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"DONE {last - first} cases: {outcomes}, peak {peak // 1024} MB, polars {pl.__version__}", flush=True)
+    print(f"DONE {last - first} cases: {outcomes}, peak {peak() >> 20} MB, polars {pl.__version__}", flush=True)
 
 
 if __name__ == "__main__":

@@ -61,10 +61,28 @@ def test_an_answer_is_the_building_that_was_meant(bench: SimpleNamespace) -> Non
     assert sum(one.right for one in figures) >= 0.999 * sum(one.answered for one in figures)
 
 
-@pytest.mark.parametrize(("group", "goal"), [("format", 0.995), ("character", 0.97), ("postal", 0.99)])
+@pytest.mark.parametrize(("group", "goal"), [("format", 0.995), ("postal", 0.99)])
 def test_noise_that_can_be_undone_is_answered(bench: SimpleNamespace, group: str, goal: float) -> None:
-    """Spacing, brackets and forms 99.5 %, one wrong character in the road 97 %, a wrong postal code 99 %."""
+    """Spacing, brackets and forms 99.5 %, a wrong postal code 99 %."""
     assert answered(of(bench, group)) >= goal
+
+
+def test_one_wrong_character_in_the_road_is_answered_where_the_postal_code_bears_it_out(bench: SimpleNamespace) -> None:
+    """95 %: names that differ as neighbouring roads do stay what they are."""
+    figures = of(bench, "character")
+    assert sum(one.with_zip[1] for one in figures) >= 0.95 * sum(one.with_zip[0] for one in figures)
+
+
+def test_what_the_gazetteer_lacks_is_not_answered_and_never_sent(tmp_path: Path) -> None:
+    """A tenth of the buildings, sub-lots and roads taken out: at most 0.1 % answered wrongly, none of these `send`."""
+    import address_noise
+    from noise_truth import Truth, read
+
+    found = address_noise.measured_missing(OFFICIAL, Truth(read(OFFICIAL)), tmp_path, SEED)
+    totals = [found.total(missing) for missing in ("buildings", "sub-lots", "roads")]
+    assert all(one.rows > 30_000 for one in totals)
+    assert sum(one.wrong for one in totals) <= 0.001 * sum(one.rows for one in totals)
+    assert [one.sent for one in totals] == [0, 0, 0]
 
 
 def test_what_exists_nowhere_or_cannot_be_decided_is_not_answered(bench: SimpleNamespace) -> None:

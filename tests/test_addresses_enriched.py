@@ -17,7 +17,7 @@ import pytest
 import bizverify as bv
 from bizverify.engine.local import MATCH_LEVEL, ROW_PROBLEM
 from bizverify.errors import GazetteerError, UsageError
-from conftest import NINE, SAMPLE, json_of, write
+from conftest import NINE, NOTHING_CHECKED, SAMPLE, json_of, write
 
 TODAY = date(2026, 11, 22)
 GAZETTEER, REGISTRY = SAMPLE / "gazetteer.parquet", SAMPLE / "registry.parquet"
@@ -40,10 +40,11 @@ def test_the_official_address_and_code_are_given_and_each_change_is_told(engine:
     asked = rows(
         ("1248100998", "삼성전자(주)", ADDRESS, "16677"),
         ("1248100998", "삼성전자(주)", "수원시 영통구 매탄동 100-1", "30100"),
+        ("1248100998", "삼성전자(주)", "경기도 수원시 영통구 삼송로 129, 3층 가나상사", "16677"),
         ("1248100998", "삼성전자(주)", "경기도 수원시 영통구 삼송로 129, 3층 가나상사", None),
     )
     found = engine.verify(asked).collect()
-    assert found["fixed_zipcode"].to_list() == ["16677"] * 3
+    assert found["fixed_zipcode"].to_list() == ["16677"] * 3 + [None]  # 삼송로 may be a new road
     assert found["fixed_address"].to_list()[:2] == [OFFICIAL] * 2
     assert found["fixed_address"][2].startswith("경기도 수원시 영통구 삼성로 129, 3층 가나상사")
     assert "[address +0] the address is an official one (juso)" in found["reasons"][0]
@@ -171,12 +172,13 @@ def test_without_a_gazetteer_a_run_says_so_once_and_calmly(tmp_path: Path) -> No
     assert report.warnings == ()
     assert report.addresses == {}
     assert report.versions.gazetteer is None
-    assert dict(report.lines())["addresses"] == "not corrected: no gazetteer was given (--gazetteer)"
+    assert dict(report.lines())["addresses"] == "not corrected: no gazetteer was given (`gazetteer=`)"
     assert "addresses" not in dict(bv.plan(SAMPLE / "customers.csv").lines())
     bare = write(tmp_path / "bare.csv", "b_no\n1248100998\n")
     assert "addresses" not in dict(bv.enrich(bare).lines())
 
 
+@NOTHING_CHECKED
 def test_frames_and_single_lookups_take_a_gazetteer() -> None:
     one = bv.verify("124-81-00998", name="삼성전자", address="경기 수원시 영통구 삼성로 129", gazetteer=GAZETTEER)
     assert (one.fixed_zipcode, one.fixed_address) == ("16677", OFFICIAL)
@@ -197,7 +199,7 @@ def test_the_commands_take_a_gazetteer(run: Run, tmp_path: Path) -> None:
 
 
 def test_where_the_service_answers_a_gazetteer_is_refused_or_said_to_be_idle(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--gazetteer is for the local engine, not for verify"):
+    with pytest.raises(UsageError, match="`gazetteer=` is for the local engine, not for verify"):
         bv.verify("1248100998", engine="verify", base_url="http://localhost:9", gazetteer=GAZETTEER)
     source = write(tmp_path / "in.csv", f"b_no,주소\n1248100998,{ADDRESS}\n")
     planned = bv.plan(source, engine="batch", base_url="http://localhost:9", gazetteer=GAZETTEER)
@@ -215,7 +217,7 @@ def test_the_gazetteer_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_the_sample_gazetteer_is_what_its_source_gives(tmp_path: Path) -> None:
-    bv.build_gazetteer([SAMPLE / "rnaddrkor_sample.txt"], tmp_path / "g.parquet")
+    bv.build_gazetteer(SAMPLE.glob("*rnaddrkor_sample.txt"), tmp_path / "g.parquet")
     assert pl.read_parquet(tmp_path / "g.parquet").equals(pl.read_parquet(GAZETTEER))
     assert bv.Gazetteer.open(tmp_path / "g.parquet").version == bv.Gazetteer.open(GAZETTEER).version
 
@@ -241,3 +243,20 @@ def test_a_damaged_gazetteer_is_blamed_and_not_the_input(tmp_path: Path) -> None
         with pytest.raises(GazetteerError, match=r"g\.parquet: the gazetteer is damaged"):
             ask()
     assert not (tmp_path / "in.enriched.csv").exists()
+
+
+def test_the_report_says_of_what_month_the_addresses_are_and_warns_of_old_ones(tmp_path: Path) -> None:
+    """Month and number of addresses in a row of their own, in the manifest as a date; old sources are a warning."""
+    source = write(tmp_path / "in.csv", f"b_no,주소\n1248100998,{ADDRESS}\n")
+    report = bv.enrich(source, gazetteer=GAZETTEER, output=tmp_path / "out.csv", manifest=tmp_path / "m.json")
+    assert dict(report.lines())["gazetteer"] == "juso 2026-10, 266 addresses"
+    versions = json.loads((tmp_path / "m.json").read_text())["versions"]
+    assert (versions["gazetteer_date"], versions["gazetteer_addresses"]) == ("2026-10-31", 266)
+    line = (SAMPLE / "rnaddrkor_sample.txt").read_bytes().split(b"\r\n")[0].replace(b"20261031", b"20240229")
+    (tmp_path / "rnaddrkor_old.txt").write_bytes(line + b"\r\n")
+    bv.build_gazetteer([tmp_path / "rnaddrkor_old.txt"], tmp_path / "old.parquet")
+    report = bv.enrich(source, gazetteer=tmp_path / "old.parquet", output=tmp_path / "out2.csv")
+    assert dict(report.lines())["gazetteer"] == "juso 2024-02, 1 address"
+    old, lots = (warning for warning in report.warnings if "old.parquet" in warning)
+    assert "of 2024-02, older than 3 months" in old
+    assert "without the files of additional lots" in lots

@@ -724,7 +724,7 @@ def test_the_hybrid_engine_buys_what_it_cannot_tell() -> None:
 def test_what_can_be_afforded(needed: int, budget: int | None, remaining: int | None, affordable: int | None) -> None:
     """All or nothing without a budget; with one, as much as budget and quota allow."""
     if affordable is None:
-        with pytest.raises(QuotaError, match=f"--budget {remaining}"):
+        with pytest.raises(QuotaError, match=f"`budget={remaining}`"):
             choice.affordable(needed, budget, remaining)
     else:
         assert choice.affordable(needed, budget, remaining) == affordable

@@ -166,7 +166,7 @@ def test_an_audit_that_is_not_filled_in_decides_nothing(tmp_path: Path) -> None:
     book = a_book(tmp_path, turned(letters(2, 900)))
     sample = tmp_path / "sample.csv"
     rows = audit_sample(sample, labels=book.folder, today=TODAY)
-    with pytest.raises(LabelError, match=f"0 letters are checked, {rows} are needed"):
+    with pytest.raises(LabelError, match=f"0 of the letters were checked, {rows} are needed"):
         calibrate(labels=tmp_path, today=TODAY, audited=sample)
     pl.read_csv(sample).with_columns(checked=pl.lit("returned"), row_id=pl.lit(99_999)).write_csv(sample)
     with pytest.raises(LabelError, match="line 2: row 99999 is no quarantined letter"):

@@ -144,7 +144,7 @@ def test_the_report_as_json_has_every_figure(tmp_path: Path) -> None:
     assert (report["labels"], report["n"], report["bounced"], report["enough"]) == (str(file), 19, 1, False)
     assert [bin["n"] for bin in report["deciles"]] == [17, 2]
     assert [group["group"] for group in report["groups"]["grade"]] == ["A", "D"]
-    assert f"{file}: only 19 rows have a known outcome" in done.stderr
+    assert f"{file}: only 19 rows with a known outcome" in done.stderr
 
 
 def test_the_report_of_the_book_tells_engines_apart(

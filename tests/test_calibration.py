@@ -258,7 +258,7 @@ def test_the_report_is_shown_as_text_and_as_html() -> None:
 
 
 def test_a_million_rows_take_seconds() -> None:
-    """Counting by probability and by pattern of reasons, not by row (the bound is wide: other processes run here)."""
+    """Counting by probability and by pattern of reasons, not by row: seconds of CPU, so that others may run here."""
     dice = random.Random(7)
     frame = pl.DataFrame({"place": pl.int_range(0, 1_000_000, eager=True)}).select(
         bounce_prob=(pl.col("place").hash(1) % 900) / 1000,
@@ -266,10 +266,10 @@ def test_a_million_rows_take_seconds() -> None:
         grade=pl.lit("A"),
         reasons=pl.Series([dice.choice(REASONS) for _ in range(1000)] * 1000, dtype=pl.String),
     )
-    started = time.monotonic()
+    started = time.process_time()
     report = calibration(frame.lazy())
     assert report.n == 1_000_000
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 # ── labelled files ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import openpyxl
 import polars as pl
 import pytest
 
+import bizverify as bv
+from bizverify import watch
+from bizverify.cli.flags import with_flags
+from bizverify.errors import ColumnError, parameter
 from conftest import NINE, SAMPLE, write
+from signals import IGNORING
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,7 +47,7 @@ def test_the_main_job_runs_on_the_sample_workbook(apart: Run, tmp_path: Path) ->
         "'사업자등록번호', column 2",
         "rows            300",
         "customers.enriched.xlsx",
-        "no registry was given",
+        "0 of 280 statuses checked",
     ):
         assert part in done.stderr
     sheet = openpyxl.load_workbook(tmp_path / "customers.enriched.xlsx")["고객명단"]
@@ -111,7 +119,7 @@ BAD_INPUT = {
     "a sheet of a csv": (["enrich", "list.csv", "--sheet", "x"], "--sheet is for workbooks, this file is csv"),
     "an unknown encoding": (["enrich", "list.csv", "--encoding", "klingon"], "unknown encoding 'klingon'"),
     "a json path of a csv": (["enrich", "list.csv", "--json-path", "x"], "--json-path is for JSON documents"),
-    "a selection of nothing there": (["enrich", "list.csv", "--select", "x"], "--select 'x' names no column"),
+    "a selection of nothing there": (["enrich", "list.csv", "--select", "x"], "--select x names no column"),
     "a summary of a csv": (["enrich", "list.csv", "--summary"], "--summary is for workbooks"),
     "no backup of nothing": (["enrich", "list.csv", "--no-backup"], "--no-backup is for --in-place"),
     "an unknown engine": (["enrich", "list.csv", "--engine", "cloud"], "--engine"),
@@ -174,7 +182,7 @@ def test_a_header_without_rows_is_no_error(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "h.enriched.csv").read_text().strip() == HEADER + "," + ",".join(NINE)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write everywhere, Windows knows no such modes")
 def test_a_folder_without_write_permission_is_refused(run: Run, tmp_path: Path, source: Path) -> None:
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:
@@ -205,10 +213,17 @@ def big_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "kill", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda kill: kill.name
-)
-def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path, kill: signal.Signals) -> None:
+def until_it_writes(process: subprocess.Popen[Any], folder: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not any(path.stat().st_size for path in folder.glob(".bizverify-*-out.csv")):
+        assert process.poll() is None, "the run ended before it could be interrupted"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has one way to end a process, which lets it do nothing more")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path, name: str) -> None:
     """Whenever a run dies, the output is the old one, whole; when it can, it says so, exits 130 and tidies up."""
     os.link(big_list, tmp_path / "big.csv")
     old = write(tmp_path / "out.csv", "old")
@@ -218,11 +233,8 @@ def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    while not any(path.stat().st_size for path in tmp_path.glob(".bizverify-*-out.csv")):
-        assert process.poll() is None, "the run ended before it could be interrupted"
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until_it_writes(process, tmp_path)
+    kill = signal.Signals[name]
     process.send_signal(kill)
     _, said = process.communicate(timeout=60)
     assert old.read_text() == "old"
@@ -254,18 +266,40 @@ def test_streams_that_are_full_or_closed_are_no_defect(
     assert (done.stderr.splitlines() or [""])[-1] == said
 
 
-def test_signals_that_the_caller_ignores_stay_ignored(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a caller could ignore")
+def test_signals_that_the_caller_ignores_stay_ignored() -> None:
+    """As under `nohup` in a background job: SIGHUP and SIGINT do nothing, SIGTERM ends whatever is waited for."""
     code = (
-        "import os, signal, threading, time; from bizverify.cli.process import let_stop_signals_interrupt as let\n"
-        "let(); os.kill(os.getpid(), signal.SIGHUP); time.sleep(0.2); print('alive', flush=True)\n"
-        "try: os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)\n"
+        "import os, signal, time; from bizverify.cli.process import let_stop_signals_interrupt as let\n"
+        "let(); import polars\n"
+        "for one in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), one); time.sleep(0.2)\n"
+        "try: print('alive', flush=True); time.sleep(100)\n"
         "except KeyboardInterrupt: print('interrupted')"
     )
-    command = f"trap '' HUP INT; exec {sys.executable} -c \"$CODE\""
-    done = subprocess.run(
-        ["sh", "-c", command], env=os.environ | {"CODE": code}, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["alive", "interrupted"]
+    with subprocess.Popen([*IGNORING, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "alive\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60) == ("interrupted\n", None)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a caller could ignore")
+@pytest.mark.parametrize(("ends", "code"), [(False, 0), (True, 130)], ids=["SIGINT and SIGHUP", "SIGTERM"])
+def test_a_run_under_nohup_goes_on_until_it_is_stopped(big_list: Path, tmp_path: Path, ends: bool, code: int) -> None:
+    """In the middle of a query, too, which polars would let SIGINT end even where the caller ignores it."""
+    os.link(big_list, tmp_path / "big.csv")
+    old = write(tmp_path / "out.csv", "old")
+    command = [*IGNORING, sys.executable, "-m", "bizverify", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        until_it_writes(process, tmp_path)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        if ends:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(100) == code
+    assert (old.stat().st_size == 3) == ends
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv", "out.csv"]
 
 
 def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,3 +318,149 @@ def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.
         "60 of 1,000 rows (6%), 10 rows/s",
         "120 of 1,000 rows (12%), 10 rows/s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "printed"),
+    [
+        (parameter("registry"), "--registry"),
+        (parameter("in_place", True), "--in-place"),
+        (parameter("labels", False), "--no-labels"),
+        (parameter("backup", False), "--no-backup"),
+        (parameter("returns_requested", False), "--returns-not-requested"),
+        (parameter("send", False), "--no-send"),
+        (parameter("has_header", False), "--no-header"),
+        (parameter("columns", {"b_no": "#3"}), "--columns b_no=#3"),
+        (parameter("columns", {"b_no": "거래처 번호"}), "--columns b_no='거래처 번호'"),
+        (parameter("columns", {"b_no": "it's"}), '--columns b_no="it\'s"'),
+        (parameter("band", (0.5, 0.08)), "--band 0.5-0.08"),
+        (parameter("every", 0.5), "--every 0.5"),
+        (parameter("everything", True), "--all"),
+        (parameter("output", "OUT.csv"), "-o OUT.csv"),
+        (parameter("chunk", 5), "`chunk=5`"),  # of Python alone
+        ("`name of a customer`, `=`, `x=1`, `sheet=oops`", "`name of a customer`, `=`, `x=1`, `sheet=oops`"),
+    ],
+)
+def test_a_parameter_is_printed_as_its_option(written: str, printed: str) -> None:
+    """What Python users read as a parameter the command line's users read as what they can type."""
+    assert with_flags(f"give {written} now") == f"give {printed} now"
+
+
+def test_python_hears_of_parameters_and_the_command_line_of_options(run: Run, tmp_path: Path, source: Path) -> None:
+    """One message, two readers: an error, a warning and a line of the report."""
+    write(tmp_path / "x.csv", "이름,메모\n가,나\n")
+    with pytest.raises(ColumnError, match=r"name it with `columns=\{'b_no': 'HEADER'\}`$"):
+        bv.enrich(tmp_path / "x.csv")
+    assert run("enrich", "x.csv").stderr.rstrip().endswith("name it with --columns b_no=HEADER")
+    report = bv.enrich(source)
+    done = run("enrich", source)
+    assert "with `registry=" in "".join(report.warnings)
+    assert "`gazetteer=`" in str(report)
+    assert ("with --registry" in done.stderr, "(--gazetteer)" in done.stderr, "`" in done.stderr) == (
+        True,
+        True,
+        True,  # of the command that builds one
+    )
+    assert "with --registry" in "".join(json.loads(run("enrich", source, "--json").stdout)["warnings"])
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts in a module that are not its docstrings, f-strings with their values left out."""
+    tree = ast.parse(path.read_text("utf-8"))
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
+            yield node.lineno, node.value
+
+
+def test_messages_of_the_library_name_no_options() -> None:
+    """An option means nothing in Python and over HTTP; only whole commands between backquotes have some."""
+    source = Path(bv.__file__).parent
+    found = [
+        f"{path.relative_to(source)}:{line}: {text}"
+        for path in source.rglob("*.py")
+        if path.relative_to(source).parts[0] not in ("cli", "testing")
+        for line, text in texts_of(path)
+        if re.search(r"(?<![\w-])(--[a-z]|-o )", re.sub(r"bizverify [a-z][^`]*(`|$)", "", text))
+    ]
+    assert found == []
+
+
+def closed_at_once(tmp_path: Path, *arguments: object, both: bool = False) -> tuple[int, str]:
+    """Run the command line into a pipe whose reader is gone before anything is written; its exit code and stderr."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bizverify", *map(str, arguments)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if both else subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    said = "" if process.stderr is None else process.stderr.read()
+    if process.stderr is not None:
+        process.stderr.close()
+    return process.wait(120), said
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_reader_that_has_gone_does_not_undo_what_was_published(source: Path, both: bool) -> None:
+    """`enrich --in-place --json | head -0`: the file is the new one, and nothing claims that it failed."""
+    before = source.read_text("utf-8")
+    code, said = closed_at_once(
+        source.parent, "enrich", source, "--in-place", "--json", "--progress", "none", both=both
+    )
+    assert code == 0
+    assert "Traceback" not in said
+    assert "interrupted" not in said
+    assert source.read_text("utf-8").splitlines()[0] == ",".join([HEADER, *NINE])
+    assert source.with_name("list.csv.bak").read_text("utf-8") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("verify", "124-81-00998"), 0),
+        (("verify", "12345"), 2),  # its own exit code, not that of the pipe
+        (("--help",), 0),
+    ],
+)
+def test_output_into_a_closed_pipe_is_no_failure_of_its_own(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    """Whoever reads with `head` has seen enough: the command ends as it would have ended, without a traceback."""
+    ended, said = closed_at_once(tmp_path, *arguments)
+    assert ended == code
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
+
+
+def test_a_closure_that_nobody_could_read_is_told_by_the_next_check(tmp_path: Path) -> None:
+    """`watch check | head -0`: what is told counts as told only when it is out, here it is an error."""
+    source = write(tmp_path / "status.csv", "사업자번호,상태\n1248100998,폐업자\n")
+    bv.build_registry([source], tmp_path / "r.parquet")
+    watch.add("1248100998", local=tmp_path / "w.sqlite")
+    check = ("watch", "check", "--local", tmp_path / "w.sqlite", "--registry", tmp_path / "r.parquet")
+    code, said = closed_at_once(tmp_path, *check)
+    assert (code, "stdout: was closed before all was printed" in said, "Traceback" in said) == (2, True, False)
+    again = subprocess.run(
+        [sys.executable, "-m", "bizverify", *map(str, check)], capture_output=True, text=True, check=False
+    )
+    assert "124-81-00998" in again.stdout
+
+
+def test_a_list_without_a_header_is_read_with_the_option_and_its_columns_are_printed(run: Run, tmp_path: Path) -> None:
+    """The alert comes first and says which column is what; joined columns are printed as one value."""
+    rows = (
+        "김,124-81-00998,서울 강남구 테헤란로 152,3층",
+        "이,220-81-62517,서울 중구 세종대로 110,",
+        "박,120-81-47521,종로 1,",
+    )
+    path = write(tmp_path / "x.csv", "\n".join(rows))
+    refused = run("plan", str(path))
+    assert (refused.returncode, "give --no-header" in refused.stderr) == (2, True)
+    done = run("enrich", str(path), "--no-header", "--columns", "address=#3+#4")
+    assert done.returncode == 0
+    assert "ATTENTION: no column has a header" in done.stderr
+    assert "'#3' + '#4', columns 3 + 4 (given, confidence 100%)" in done.stderr
+    assert (tmp_path / "x.enriched.csv").read_text().startswith("#1,#2,#3,#4,biz_status,")

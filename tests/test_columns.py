@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import ColumnError, UsageError
+from bizverify.labels.mailing import opened_mailing
+from bizverify.model import Alert
+from bizverify.tables import frames
+from bizverify.tables.given_columns import given_choice
 from bizverify.tables.parties import parties
+from bizverify.tables.role_cell import role_cell
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item
@@ -69,7 +74,7 @@ def test_the_party_of_a_tax_invoice_is_chosen_as_a_whole_and_said(
     (note,) = (warning for warning in report.warnings if "2 parties" in warning)
     other = (SUPPLIER if columns is BUYER else BUYER)["b_no"] + 1
     assert reason in note
-    assert note.endswith(f"(#{other}) give --columns b_no=#{other}")
+    assert note.endswith(f"(#{other}) give `columns={{'b_no': '#{other}'}}`")
 
 
 def test_the_other_party_is_taken_as_a_whole_when_any_of_its_columns_is_given(tmp_path: Path) -> None:
@@ -119,7 +124,9 @@ def test_columns_that_belong_together_are_chosen_together(
 def test_parties_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
     """Two numbers that both change, under the same header: the user says which."""
     path = write(tmp_path / "x.csv", f"사업자번호,상호,사업자번호,상호\n{ONE},가,{TWO},나\n{TWO},나,{THREE},다\n")
-    with pytest.raises(ColumnError, match=r"\(#1\) and '사업자번호' \(#3\) fit equally well.*--columns b_no=#1"):
+    with pytest.raises(
+        ColumnError, match=r"\(#1\) and '사업자번호' \(#3\) fit equally well.*choose with `columns={'b_no': '#1'}`"
+    ):
         bv.plan(path)
     assert chosen_of(bv.plan(path, columns={"b_no": "#3"})) == {"b_no": 2, "name": 3}
 
@@ -206,7 +213,7 @@ def test_a_workbook_of_which_columns_are_left_out_is_a_new_one_and_never_in_plac
     """The user is told that the rest of the workbook is not in it; in place that would be a loss, so it is refused."""
     book, old = tmp_path / "book.xlsx", (SAMPLE / "customers.xlsx").read_bytes()
     book.write_bytes(old)
-    with pytest.raises(UsageError, match=r"book\.xlsx: with --select the output is a new workbook, without its other"):
+    with pytest.raises(UsageError, match=r"book\.xlsx: with `select=` the output is a new workbook, without its other"):
         bv.enrich(book, in_place=True, select=["상호"])
     assert [left.name for left in tmp_path.iterdir()] == ["book.xlsx"]
     said = bv.enrich(book, tmp_path / "out.xlsx", select=["상호"]).warnings
@@ -229,7 +236,7 @@ def test_a_selection_of_what_is_not_there_lists_the_headers(tmp_path: Path) -> N
     path = write(tmp_path / "x.csv", SOURCE)
     for select in ("나이", "#6", "주소,#6", "", "주소,"):
         with pytest.raises(
-            UsageError, match=r"--select '.*' names no column; the headers are: 사업자등록번호, 이름, 직급"
+            UsageError, match=r"`select='.*'` names no column; the headers are: 사업자등록번호, 이름, 직급"
         ):
             bv.enrich(path, select=[select])
     assert [left.name for left in tmp_path.iterdir()] == ["x.csv"]
@@ -240,3 +247,364 @@ def test_a_number_column_without_a_header_of_its_own_is_noted(tmp_path: Path) ->
     path = write(tmp_path / "a.csv", "김가상사,\n갑,124-81-00998\n을,220-81-62517\n병,120-81-47521\n")
     warnings = bv.plan(path).warnings
     assert [note for note in warnings if "column 2 was chosen by what it holds" in note and "row of headers" in note]
+
+
+# ── rivals for a role ────────────────────────────────────────────────────────────────────────────────────────────
+
+SEOUL, SUWON, BUSAN = "서울 강남구 테헤란로 152", "경기 수원시 영통구 삼성로 129", "부산 해운대구 센텀로 1"
+
+
+def planned(path: Path, headers: str, *rows: str, columns: dict[str, str | list[str]] | None = None) -> bv.Report:
+    return bv.plan(write(path / "x.csv", "\n".join([headers, *rows, ""])), columns=columns)
+
+
+def headers_of(report: bv.Report, role: str) -> list[str]:
+    return [part.header for part in report.columns[role].parts] if role in report.columns else []
+
+
+def told(report: bv.Report, role: str) -> list[str]:
+    return [warning for warning in report.warnings if warning.startswith(f"{role}: ")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "cells", "chosen", "reason"),
+    [
+        ("기본주소,상세주소,본사주소,배송지주소", f"{SEOUL},3층,{SUWON},{BUSAN}", "배송지주소", "a delivery address"),
+        ("본사주소,사업장주소", f"{SEOUL},{SUWON}", "사업장주소", "before a head office"),
+        ("대표자 자택주소,본점소재지", f"{SEOUL},{SUWON}", "본점소재지", "before a home"),
+        ("배송지주소,우편물 수령지", f"{SEOUL},{SUWON}", "우편물 수령지", "a mailing address comes before"),
+        ("DM발송주소,주소", f"{SEOUL},{SUWON}", "DM발송주소", "a mailing address comes before"),
+        ("지번주소,도로명주소", f"역삼동 1,{SEOUL}", "도로명주소", "addresses by road come before"),
+        ("Address,Shipping Address", f"{SEOUL},{SUWON}", "Shipping Address", "a delivery address"),
+        ("주소,소재지", f"{SEOUL},{SEOUL}", "주소", "both hold the same"),
+        ("주소,주소록명", f"{SEOUL},서울 모임", "주소", "the more usual one"),
+    ],
+)
+def test_of_several_addresses_the_one_where_mail_goes_is_taken_and_the_others_are_named(
+    tmp_path: Path, headers: str, cells: str, chosen: str, reason: str
+) -> None:
+    """Delivery before business before head office before home, by road before by lot: said with fill and remedy."""
+    report = planned(tmp_path, f"사업자번호,{headers}", *[f"{ONE},{cells}"] * 4)
+    assert headers_of(report, "address") == [chosen]
+    (note,) = told(report, "address")
+    rivals = [header for header in headers.split(",") if header not in (chosen, "상세주소")]
+    assert note.startswith(f"address: '{chosen}' (#")
+    assert all(f"'{rival}' (#" in note for rival in rivals)
+    assert "100% filled" in note
+    assert reason in note
+    assert "`columns={'address': " in note
+    assert not isinstance(note, Alert)
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen", "said"),
+    [
+        (
+            [f"{ONE},{SEOUL},"] * 9 + [f"{ONE},{SEOUL},{BUSAN}"],
+            "주소",
+            "'배송지주소' (#3, 10% filled) would come first",
+        ),
+        ([f"{ONE},{SEOUL},담당자 확인"] * 9, "주소", "few of its cells hold an address"),
+        ([f"{ONE},{SEOUL},{BUSAN}"] * 7 + [f"{ONE},{SEOUL},"] * 3, "배송지주소", "(#3, 70% filled) was taken and not"),
+    ],
+    ids=["mostly blank", "no addresses", "partly blank"],
+)
+def test_a_preferred_address_that_is_often_missing_is_an_alert(
+    tmp_path: Path, rows: list[str], chosen: str, said: str
+) -> None:
+    """Where letters could go elsewhere than expected, or nowhere, the reader is told before all else."""
+    report = planned(tmp_path, "사업자번호,주소,배송지주소", *rows)
+    assert headers_of(report, "address") == [chosen]
+    (alert,) = told(report, "address")
+    assert isinstance(alert, Alert)
+    assert said in alert
+
+
+def test_addresses_of_the_same_header_are_told_apart_by_what_they_hold_or_refused(tmp_path: Path) -> None:
+    """The column with more addresses is taken, loudly; two that differ and hold as many are the user's choice."""
+    report = planned(tmp_path, "사업자번호,주소,주소", *[f"{ONE},,{SEOUL}"] * 4, f"{ONE},{SUWON},{SEOUL}")
+    assert report.columns["address"].column == 2
+    (alert,) = told(report, "address")
+    assert isinstance(alert, Alert)
+    with pytest.raises(
+        ColumnError, match=r"'주소' \(#2\) and '소재지' \(#3\) fit equally well as the address.*'주소'}`"
+    ):
+        planned(tmp_path, "사업자번호,주소,소재지", f"{ONE},{SEOUL},{SUWON}")
+    with pytest.raises(ColumnError, match=r"columns=\{'address': '#2'\}"):
+        planned(tmp_path, "사업자번호,주소,주소", f"{ONE},{SEOUL},{SUWON}")
+    rows = [f"{ONE},{SEOUL},{SUWON}"] * 8 + [f"{ONE},,{SUWON}"]  # a header that only resembles one is no equal
+    assert headers_of(planned(tmp_path, "사업자번호,주소,고객주소", *rows), "address") == ["주소"]
+    report = planned(tmp_path, "사업자번호,주소,소재지", f"{ONE},{SEOUL},{SUWON}", columns={"address": "소재지"})
+    assert told(report, "address") == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "cells", "address", "zipcode"),
+    [
+        ("우편번호,주소,배송지우편번호,배송지주소", f"06236,{SEOUL},48060,{BUSAN}", "배송지주소", "배송지우편번호"),
+        ("우편번호,주소,배송지주소", f"06236,{SEOUL},{BUSAN}", "배송지주소", None),
+        ("배송지주소,우편번호", f"{BUSAN},48060", "배송지주소", "우편번호"),
+        ("사업장우편번호,주소,본사우편번호,본사주소", f"06236,{SEOUL},48060,{BUSAN}", "주소", "사업장우편번호"),
+        ("본사우편번호,주소", f"06236,{SEOUL}", "주소", "본사우편번호"),
+        ("구우편번호,우편번호,주소", f"135-080,06236,{SEOUL}", "주소", "우편번호"),
+    ],
+)
+def test_the_postal_code_is_that_of_the_chosen_address(
+    tmp_path: Path, headers: str, cells: str, address: str, zipcode: str | None
+) -> None:
+    """A code of another address would count against every row; it is left out, and that is said."""
+    report = planned(tmp_path, f"사업자번호,{headers}", *[f"{ONE},{cells}"] * 4)
+    assert headers_of(report, "address") == [address]
+    assert headers_of(report, "zipcode") == ([zipcode] if zipcode else [])
+    unused = [note for note in told(report, "zipcode") if "belongs to another address" in note]
+    assert len(unused) == (zipcode is None)
+    if zipcode is None:
+        again = planned(tmp_path, f"사업자번호,{headers}", *[f"{ONE},{cells}"] * 4, columns={"address": "주소"})
+        assert headers_of(again, "zipcode") == ["우편번호"]
+
+
+def test_rivals_for_name_and_number_are_named(tmp_path: Path) -> None:
+    """The fuller of two names is taken; a second column of numbers is pointed out."""
+    rows = [f"{ONE},{TWO},,가나,{SEOUL}"] * 3 + [f"{ONE},{TWO},다라,마바,{SEOUL}"]
+    report = planned(tmp_path, "사업자번호,위탁사업자번호,거래처명,상호,주소", *rows)
+    assert (headers_of(report, "b_no"), headers_of(report, "name")) == (["사업자번호"], ["상호"])
+    (name,), (number,) = told(report, "name"), told(report, "b_no")
+    assert (
+        "'상호' (#4, 100% filled) was taken and not '거래처명' (#3, 25% filled), because it is filled in more" in name
+    )
+    assert "not '위탁사업자번호' (#2), where 100% are numbers" in number
+    blank = planned(tmp_path, "사업자번호,상호,고객명", *[f"{ONE},,가나"] * 3)  # a blank column names nobody
+    assert (headers_of(blank, "name"), told(blank, "name")) == (["고객명"], [])
+
+
+# ── several columns that are one value ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("headers", "parts"),
+    [
+        ("기본주소,상세주소", ["기본주소", "상세주소"]),
+        ("주소1,주소2", ["주소1", "주소2"]),
+        ("Address Line 1,Address Line 2", ["Address Line 1", "Address Line 2"]),
+        ("주소,나머지 주소", ["주소", "나머지 주소"]),
+        ("주소,동/호수", ["주소", "동/호수"]),
+        ("도로명주소,지번주소,상세주소", ["도로명주소", "상세주소"]),
+        ("배송지주소,배송지상세주소", ["배송지주소", "배송지상세주소"]),
+        ("사업장주소,배송지주소,사업장상세주소,배송지상세주소", ["배송지주소", "배송지상세주소"]),
+        ("도로명주소,도로명상세주소,지번주소,지번상세주소", ["도로명주소", "도로명상세주소"]),
+        ("도로명주소,지번주소,지번상세주소,도로명상세주소", ["도로명주소", "도로명상세주소"]),
+        ("도로명주소,지번주소,지번상세주소,상세주소", ["도로명주소", "상세주소"]),
+        ("도로명주소,상세주소,지번주소,지번상세주소", ["도로명주소", "상세주소"]),
+        ("지번주소,지번상세주소,도로명주소,상세주소", ["도로명주소", "상세주소"]),
+        ("신주소,신주소상세,구주소,구주소상세", ["신주소", "신주소상세"]),
+        ("도로명주소,지번주소,지번상세주소", ["도로명주소"]),
+        ("주소,나머지주소,지번주소,상세주소", ["주소", "나머지주소"]),
+        ("주소1,주소2,주소3", ["주소1", "주소2", "주소3"]),
+        ("상세주소", ["상세주소"]),
+        ("사업장도로명상세주소", ["사업장도로명상세주소"]),
+    ],
+)
+def test_details_are_joined_to_the_address_they_belong_to(tmp_path: Path, headers: str, parts: list[str]) -> None:
+    """The rest of an address in a column of its own counts, said in a note and shown among the columns."""
+    names = headers.split(",")
+    rests = ("상세", "나머지", "주소2", "주소3", "Line 2", "동/호수")
+    cells = ",".join("3층" if name != parts[0] and any(rest in name for rest in rests) else SEOUL for name in names)
+    report = planned(tmp_path, f"사업자번호,{headers}", *[f"{ONE},{cells}"] * 3)
+    assert headers_of(report, "address") == parts
+    joined = [note for note in told(report, "address") if " is joined to " in note]
+    assert len(joined) == (len(parts) > 1)
+    shown = report.as_dict()["columns"]["address"]
+    assert [part["header"] for part in (shown, *shown["joined"])] == parts
+
+
+@pytest.mark.parametrize(
+    ("headers", "cells", "advice"),
+    [
+        ("상세주소", "3층 301호", "#1+#2"),
+        ("상세주소", "은하아파트 가동 101호", "#1+#2"),
+        ("시도,시군구,도로명,건물번호,상세주소", "서울,종로구,종로,426,3층", "시도+시군구+도로명+건물번호+상세주소"),
+        ("상세주소,건물번호,도로명,읍면동,시군구", "3층,426,종로,인의동,종로구", "시군구+도로명+건물번호+상세주소"),
+        ("시도명,시군구명,법정동,지번", "서울,종로구,인의동,48-2", "시도명+시군구명+법정동+지번"),
+        ("시도,시군구,도로명,건물본번,건물부번,상세주소", "서울,종로구,종로,426,1,3층", "#1+#2"),
+        ("시도,시군구,도로명,지번,건물번호", "서울,종로구,종로,48-2,426", "시도+시군구+도로명+건물번호"),
+        ("시도,시군구,도로명,동,지번", "서울,종로구,종로,x,48-2", None),
+        ("시도,시군구,읍면동", "서울,종로구,인의동", None),
+    ],
+)
+def test_parts_of_an_address_are_not_taken_for_one(
+    tmp_path: Path, headers: str, cells: str, advice: str | None
+) -> None:
+    """No letter goes to 3층: there is no address, loudly, with the columns that would make one."""
+    report = planned(tmp_path, f"사업자번호,상호,{headers}", *[f"{ONE},가,{cells}"] * 3)
+    assert headers_of(report, "address") == []
+    alerts = [note for note in report.warnings if isinstance(note, Alert) and "no column holds whole addresses" in note]
+    assert len(alerts) == (advice is not None)
+    for alert in alerts:
+        assert f"`columns={{'address': '{advice}'}}`" in alert
+    if advice and "시군구" in advice:
+        again = planned(tmp_path, f"사업자번호,상호,{headers}", f"{ONE},가,{cells}", columns={"address": advice})
+        assert headers_of(again, "address") == advice.split("+")
+
+
+def test_a_detail_that_holds_addresses_is_the_address_where_there_is_no_other(tmp_path: Path) -> None:
+    """Addresses without a province are addresses, whatever their header says."""
+    report = planned(tmp_path, "사업자번호,상호,상세주소", *[f"{ONE},가,강남구 테헤란로 152"] * 3)
+    assert headers_of(report, "address") == ["상세주소"]
+
+
+def test_a_second_whole_address_is_a_rival_and_no_detail(tmp_path: Path) -> None:
+    """주소2 with addresses of its own is not put behind 주소1."""
+    report = planned(tmp_path, "사업자번호,주소1,주소2", *[f"{ONE},{SEOUL},{BUSAN}"] * 3)
+    assert headers_of(report, "address") == ["주소1"]
+    assert "'주소2' (#3" in told(report, "address")[0]
+
+
+@pytest.mark.parametrize("given", ["기본주소+상세주소", ["기본주소", "상세주소"], "#2+#3", " 기본주소 + 상세주소 "])
+def test_joined_columns_can_be_named(tmp_path: Path, given: str | list[str]) -> None:
+    """As one text with +, as a list, by position: the same columns, and no hint."""
+    rows = [f"{ONE},{SEOUL},3층"]
+    report = planned(tmp_path, "사업자번호,기본주소,상세주소", *rows, columns={"address": given})
+    assert headers_of(report, "address") == ["기본주소", "상세주소"]
+    assert report.columns["address"].why == "given"
+    alone = planned(tmp_path, "사업자번호,기본주소,상세주소", *rows, columns={"address": "기본주소"})
+    assert headers_of(alone, "address") == ["기본주소"]
+    assert any(
+        "'상세주소' is not part of the address; `columns={'address': '기본주소+상세주소'}`" in w for w in alone.warnings
+    )
+
+
+def test_a_header_that_holds_a_plus_can_be_named(tmp_path: Path) -> None:
+    """The longest header that fits is taken, alone and in a list."""
+    headers, row = "사업자번호,주소+우편,주소,우편", f"{ONE},{SEOUL},{SUWON},3층"
+    for named, parts in {
+        "주소+우편": ["주소+우편"],
+        "주소+주소+우편": ["주소", "주소+우편"],
+        "주소+#4": ["주소", "우편"],
+    }.items():
+        assert headers_of(planned(tmp_path, headers, row, columns={"address": named}), "address") == parts
+    with pytest.raises(ColumnError, match="no column is headed '없는것'"):
+        planned(tmp_path, headers, row, columns={"address": "주소+없는것"})
+    with pytest.raises(UsageError, match="names a column twice"):
+        planned(tmp_path, headers, row, columns={"address": "주소+#3"})
+    with pytest.raises(UsageError, match=r"'zipcode': .* names 2 columns"):
+        planned(tmp_path, headers, row, columns={"zipcode": "주소+#1"})
+    with pytest.raises(UsageError, match="empty list"):
+        planned(tmp_path, headers, row, columns={"address": []})
+
+
+def values_of(role: str, *columns: Sequence[object]) -> list[object]:
+    frame = pl.DataFrame({f"h{place}": cells for place, cells in enumerate(columns)})
+    table = frames.read(frame)
+    cell = role_cell(table, role, given_choice(table, role, frame.columns))
+    return table.frame.select(cell.alias("x")).collect()["x"].to_list()
+
+
+def test_an_address_is_joined_without_blanks_and_doubles() -> None:
+    """Blank parts leave nothing behind; a detail that ends the address already is not written twice."""
+    rows = [
+        ("서울 강남구 테헤란로 152", "10층", "서울 강남구 테헤란로 152 10층"),
+        (" 서울 테헤란로 152 ", " 10층 ", "서울 테헤란로 152 10층"),
+        ("서울 테헤란로 152", "", "서울 테헤란로 152"),
+        ("서울 테헤란로 152", None, "서울 테헤란로 152"),
+        ("서울 테헤란로 152", "-", "서울 테헤란로 152"),
+        ("서울 테헤란로 152", "해당없음", "서울 테헤란로 152"),
+        *[
+            ("서울 테헤란로 152", filler, "서울 테헤란로 152")
+            for filler in ("0", "00", "**", ".", "--", "_", "*-*", "( )")
+        ],
+        ("서울 테헤란로 152", "10층 **호", "서울 테헤란로 152 10층 **호"),
+        ("", "10층", None),
+        ("", "서울 중구 세종대로 110 10층", "서울 중구 세종대로 110 10층"),
+        (None, None, None),
+        (" ", "-", None),
+        ("서울 테헤란로 152 10층", "10층", "서울 테헤란로 152 10층"),
+        ("서울 테헤란로 152,10층", "10층", "서울 테헤란로 152,10층"),
+        ("서울 테헤란로 152 101동1203호", "101동 1203호", "서울 테헤란로 152 101동1203호"),
+        ("서울 테헤란로 152", "2", "서울 테헤란로 152 2"),
+        ("10층", "10층", "10층"),
+    ]
+    base, detail, whole = zip(*rows, strict=True)
+    assert values_of("address", base, detail) == list(whole)
+    assert values_of("address", ["테헤란로 1", "테헤란로 2"], [101.0, None]) == ["테헤란로 1 101", "테헤란로 2"]
+    assert values_of("address", ["테헤란로 1", "테헤란로 2"], [0, 3]) == ["테헤란로 1", "테헤란로 2 3"]
+    assert values_of("address", ["테헤란로 1"], [0.0]) == ["테헤란로 1"]
+    assert values_of("address", ["a"], ["b"], ["c"]) == ["a b c"]
+    assert values_of("address", ["a"], ["3층"], ["3층"]) == ["a 3층"]
+    assert values_of("address", ["a"], ["은하빌딩 3층"], ["3층"]) == ["a 은하빌딩 3층"]
+    assert values_of("address", ["a"], ["101"], ["101"]) == ["a 101 101"]
+    assert values_of("address", ["a"], [None], ["3층"], ["3층"]) == ["a 3층"]
+    assert values_of("name", ["a", "", ""], ["b", "b", ""]) == ["a b", "b", None]
+
+
+def test_a_number_in_three_columns_gets_its_zeros_only_where_they_are_certain() -> None:
+    """A lost zero is put back where the check digit then is right; else the parts stay as they are, and are invalid."""
+    rows = [
+        ("124", "81", "00998", "124-81-00998"),
+        ("124", "81", "998", "124-81-00998"),
+        ("124", "81", "999", "124-81-999"),
+        ("24", "81", "998", "24-81-998"),
+        ("", "", "", None),
+        ("124-81-00998", None, "", "124-81-00998"),
+        ("124", "8x", "00998", "124-8x-00998"),
+    ]
+    *parts, whole = zip(*rows, strict=True)
+    assert values_of("b_no", *parts) == list(whole)
+    assert values_of("b_no", [124], [81], [998]) == ["124-81-00998"]
+    assert values_of("b_no", [124.0], [81.0], [998.0]) == ["124-81-00998"]
+    assert values_of("b_no", ["124-81"], ["00998"]) == ["124-81-00998"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ("사업자번호1,사업자번호2,사업자번호3", True),
+        ("사업자등록번호(1),사업자등록번호(2),사업자등록번호(3)", True),
+        ("b_no_1,b_no_2,b_no_3", True),
+        ("사업자등록번호,,", True),
+        ("번호1,번호2,번호3", False),
+        ("사업자번호1,사업자번호3,사업자번호2", False),
+    ],
+)
+def test_a_split_number_is_found_only_where_the_headers_say_so(tmp_path: Path, headers: str, found: bool) -> None:
+    """Numbered headers of the number and parts that fit; other headers have to be named."""
+    path = write(tmp_path / "x.csv", f"{headers},주소\n124,81,998,{SEOUL}\n124,81,999,{SEOUL}\n")
+    names = headers.split(",")
+    if not found:
+        with pytest.raises(ColumnError):
+            bv.plan(path)
+        if names[1].endswith("2"):
+            assert bv.plan(path, columns={"b_no": "번호1+번호2+번호3"}).plan.invalid == 1
+        return
+    report = bv.enrich(path, tmp_path / "y.csv")
+    assert headers_of(report, "b_no") == names
+    assert any("is in three columns" in note for note in told(report, "b_no"))
+    rows = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
+    assert rows.select(rows.columns[:3]).rows() == [("124", "81", "998"), ("124", "81", "999")]
+    assert rows["row_status"].to_list() == ["verified", "invalid"]
+    assert rows["row_note"][1]
+
+
+def test_what_is_looked_up_and_paid_for_is_the_joined_record(tmp_path: Path) -> None:
+    """Rows that differ in their detail are two lookups; the user's own columns stay as they are."""
+    text = f"사업자번호,상호,기본주소,상세주소\n{ONE},가,{SEOUL},3층\n{ONE},가,{SEOUL},4층\n{ONE},가,{SEOUL} 3층,3층\n"
+    path = write(tmp_path / "x.csv", text)
+    assert bv.plan(path).plan.lookups == 2
+    assert bv.plan(path, columns={"address": "기본주소"}).plan.lookups == 2
+    bv.enrich(path, tmp_path / "y.csv")
+    rows = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
+    assert rows.select("기본주소", "상세주소").rows() == [(SEOUL, "3층"), (SEOUL, "4층"), (f"{SEOUL} 3층", "3층")]
+    same = bv.verify(ONE, "가", f"{SEOUL} 3층")
+    assert rows["reasons"][0] == rows["reasons"][2] == " | ".join(same.reasons)
+
+
+def test_labels_find_the_letter_at_the_joined_address(tmp_path: Path) -> None:
+    """An enriched file is read for its letters as the run read it: details joined, whichever way they were chosen."""
+    path = write(tmp_path / "x.csv", f"사업자번호,상호,기본주소,상세주소\n{ONE},가,{SEOUL},3층\n")
+    for columns, address in (
+        (None, f"{SEOUL} 3층"),
+        ({"address": "기본주소"}, SEOUL),
+        ({"address": "#4+#3"}, "3층 " + SEOUL),
+    ):
+        report = bv.enrich(path, tmp_path / "y.csv", columns=columns)
+        with opened_mailing(report.run_id, None) as mailing:
+            assert mailing.letters.collect()["address"].to_list() == [address]

@@ -8,7 +8,7 @@ import os
 import stat
 from contextlib import ExitStack
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZipFile, ZipInfo
 
 import openpyxl
 import pyarrow as pa
@@ -21,6 +21,7 @@ from bizverify.tables.csv import dialect
 from bizverify.tables.detect import default_output, detect_format, output_format
 from bizverify.tables.limits import Limits, limits
 from bizverify.tables.packing import opened
+from bizverify.tables.remedies import FILE_OPTIONS, ONLY_ENCODING, OPTIONS
 from conftest import write
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
@@ -31,7 +32,7 @@ def zipped(parts: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with ZipFile(buffer, "w") as archive:
         for name, data in parts.items():
-            archive.writestr(name, data)
+            archive.writestr(ZipInfo(name), data)  # its day is fixed: parameters name tests
     return buffer.getvalue()
 
 
@@ -54,8 +55,20 @@ def format_of(path: Path) -> str:
         ("a", b'{"b_no": 1}', "json"),
         ("a.txt", "b_no|name\n1|2\n".encode("utf-16-le"), "csv"),
         ("a.csv", b"[1]", "csv"),
+        ("a.csv", b'[{"b_no": 1}]', "json"),
+        ("a.csv", b'\xef\xbb\xbf{"b_no": 1}\n{"b_no": 2}', "json"),
+        ("a.json", CSV.encode(), "csv"),
+        ("a.json", b"[1]", "json"),
+        ("a.xls", CSV.replace(",", "\t").encode("cp949"), "csv"),
+        ("a.xls", b"b_no\n1248100998\n", "csv"),
+        ("a.xlsx", b"b_no\n1248100998\n", "csv"),
         ("a.ndjson", b'{"a":1}', "ndjson"),
         ("a.dat", b"PAR1....", "parquet"),
+        ("a.xls", b"<html><table><tr><td>1</td></tr></table></html>", "html"),
+        ("a.csv", "\ufeff\n<!DOCTYPE html>\n<html>".encode(), "html"),
+        ("a.xls", "<HTML><BODY>".encode("utf-16"), "html"),
+        ("a.xls", "목록<br><table>".encode("cp949"), "html"),
+        ("a.csv", b"b_no,name\n1,<table>\n", "csv"),
     ],
 )
 def test_content_comes_before_the_extension(tmp_path: Path, name: str, content: bytes, format: str | None) -> None:
@@ -77,8 +90,7 @@ def test_content_comes_before_the_extension(tmp_path: Path, name: str, content: 
         ("a.hwp", b"HWP Document File V3.00", r"a Hangul \(\.hwp\) document"),
         ("a.hwpx", zipped({"mimetype": b"application/hwp+zip"}), r"a Hangul \(\.hwpx\) document"),
         ("a.doc", OLE + "WordDocument".encode("utf-16-le"), "a Word document"),
-        ("a.xls", b"<html><table><tr><td>1</td></tr></table></html>", "a web page or XML.*save it as .xlsx"),
-        ("a.xls", b"\xef\xbb\xbf<?xml version='1.0'?><Workbook/>", "a web page or XML"),
+        ("a.xls", b"\xef\xbb\xbf<?xml version='1.0'?><Workbook/>", "XML of a kind that is not read; open it in Excel"),
         ("a.zip", zipped({"a.csv": b"x"}), "a zip but not a workbook; unpack it first"),
         ("a.xlsx", zipped({"xl/workbook22.xml": b"x"}), "a workbook of an unusual make; open it in Excel"),
         ("a.pdf", b"%PDF-1.7", "a PDF; export the table"),
@@ -87,8 +99,23 @@ def test_content_comes_before_the_extension(tmp_path: Path, name: str, content: 
         ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)[:-9], r"cannot be unpacked \(gzip\)"),
         ("a.csv.zst", b"\x28\xb5\x2f\xfd\x00", r"cannot be unpacked \(zstd\)"),
         ("a.dat", b"\x00\x01\x02\x03", "binary data of no known format"),
-        ("a.csv", b"\x00\x00\x00", "is empty"),
+        ("a.csv", b"", "is empty; export or copy it again"),
+        ("a.csv", b"\x00\x00\x00", "holds zero bytes only; export or copy it again"),
+        ("a.csv", b" \n\n", "is empty but for blanks; export"),
+        ("a.csv", b"\xff\xfe", "is empty but for blanks; export"),
         ("a.csv.gz", gzip.compress(b"", mtime=0), "is empty"),
+        ("~$a.xlsx", b"\x05user" + bytes(160), "what Excel leaves beside an open workbook; give the workbook itself"),
+        ("a.docx", zipped({"word/document.xml": b"x"}), r"a Word document \(\.docx\); copy its table"),
+        ("a.numbers", zipped({"Index/Document.iwa": b"x"}), "a workbook of Numbers"),
+        ("a.xlsx", b"\x89PNG\r\n\x1a\n", "an image; give the file that it was made from"),
+        ("a.doc", b"{\\rtf1\\ansi}", r"rich text \(\.rtf\); copy its table into a sheet"),
+        ("a.xlsx", zipped({"xl/workbook.xml": b"x"})[:40], "a damaged zip or workbook .*; copy or export it again"),
+        ("a.json", b'[{"b_no":"1"},]', "there is a comma too many; take it out"),
+        ("a.json", b'[{"b_no":"1",}]', "trailing comma in object; take it out"),
+        ("a.json", b'[{"b_no":"1', "the file is not whole; copy or export it again"),
+        ("a.json", b'[["b_no"],["1"]]', "record 1 is not a JSON object"),
+        ("a.json", b"b_no", "holds a text that is no JSON, not an array of objects"),
+        ("a.csv", CSV.encode() + "가나,다\n".encode("cp949"), "files of two encodings were put together, save both"),
     ],
 )
 def test_what_is_no_table_is_refused_by_what_it_is_and_with_a_remedy(
@@ -241,3 +268,78 @@ def test_a_name_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     except (OSError, UnicodeError):
         pytest.skip("the file system has no such names")
     assert bv.enrich(made, in_place=True).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "remedy"),
+    [
+        ("s3://bucket/a.csv", "s3://bucket/a.csv: is a URL", "copy the file here and give the copy's path"),
+        ("https://example.com/a.xlsx", "https://example.com/a.xlsx: is a URL", "copy the file here"),
+        ("file:///data/a.csv", "file:///data/a.csv: is a URL", "give the path alone"),
+    ],
+)
+def test_a_url_is_named_as_it_was_given_and_that_it_is_not_read(given: str, said: str, remedy: str) -> None:
+    with pytest.raises(InputError, match=f"{said}, and only files on this machine are read; {remedy}"):
+        bv.enrich(given)
+
+
+def test_an_output_that_is_a_url_is_refused_as_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        OutputError, match=r"s3://bucket/out\.csv: is a URL, and files are written on this machine only"
+    ):
+        bv.enrich(write(tmp_path / "in.csv", CSV), "s3://bucket/out.csv")
+
+
+def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_in(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{tmp_path}/none.csv: there is no such file in {tmp_path}; check its name"):
+        bv.enrich(tmp_path / "none.csv")
+
+
+TWO_LISTS = '{"a": [{"b_no": "1248100998"}], "b": [{"b_no": "2208162517"}]}'
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (OPTIONS, r"choose with `json_path='a'`$"),
+        (FILE_OPTIONS, r"choose with `file_json_path='a'`$"),
+        ({}, r"keep one of them in the file$"),
+        (ONLY_ENCODING, r"keep one of them in the file$"),
+    ],
+)
+def test_a_message_names_only_options_that_its_reader_has(tmp_path: Path, options: dict[str, str], remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy), open_table(write(tmp_path / "a.json", TWO_LISTS), options=options):
+        pass
+
+
+def test_what_builds_or_learns_from_a_file_suggests_no_option_that_it_does_not_have(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.json", TWO_LISTS)
+    with pytest.raises(InputError, match=r"\(a, b\); keep one of them in the file"):
+        bv.build_registry([source], tmp_path / "registry.parquet")
+    (tmp_path / "b.csv").write_bytes(CSV.encode() + b"\xff\xfe\n")
+    with pytest.raises(InputError, match="name its encoding with `encoding=`"):
+        bv.build_registry([tmp_path / "b.csv"], tmp_path / "registry.parquet")
+    with (
+        pytest.raises(InputError, match="save it as UTF-8"),
+        open_table(tmp_path / "b.csv", options={}),
+    ):
+        pass
+
+
+def test_a_sheet_of_all_columns_is_refused_before_its_columns_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To choose among 16,384 columns takes seconds; that ours have no place beside them is known before."""
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet()
+    sheet.append(["b_no", *(f"c{place}" for place in range(16_383))])
+    sheet.append(["124-81-00998"])
+    book.save(tmp_path / "in.xlsx")
+    with monkeypatch.context() as patch:
+        patch.setattr("bizverify.pipeline.staged", None)
+        with pytest.raises(
+            OutputError, match=r"16,393 columns are more than a sheet has \(16,384\); give `output='OUT\.csv'`"
+        ):
+            bv.enrich(tmp_path / "in.xlsx")
+    report = bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", select=["b_no"])
+    assert report.rows == 1

@@ -18,8 +18,12 @@ from bizverify.model import ACTIONS, BIZ_STATUSES, GRADES
 from conftest import NINE
 
 TODAY = date(2026, 11, 21)
-REASON = re.compile(r"^\[([a-z_]+) ([+-]\d+)\] (.+) \((nts|registry|juso|postal|number|file|label|model)\)$")
+REASON = re.compile(
+    r"^\[([a-z_]+) ([+-]\d+)\] (.+) \((nts|registry|juso|postal|number|file|label|model)(?:, [0-9-]{10})?\)$"
+)
 BUILT_IN = Path(bv.__file__).parent / "engine" / "risk" / "scorecard.toml"
+
+AS_OF = date(2026, 11, 21)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     source = folder / "status.csv"
     source.write_text("b_no,상태,폐업일,개업일\n" + "\n".join(",".join(row) for row in rows), encoding="utf-8")
-    bv.build_registry([source], folder / "registry.parquet")
+    bv.build_registry([source], folder / "registry.parquet", as_of=AS_OF)
     return folder / "registry.parquet"
 
 
@@ -72,7 +76,8 @@ def test_the_registry_gives_the_status_and_its_points(
 ) -> None:
     answer = ask(registry, b_no=b_no, name="가나다", address=ADDRESS)
     assert answer["biz_status"] == biz_status
-    assert f"[status {points:+d}] {text} (registry)" in answer["reasons"]
+    source = "registry" if biz_status == "unknown" else f"registry, {AS_OF}"
+    assert f"[status {points:+d}] {text} ({source})" in answer["reasons"]
 
 
 def test_without_a_registry_the_status_is_unknown_and_costs_nothing() -> None:
@@ -84,7 +89,7 @@ def test_without_a_registry_the_status_is_unknown_and_costs_nothing() -> None:
 def test_with_the_number_alone_the_status_is_given_and_no_risk(registry: Path) -> None:
     answer = ask(registry, b_no="2208162517")
     assert answer["biz_status"] == "closed"
-    assert answer["reasons"] == ["[status +45] closed less than 3 months ago (2026-10-01) (registry)"]
+    assert answer["reasons"] == ["[status +45] closed less than 3 months ago (2026-10-01) (registry, 2026-11-21)"]
     assert [answer[name] for name in ("bounce_prob", "grade", "action")] == [None, None, None]
     assert answer["row_status"] == "verified"
 
@@ -140,11 +145,34 @@ def test_what_the_file_says_takes_and_adds_points(columns: dict[str, str], reaso
         {"zipcode": "16677.0"},
         {"zipcode": ""},
         {"zipcode": None},
+        {"address": "서울특별시 강남구 테헤란로 152", "zipcode": "6236"},
     ],
 )
 def test_what_is_in_order_or_missing_is_no_negative_fact(columns: dict[str, str | None]) -> None:
     answer = ask(**{"b_no": "6032429936", "name": "가나다", "address": ADDRESS} | columns)
     assert not {"address", "postal", "name"} & set(labels(answer))
+
+
+@pytest.mark.parametrize("zipcode", ["6236", " 6236 ", "6236.0"])
+def test_a_postal_code_that_lost_its_zero_is_read_as_five_digits(zipcode: str) -> None:
+    """Four digits in a postal column are a code of Seoul: given back with its zero, and no fault."""
+    seoul = ask(b_no="6032429936", name="가나다", address="서울특별시 강남구 테헤란로 152", zipcode=zipcode)
+    assert seoul["fixed_zipcode"] == "06236"
+    assert "postal" not in labels(seoul)
+    far = ask(b_no="6032429936", name="가나다", address=ADDRESS, zipcode=zipcode)  # the address speaks against it
+    assert far["fixed_zipcode"] is None
+    assert "[postal +3] the postal code is not five digits (postal)" in far["reasons"]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64, pl.UInt16])
+def test_postal_codes_that_are_numbers_have_lost_their_zeros(dtype: type[pl.DataType]) -> None:
+    """A column of numbers holds no zero in front: 6236 and 6236.0 are 06236, beside codes of five digits."""
+    addresses = ["서울특별시 강남구 테헤란로 152", ADDRESS, "서울특별시 강남구 테헤란로 152"]
+    zipcodes = pl.Series("zipcode", [6236, 16677, None], dtype)
+    frame = pl.LazyFrame({"b_no": ["6032429936"] * 3, "address": addresses}).with_columns(zipcodes)
+    found = bv.LocalEngine(today=TODAY).verify(frame).collect()
+    assert found["fixed_zipcode"].to_list() == ["06236", None, None]
+    assert not any("postal" in labels(row) for row in found.iter_rows(named=True))
 
 
 def test_address_trouble_asks_for_repair_unless_something_graver_is_known(registry: Path) -> None:
@@ -176,8 +204,9 @@ def test_the_points_of_the_reasons_add_up_to_the_probability_in_every_row(regist
     for row in found.unique(NINE).iter_rows(named=True):
         matches = [REASON.match(reason) for reason in row["reasons"] or ()]
         assert all(matches)
-        sizes = [abs(int(match.group(2))) for match in matches]
-        assert sizes == sorted(sizes, reverse=True)
+        sizes = [abs(int(match.group(2))) for match in matches if match.group(1) != "base"]
+        kept_back = row["action"] == "confirm" and sizes[0] == 0  # first stands what kept the row from being sent
+        assert sizes[kept_back:] == sorted(sizes[kept_back:], reverse=True)
         if row["bounce_prob"] is None:
             assert row["grade"] is None
             continue
@@ -196,7 +225,10 @@ def test_answers_keep_to_the_vocabularies(registry: Path) -> None:
     assert set(found["grade"].drop_nulls()) <= set(GRADES)
     assert set(found["action"].drop_nulls()) <= set(ACTIONS)
     assert set(found["row_status"]) == {"verified", "invalid"}
-    assert found["fixed_address"].null_count() == found["fixed_zipcode"].null_count() == found.height
+    assert found["fixed_address"].null_count() == found.height
+    restored = found.filter(pl.col("fixed_zipcode").is_not_null())
+    assert set(restored["zipcode"]) == {"6236"}
+    assert set(restored["fixed_zipcode"]) == {"06236"}
 
 
 def test_the_engine_keeps_the_callers_columns_and_their_order(registry: Path) -> None:
@@ -257,7 +289,7 @@ def test_another_scorecard_changes_the_answers(tmp_path: Path) -> None:
         ('"address", "form"', '"adress", "form"', "'adress', which is not a feature"),
         ("business active", "business | active", "separates reasons"),
         ("[base]", "[base", "scorecard"),
-        ('version = "2026.11.3"', "", "version"),
+        ('version = "2026.11.4"', "", "version"),
     ],
 )
 def test_a_scorecard_that_does_not_hold_together_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

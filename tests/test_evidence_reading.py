@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
 from bizverify.engine.risk.evidence import LEVEL_DTYPES
-from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT
+from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT
 from bizverify.engine.risk.reading import known
 from bizverify.model import Lang
 from examples import examples
@@ -37,7 +37,11 @@ def told_levels(card: Scorecard, frame: pl.DataFrame) -> pl.DataFrame:
     """Of each feature the level that a row has, where the card tells it."""
     wanted = []
     for feature, names in FEATURES.items():
-        told = [name for name in names if (level := card.features[feature][name]).points or level.always]
+        told = [
+            name
+            for name in names
+            if (level := card.features[feature][name]).points or level.always or (feature, name) in AT_BEST
+        ]
         there = pl.col(f"is:{feature}").is_in(told)
         if feature not in WITHOUT_ASSESSMENT:
             there &= pl.col("assessable")

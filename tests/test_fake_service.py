@@ -882,7 +882,7 @@ def test_the_page_for_users_works_as_it_is_written(tmp_path: Path) -> None:
     for number, block in enumerate(blocks):
         (tmp_path / f"test_block_{number}.py").write_text(block, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", tmp_path], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "pytest", "-q", tmp_path], cwd=tmp_path, capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{2 + len(DIALECTS)} passed" in done.stdout

@@ -182,7 +182,7 @@ def test_a_list_is_not_taken_for_a_name_and_cannot_be_given_as_one() -> None:
 
 def test_equal_columns_with_equal_headers_are_told_apart_by_position(tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", f"b_no,b_no\n{N},{N}\n")
-    with pytest.raises(ColumnError, match=r"choose with --columns b_no=#1$"):
+    with pytest.raises(ColumnError, match=r"choose with `columns={'b_no': '#1'}`$"):
         bv.enrich(source)
     assert bv.enrich(source, columns={"b_no": "#1"}).rows == 1
 
@@ -252,7 +252,7 @@ def test_a_codec_that_is_no_text_encoding_is_refused(tmp_path: Path, name: str) 
 @pytest.mark.parametrize("name", ["utf-16", "utf-32", "utf-7"])
 def test_bytes_of_another_encoding_than_the_named_one_are_refused(tmp_path: Path, name: str) -> None:
     source = write(tmp_path / "in.csv", f"b_no,상호\n{N},가\n" * 3)
-    with pytest.raises(InputError, match=r"in\.csv: line \d+, character \d+: .*; name its encoding with --encoding"):
+    with pytest.raises(InputError, match=r"in\.csv: line \d+, character \d+: .*; name its encoding with `encoding=`"):
         bv.enrich(source, encoding=name)
 
 

@@ -7,17 +7,20 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import openpyxl
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 import bizverify as bv
 from bizverify.data import GazetteerReport
 from bizverify.data.sources import shown_name
-from bizverify.engine.address.gazetteer import Gazetteer, Tables, building_key, compact_name, lot_key
+from bizverify.engine.address import attach
+from bizverify.engine.address.gazetteer import METADATA_KEY, Gazetteer, Tables, building_key, compact_name, lot_key
 from bizverify.errors import GazetteerError, UsageError
 
 REASON = 20
@@ -670,3 +673,168 @@ def test_a_real_province_is_whole(shared: Path, tmp_path: Path) -> None:
     assert tables.building_zip.is_between(30_000, 30_999).all()
     assert tables.regions.rows() == [(0, "세종특별자치시", "")]
     assert {"보람동", "대평동", "소담동"} <= set(tables.admins["name"])
+
+
+# ── known, gone ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def asked(folder: Path, *addresses: str) -> list[tuple[str | None, str | None, str | None]]:
+    """The match level, the corrected address and the changes of each address, by the gazetteer that was built."""
+    frame = pl.LazyFrame(
+        {"address": addresses, "zipcode": [None] * len(addresses)}, schema_overrides={"zipcode": pl.String}
+    )
+    found = attach(frame, Gazetteer.open(folder / "out.parquet"), "en")
+    return found.select("match_level", "fixed_address", "changes").collect().rows()
+
+
+def test_an_abolished_address_is_known_and_never_taken_for_another(full: Path) -> None:
+    """What was deleted without a successor is said to be abolished, not to be missing, and is bent into nothing."""
+    daily(
+        full,
+        "20230701",
+        row(1820, lot="0|862|0", reason="63"),
+        row(12, road="나성로", road_code="361102000009", reason="63"),
+    )
+    report, _ = build(full)
+    assert report.abolished == 2
+    assert dict(report.lines())["abolished"] == "2 addresses that are known to be gone"
+    assert asked(full, "세종시 한누리대로 1820", "세종시 나성로 12", "세종시 나성로 13", "세종시 한누리대로 1821") == [
+        ("abolished", None, "abolished address 한누리대로 1820"),
+        ("abolished", None, "abolished address 나성로 12"),
+        ("road_only", None, None),
+        ("road_only", None, None),
+    ]
+
+
+def test_a_renumbered_building_is_the_successor_of_its_old_address(full: Path) -> None:
+    """The same lot on the same day: one address went, one came; written beside the lot, it is that building's, too."""
+    new = row(7, road="왕관로", road_code="361102000008", lot="0|862|0", zipcode="30146", reason="31")
+    other = row(9, road="왕관로", road_code="361102000008", lot="0|863|0", zipcode="30146", reason="31")
+    daily(full, "20230701", row(1820, lot="0|862|0", reason="63"), new, other)
+    build(full)
+    official = "세종특별자치시 왕관로 7, 3층 (반곡동)"
+    assert asked(full, "세종시 한누리대로 1820, 3층", "세종시 반곡동 862") == [
+        ("renumbered", official, "abolished address 한누리대로 1820 → 왕관로 7"),
+        ("lot_to_road", official.replace(", 3층", ""), "lot 반곡동 862 → 왕관로 7"),
+    ]
+    beside_lot = asked(full, "세종시 한누리대로 1820 (반곡동 862)", "세종시 한누리대로 1820 (반곡동 863)")
+    assert [one[0] for one in beside_lot] == ["renumbered", "ambiguous"]
+    assert "왕관로 7" in str(beside_lot[0][1])
+
+
+RENUMBERED = [
+    # address, postal code, whether other words bear out what was repaired besides; None: nothing was
+    ("세종특별자치시 한누리대로 1820", None, None),
+    ("세종특별자치시 반곡동 한누리대로 1820", "30146", None),
+    ("세종 조치원읍 한누리대로 1820", None, False),
+    ("세죵특별자치시 한누리대로 1820", None, False),
+    ("세종특별자치시 한누리대로 1820", "32530", False),
+    ("세죵특별자치시 한누리대로 1820", "30146", True),
+]
+
+
+@pytest.mark.parametrize(("address", "zipcode", "supported"), RENUMBERED)
+def test_a_second_repair_beside_the_new_number_needs_support(
+    full: Path, address: str, zipcode: str | None, supported: bool | None
+) -> None:
+    """The agency vouches for the successor, not for a region that was repaired too, nor against the postal code."""
+    new = row(7, road="왕관로", road_code="361102000008", lot="0|862|0", zipcode="30146", reason="31")
+    daily(full, "20230701", row(1820, lot="0|862|0", reason="63"), new)
+    build(full)
+    frame = pl.LazyFrame({"address": [address], "zipcode": [zipcode]}, schema_overrides={"zipcode": pl.String})
+    found = attach(frame, Gazetteer.open(full / "out.parquet"), "en").collect()
+    assert found.select("match_level", "supported").rows() == [("renumbered", supported)]
+
+
+@pytest.mark.parametrize("later", [("20230702", ["862"]), ("20230701", ["862", "862"]), ("20230701", ["863"])])
+def test_no_successor_is_guessed(full: Path, later: tuple[str, list[str]]) -> None:
+    """Another day, two new buildings on the lot, or another lot: what came may be anything."""
+    day, lots = later
+    came = [
+        row(7 + place, road="왕관로", road_code="361102000008", lot=f"0|{lot}|0", reason="31")
+        for place, lot in enumerate(lots)
+    ]
+    gone = row(1820, lot="0|862|0", reason="63")
+    if day == "20230701":
+        daily(full, day, gone, *came)
+    else:
+        daily(full, "20230701", gone)
+        daily(full, day, *came)
+    build(full)
+    assert asked(full, "세종시 한누리대로 1820")[0][:2] == ("abolished", None)
+
+
+def test_an_address_that_came_back_is_not_abolished(full: Path) -> None:
+    """Deleted on one day and there again on another."""
+    daily(full, "20230701", row(1820, lot="0|862|0", reason="63"))
+    daily(full, "20230702", row(1820, lot="0|862|0", zipcode="30146", reason="31"))
+    report, _ = build(full)
+    assert report.abolished == 0
+    assert asked(full, "세종특별자치시 한누리대로 1820")[0][0] == "exact"
+
+
+def test_an_update_that_changes_the_address_leaves_the_old_one_behind(full: Path) -> None:
+    """One management number, another road: the building is its own successor."""
+    old = row(1820, lot="0|862|0")
+    new = row(1820, lot="0|862|0", road="왕관대로", zipcode="30146", reason="34")
+    daily(full, "20230701", new.replace(new.split("|")[0], old.split("|")[0]))
+    build(full)
+    assert asked(full, "세종특별자치시 한누리대로 1820")[0][:2] == (
+        "renumbered",
+        "세종특별자치시 왕관대로 1820 (반곡동)",
+    )
+
+
+# ── what a gazetteer says of its sources ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gazetteer_says_of_what_date_and_which_kinds_its_sources_are(full: Path) -> None:
+    """The newest date that a file or its rows give, and every kind of file."""
+    build(full)
+    opened = Gazetteer.open(full / "out.parquet")
+    assert opened.source_date == date(2018, 12, 4)
+    assert opened.about["kinds"] == ["buildings", "lots"]
+    daily(full, "20230703", row(1811, zipcode="30300", reason="34"))
+    build(full)
+    assert Gazetteer.open(full / "out.parquet").source_date == date(2023, 7, 3)
+
+
+def test_old_sources_and_missing_lots_are_cautioned_against(full: Path) -> None:
+    """Three months are fresh; what is older, or lacks the additional lots, is named with its remedy."""
+    build(full)
+    opened = Gazetteer.open(full / "out.parquet")
+    assert opened.cautions(date(2019, 3, 4)) == ()
+    (old,) = opened.cautions(date(2019, 3, 7))
+    assert "out.parquet: the gazetteer's addresses are of 2018-12, older than 3 months" in old
+    assert "build it again" in old
+    (full / "jibun_rnaddrkor_sejong.txt").unlink()
+    build(full)
+    (lots,) = Gazetteer.open(full / "out.parquet").cautions(date(2019, 1, 1))
+    assert "without the files of additional lots" in lots
+    assert "jibun_rnaddrkor_*.txt" in lots
+
+
+def as_first_format(path: Path) -> None:
+    """Make of a gazetteer one of the first format, as it was written before 2026-12."""
+    about = json.loads(pq.read_schema(path).metadata[METADATA_KEY.encode()])
+    for name in ("source_date", "kinds", "abolished"):
+        del about[name]
+    del about["sections"]["gone"]
+    table = pq.ParquetFile(path)
+    groups = [table.read_row_group(group).drop_columns("several") for group in range(table.num_row_groups)]
+    schema = groups[0].schema.with_metadata({METADATA_KEY: json.dumps(about | {"format": 1})})
+    with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
+        for group in groups:
+            writer.write_table(group.cast(schema))
+
+
+def test_a_gazetteer_of_the_first_format_still_opens_and_answers(full: Path) -> None:
+    """It knows of no abolished addresses and of no date, and cautions against nothing."""
+    _, tables = build(full)
+    as_first_format(full / "out.parquet")
+    opened = Gazetteer.open(full / "out.parquet")
+    opened.check()
+    assert (opened.source_date, opened.cautions(date(2030, 1, 1))) == (None, ())
+    assert opened.tables.building_zip.to_list() == tables.building_zip.to_list()
+    assert opened.tables.gone_key.is_empty()
+    assert asked(full, "세종특별자치시 한누리대로 1811", "세종특별자치시 한누리대로 7")[0][0] == "exact"

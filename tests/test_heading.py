@@ -41,6 +41,7 @@ PAIRED = ("공급자 등록번호", "공급자 상호", "공급받는자 등록�
         ([["2023", "2024", "2025"], ["1", "2", "3"]], 0, ("2023", "2024", "2025")),
         ([["표제"], ["가", "나", "다"], ["1", "2", "3"]], 1, ("가", "나", "다")),
         ([["", None, " "], ["b_no", "", "b_no"], [NUMBER, "", ""]], 1, ("b_no", "", "b_no")),
+        ([["합계금액", "5,768,133,138"], ["사업자번호", "상호"], [NUMBER, "가"]], 1, ("사업자번호", "상호")),
         ([["TEL", "031-123-4567"], ["사업자번호", "상호"], [NUMBER, "가"]], 1, ("사업자번호", "상호")),
     ],
 )
@@ -135,5 +136,5 @@ def test_whatever_the_rows_hold_no_number_is_above_or_in_the_header(rows: list[l
         return
     above = rows[: heading.last + 1]
     assert all(NUMBER not in row for row in rows[heading.first : heading.last + 1])
-    assert all(set(row) & {"b_no", "주소", "상호", "공급자"} for row in above if NUMBER in row)
+    assert all(set(row) & {"b_no", "주소", "상호", "공급자", "biz_status"} for row in above if NUMBER in row)
     assert len(heading.headers) == max(len(row) for row in rows[heading.first : heading.last + 1])

@@ -16,7 +16,7 @@ from bizverify.engine.history import HISTORY, HISTORY_SCHEMA, address_key, attac
 from bizverify.errors import LabelError, UsageError
 from bizverify.labels import label
 from bizverify.labels.book import Book
-from conftest import NINE, json_of, write
+from conftest import NINE, NOTHING_CHECKED, json_of, write
 
 TODAY = date(2026, 11, 22)
 NUMBER = 1248100998
@@ -204,6 +204,7 @@ def test_a_run_without_labels_knows_nothing_of_earlier_letters(mailed: Path) -> 
     assert "history" not in dict(report.lines())
 
 
+@NOTHING_CHECKED
 def test_frames_and_single_businesses_have_a_history_too(mailed: Path) -> None:
     """verify_frame() and verify() read the same book as a file's run does."""
     found = bv.verify_frame(read(mailed), today=TODAY)
@@ -286,7 +287,7 @@ def test_without_an_address_there_is_no_letter_to_speak_of(mailed: Path, tmp_pat
 
 def test_outcomes_are_not_had_without_the_book() -> None:
     """with_outcomes and labels=False contradict each other, and that is said before anything is read."""
-    with pytest.raises(UsageError, match="leave --no-labels out"):
+    with pytest.raises(UsageError, match="leave `labels=False` out"):
         bv.enrich("nothing.csv", labels=False, with_outcomes=True)
 
 

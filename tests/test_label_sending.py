@@ -288,7 +288,7 @@ def test_where_rows_are_not_numbered_somebody_may_say_how(tmp_path: Path) -> Non
         mailed = bought(url, tmp_path)
         held = send_labels(all_bounced(50), mailed, terms=terms(url))
         assert (held.sent, held.unnumbered, held.exit_code) == (0, 50, 3)
-        assert "give first_row" in "\n".join(held.lines())
+        assert "give `first_row=`" in "\n".join(held.lines())
         base = service.dialect.row_base
         assert send_labels(all_bounced(50), mailed, terms=terms(url), first_row=base).sent == 50
         assert recorded(service) == expected(all_bounced(50))

@@ -206,14 +206,14 @@ def test_the_output_may_have_another_encoding(enriched: Callable[[str], Path], t
     write_labelled(mailed, tmp_path / "out.csv", SOME, output_encoding="utf-8")
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert [line.split(",")[1] for line in lines] == ["상호", "삼성전자", "네이버", "=상사"]
-    with pytest.raises(UsageError, match="--output-encoding is for CSV files"):
+    with pytest.raises(UsageError, match="`output_encoding=` is for CSV files"):
         write_labelled(mailed, tmp_path / "out.json", SOME, output_encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (labels((3, True, None, None)), "a label is about row 3, and the file has 3 rows"),
+        (labels((3, True, None, None)), "a label is about row 3, the file has 3 rows"),
         (labels((1, True, None, None), (1, False, None, None)), "row 1 has several labels"),
         (SOME.drop("bounced_at"), "no column 'bounced_at'"),
     ],

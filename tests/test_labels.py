@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +153,8 @@ def test_an_outcome_that_contradicts_itself_is_listed(label: Any) -> None:
             LabelError,
             "no value of the column '반송여부' is understood: '보류'",
         ),
-        (f"사업자번호,반송여부\n{NUMBERS[0]},\n", LabelError, "none of its 1 rows says what became"),
-        ("상호,반송여부\n가,Y\n", ColumnError, "--columns row_id=HEADER"),
+        (f"사업자번호,반송여부\n{NUMBERS[0]},\n", LabelError, "of 1 row none says what became"),
+        ("상호,반송여부\n가,Y\n", ColumnError, "`columns={'row_id': 'HEADER'}`"),
         (f"사업자번호,반송여부,반송일\n{NUMBERS[0]},Y,2027-01-01\n", LabelError, "row 1: the return date 2027-01-01"),
         ("", InputError, "empty"),
     ],
@@ -257,7 +257,10 @@ def test_a_column_headed_with_the_bare_word_is_read(label: Any) -> None:
 def test_two_columns_of_one_header_are_not_chosen_between(label: Any) -> None:
     """Whichever were taken might be the wrong one, so the user is asked, and can say it by place."""
     text = f"사업자등록번호,반송여부,반송여부\n{NUMBERS[3]},Y,N\n"
-    with pytest.raises(ColumnError, match=r"2 columns are headed '반송여부'.*bounced=#2 or bounced=#3"):
+    with pytest.raises(
+        ColumnError,
+        match=r"2 columns are headed '반송여부'.*`columns={'bounced': '#2'}` or `columns={'bounced': '#3'}`",
+    ):
         label(text)
     label(text, columns={"bounced": "#3"})
     assert said() == {4: False}
@@ -349,7 +352,7 @@ def test_outcomes_of_one_row_that_differ_are_not_used(label: Any) -> None:
     """Came back and not, or moved and closed: both are listed, neither is recorded, and silence is no delivery."""
     text = f"사업자번호,반송여부,반송사유\n{NUMBERS[0]},Y,\n{NUMBERS[0]},N,\n{NUMBERS[3]},Y,폐업\n{NUMBERS[3]},Y,이사\n"
     text += f"{NUMBERS[2]},Y,\n"
-    with pytest.raises(LabelError, match="none of its 5 outcomes"):
+    with pytest.raises(LabelError, match="of 5 outcomes none is of"):
         label(text)
     rows = [f"{NUMBERS[0]},Y,,0", f"{NUMBERS[0]},N,,0", f"{NUMBERS[3]},Y,폐업,4", f"{NUMBERS[3]},Y,이사,4", ",N,,1"]
     report = label("\n".join(["사업자번호,반송여부,반송사유,row_id", *rows]) + "\n", complete=True, sent="all")
@@ -409,7 +412,7 @@ def test_a_moved_output_is_asked_for(label: Any, enriched: Path, tmp_path: Path)
     run_id = next((Path(Book().folder).parent / "runs").glob("*.json")).stem
     moved = enriched.rename(tmp_path / "moved.csv")
     text = f"사업자번호,반송여부\n{NUMBERS[3]},Y\n"
-    with pytest.raises(LabelError, match=f"--run {run_id} --file PATH"):
+    with pytest.raises(LabelError, match=f"`run='{run_id}'` `file='PATH'`"):
         label(text, file=None, run=run_id)
     assert label(text, file=moved, run=run_id).run_id == run_id
 
@@ -427,6 +430,39 @@ def test_a_file_of_an_unknown_run_is_known_by_its_answers(label: Any, enriched: 
 
 
 @pytest.mark.parametrize(
+    "mailed", ["2026-10-05", " 2026-10-05 ", date(2026, 10, 5), datetime(2026, 10, 5, 23, 59, tzinfo=UTC)]
+)
+def test_the_day_of_mailing_is_a_date_or_text(label: Any, mailed: str | date) -> None:
+    """What people type in a notebook is understood; it is the same mailing however its day was given."""
+    report = label(f"사업자번호,반송여부\n{NUMBERS[3]},Y\n", mailed=mailed, today="2026-11-01")
+    assert report.declaration.mailed == date(2026, 10, 5)
+    assert report.mailing.endswith("-20261005")
+
+
+@pytest.mark.parametrize("mailed", ["5.10.2026", "October 5", "2026-13-01", "", 20261005])
+def test_another_text_is_refused_with_a_sentence(label: Any, mailed: Any) -> None:
+    """5.10. may be May or October: nothing is guessed, and nothing is recorded."""
+    with pytest.raises(UsageError, match=r"^`mailed=.*`: is no day; give it as 2026-10-05"):
+        label(f"사업자번호,반송여부\n{NUMBERS[3]},Y\n", mailed=mailed)
+    assert not Book().mailings()
+
+
+def test_other_days_are_given_as_text_too(tmp_path: Path) -> None:
+    """`today` and `as_of` are read as `mailed` is."""
+    source, registry = (
+        write(tmp_path / "status.csv", f"사업자번호,상태\n{NUMBERS[3]},계속사업자\n"),
+        tmp_path / "r.parquet",
+    )
+    bv.build_registry([source], registry, as_of="2026-10-31")
+    assert pl.read_parquet(registry)["as_of"].to_list() == [date(2026, 10, 31)]
+    days: tuple[str | date, ...] = ("2026-11-01", date(2026, 11, 1))
+    one, other = (bv.verify(NUMBERS[3], registry=registry, today=day) for day in days)
+    assert one == other
+    with pytest.raises(UsageError, match=r"`today='tomorrow'`: is no day"):
+        bv.verify(NUMBERS[3], today="tomorrow")
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"file": "list.csv"}, "has not the nine columns"),
@@ -434,7 +470,7 @@ def test_a_file_of_an_unknown_run_is_known_by_its_answers(label: Any, enriched: 
         ({"file": None, "run": "../../etc/passwd"}, "is no run's id"),
         ({"mailed": None}, "holds no mailing date"),
         ({"mailed": date(2027, 1, 1)}, "is in the future"),
-        ({"returns_requested": None}, "--returns-requested"),
+        ({"returns_requested": None}, "`returns_requested=True`"),
         ({"sent": "send,nonsense"}, "no row with the action 'nonsense'"),
         ({"sent": "all,send"}, "either all"),
         ({"sent": " , "}, "names no action"),
@@ -591,7 +627,7 @@ def test_outcomes_of_a_run_that_bought_in_uploads_are_sent_too(tmp_path: Path) -
     assert report.silent == 9
     assert json.loads(json.dumps(report.as_dict()))["sent"]["sent"] == 3
     assert "3 sent" in str(report)
-    with pytest.raises(UsageError, match="--rate is for outcomes that are sent"):
+    with pytest.raises(UsageError, match="`rate=` is for outcomes that are sent"):
         bv.label(outcomes, file=tmp_path / "out.csv", send=False, rate=5.0, **declared)
     with pytest.raises(UsageError, match="no base URL"):
         bv.label(outcomes, file=tmp_path / "out.csv", send=True, **declared)

@@ -40,7 +40,7 @@ def flipped(seed: int, rows: int, share: float = 0.1) -> pl.DataFrame:
 
 def test_the_same_letter_in_every_mailing_counts_once(tmp_path: Path) -> None:
     """A hundred addressees mailed each week are a hundred witnesses: repeating what they said proves nothing."""
-    known = addressed(letters(3, 100))
+    known = addressed(letters(4, 100))
     book = a_book(tmp_path, *[known] * 20)
     found = material(book)
     assert found.rows.height == 100
@@ -101,7 +101,7 @@ def test_returns_alone_are_not_released_by_an_audit(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match=r"released by an audit \(m1: one class only: .*--sent"):
         audit_sample(tmp_path / "sample.csv", labels=book.folder, today=TODAY)
     mail(book, letters(3, 300).filter("bounced"), name="partial", complete=False)
-    assert "with --complete and --sent" in material(book).set_aside["partial"][1][0]
+    assert "with `complete=True` and `sent=`" in material(book).set_aside["partial"][1][0]
 
 
 def test_released_mailings_do_not_thin_the_next_sample(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_the_journal_remembers_what_was_judged_until_another_card_answers() -> N
 
 def test_labels_replaced_between_two_calibrations_are_noticed(tmp_path: Path) -> None:
     """Asked again with other labels in place of those judged, the report says what is needed now, and why."""
-    a_book(tmp_path / "one", letters(1, 300))
-    a_book(tmp_path / "other", letters(2, 300))
+    a_book(tmp_path / "one", letters(3, 300))
+    a_book(tmp_path / "other", letters(4, 300))
     assert calibrate(labels=tmp_path / "one", today=TODAY).required == 20
     again = calibrate(labels=tmp_path / "other", today=TODAY)
     assert again.required == 80

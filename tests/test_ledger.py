@@ -891,7 +891,7 @@ async def test_where_no_thread_can_be_started_the_one_who_settles_hears_of_it(
     async def none_left(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with Journal(ledger) as journal:
             with monkeypatch.context() as machine:
                 machine.setattr(anyio.to_thread, "run_sync", none_left)

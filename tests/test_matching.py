@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -72,7 +73,7 @@ def official_line(place: int, building: tuple[Any, ...]) -> str:
     lot_main, _, lot_sub = lot.removeprefix("산").partition("-")
     legal = f"{code}{sum(map(ord, emd)) % 100 + 101:03d}{sum(map(ord, ri)) % 90 if ri else 0:02d}"
     road_code = f"{code}{sum(map(ord, road)) % 10**7:07d}"
-    fields = [f"{legal}{road_code[5:]}{under}{int(main):05d}{int(sub or 0):05d}{place:04d}"[:26].ljust(26, "0")]
+    fields = [f"{legal}{place:016d}"]
     fields += [legal, sido, sigungu, emd, ri, str(int(lot.startswith("산"))), lot_main, lot_sub or "0", road_code, road]
     fields += [
         str(under),
@@ -92,16 +93,20 @@ def official_line(place: int, building: tuple[Any, ...]) -> str:
     return "|".join(fields)
 
 
-@pytest.fixture(scope="session")
-def gazetteer(tmp_path_factory: pytest.TempPathFactory) -> Gazetteer:
-    folder = tmp_path_factory.mktemp("juso")
+def gazetteer_of(buildings: Sequence[Any], folder: Path) -> Gazetteer:
+    """The gazetteer of some buildings, from a file a province in the form of the official ones."""
     by_province: dict[str, list[str]] = {}
-    for place, building in enumerate(BUILDINGS):
+    for place, building in enumerate(buildings):
         by_province.setdefault(building[0][1], []).append(official_line(place, building))
     for number, lines in enumerate(by_province.values()):
         (folder / f"rnaddrkor_{number}.txt").write_bytes(("\r\n".join(lines) + "\r\n").encode("cp949"))
     build_gazetteer([folder], folder / "gazetteer.parquet")
     return Gazetteer.open(folder / "gazetteer.parquet")
+
+
+@pytest.fixture(scope="session")
+def gazetteer(tmp_path_factory: pytest.TempPathFactory) -> Gazetteer:
+    return gazetteer_of(BUILDINGS, tmp_path_factory.mktemp("juso"))
 
 
 Key = tuple[str | None, str | None, str]
@@ -178,7 +183,7 @@ ANSWERED = [
         "서울특별시 강남구 테헤란로 152 (역삼동)",
         "06236",
     ),
-    ("전라남도 호남로 5", None, "exact", "전남광주통합특별시 목포시 호남로 5 (호남동)", "58724"),
+    ("전라남도 호남로 5", None, "region_repaired", "전남광주통합특별시 목포시 호남로 5 (호남동)", "58724"),
     ("세종시 조치원읍 남리 한빛회관", None, "building_only", "세종특별자치시 조치원읍 새내6길 12, 한빛회관", "30027"),
     # the region behind a name, or at the end
     ("가나상사 서울 강남구 테헤란로 152", None, "exact", "서울특별시 강남구 테헤란로 152, 가나상사 (역삼동)", "06236"),
@@ -461,3 +466,24 @@ def test_without_a_gazetteer_the_same_columns_are_there() -> None:
     frame = pl.LazyFrame({"address": ["세종시 새내길 38"], "zipcode": ["06236"]})
     schema = attach(frame, None, "en").collect_schema()
     assert list(schema.items())[2:] == [(name, dtype()) for name, dtype in ADDED.items()]
+
+
+SOLE_DISTRICT = [
+    # address in a province of which the gazetteer has one district, postal code, whether other words bear it out
+    ("충청남도 공주시 왕릉로 5", None, ("exact", None)),
+    ("전남광주통합특별시 호남로 5", None, ("region_repaired", False)),
+    ("전남광주통합특별시 호남로 5 (호남동)", None, ("region_repaired", True)),
+    ("전남광주통합특별시 호남로 5", "58724", ("region_repaired", True)),
+    ("세종특별자치시 한누리대로 2130", None, ("exact", None)),
+    ("세종 한누라대로 2130 (보람동)", None, ("typo_repaired", True)),
+    ("세종 조치원읍 한누라대로 2130 (보람동)", None, ("typo_repaired", False)),  # another dong is written, too
+]
+
+
+@pytest.mark.parametrize(("address", "zipcode", "expected"), SOLE_DISTRICT)
+def test_what_is_filled_in_or_contradicted_is_not_taken_for_given(
+    gazetteer: Gazetteer, address: str, zipcode: str | None, expected: tuple[str, bool | None]
+) -> None:
+    """The one district that the gazetteer has of a province need not be the one meant; a wrong dong is a doubt."""
+    found = matched(gazetteer, [(address, zipcode)], "en")
+    assert found.select("match_level", "supported").row(0) == expected

@@ -103,6 +103,27 @@ def test_whatever_the_service_leaves_open_no_answer_goes_to_a_wrong_row(
         assert answered.height == 350
 
 
+def test_columns_that_are_joined_are_bought_as_one_value_and_once(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """The service gets number and address whole, nothing of their columns; a file that has them whole pays nothing."""
+    parts = write(
+        tmp_path / "in.csv",
+        "사업자번호1,사업자번호2,사업자번호3,상호,기본주소,상세주소\n124,81,998,상사,서울 중구 세종대로 110,3층\n",
+    )
+    report = bv.enrich(parts, engine="batch", base_url=url, **QUICK)
+    assert report.counts["verified"] == 1
+    (upload,) = service.uploads
+    assert upload.header == b"b_no,name,address"
+    row = pl.read_csv(tmp_path / "in.enriched.csv", infer_schema_length=None).row(0, named=True)
+    wanted = service.verdict("1248100998", "상사", "서울 중구 세종대로 110 3층")
+    assert row["reasons"] == " | ".join(wanted["reasons"])
+    assert row["fixed_address"] == wanted["fixed_address"]
+    whole = write(tmp_path / "whole.csv", "사업자번호,상호,주소\n124-81-00998,상사,서울 중구 세종대로 110 3층\n")
+    assert bv.enrich(whole, engine="verify", base_url=url, **QUICK).counts["cached"] == 1
+    assert service.paid_total == 1
+
+
 def test_an_upload_has_only_the_columns_that_are_needed(service: FakeService, url: str, tmp_path: Path) -> None:
     """Telephone numbers, notes and postal codes stay at home; the flags go along only when they were given."""
     text = f'사업자번호,상호,주소,우편번호,전화\n{numbers(1)[0]},상사,"서울, 중구",04524,010-1234-5678\n'
@@ -138,7 +159,7 @@ def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(
     """Without a budget it is all or nothing; with one, the part that the quota allows."""
     service.quota = 30
     source = customers(tmp_path / "in.csv", 50)
-    with pytest.raises(QuotaError, match=r"50 lookups needed, 30 left.*--budget 30"):
+    with pytest.raises(QuotaError, match=r"50 lookups needed, 30 left.*`budget=30`"):
         bv.enrich(source, engine="verify", base_url=url, **QUICK)
     assert service.paid_total == 0
     assert not (tmp_path / "in.enriched.csv").exists()
@@ -248,7 +269,7 @@ def test_a_wrong_check_digit_is_not_bought_unless_asked_for(service: FakeService
     report = bv.enrich(source, engine="verify", base_url=url, **QUICK)
     assert report.counts["invalid"] == 1
     assert report.plan.suspect == 1
-    assert "--buy-suspect" in answers_of(tmp_path / "in.enriched.csv")[1]["row_note"]
+    assert "buy_suspect" in answers_of(tmp_path / "in.enriched.csv")[1]["row_note"]
     assert bv.enrich(source, engine="verify", base_url=url, buy_suspect=True, **QUICK).counts["invalid"] == 0
     assert service.paid_total == 2
 
@@ -293,7 +314,7 @@ def test_an_answer_is_bought_again_when_it_is_too_old(service: FakeService, url:
     """--max-age says how long an answer is good."""
     source = customers(tmp_path / "in.csv", 5)
     bv.enrich(source, engine="verify", base_url=url, **QUICK)
-    bv.enrich(source, engine="verify", base_url=url, max_age=0.001 / 86400 * 1000, **QUICK)
+    bv.enrich(source, engine="verify", base_url=url, max_age=1 / 24, **QUICK)
     assert service.paid_total == 5
     time.sleep(0.01)
     assert bv.enrich(source, engine="verify", base_url=url, max_age=0, **QUICK).counts["verified"] == 5

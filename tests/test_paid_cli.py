@@ -215,7 +215,7 @@ def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    for _ in range(2000):
+    for _ in range(10_000):
         if true():
             return
         time.sleep(0.01)
@@ -228,7 +228,7 @@ def test_an_interrupted_run_settles_what_is_under_way(
 ) -> None:
     """Exit 130, nothing published, no doubt: the replies under way are waited for. The same command goes on."""
     customers(tmp_path / "in.csv", 200)
-    service.faults.add(Fault("verify", Delay(0.2)))
+    service.faults.add(Fault("verify", Delay(0.5)))
     with started(tmp_path, "--engine", "verify") as process:
         until(lambda: service.paid_total > 20)
         process.send_signal(sent)
@@ -251,9 +251,9 @@ def test_a_second_interrupt_does_not_wait(service: FakeService, url: str, run: R
     with started(tmp_path, "--engine", "verify", "--concurrency", "3") as process:
         until(lambda: service.paid_total == 3)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        time.sleep(1)  # two that come before the process gets to run are one
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=8)
+        process.communicate(timeout=25)
     assert process.returncode == 130
     service.faults.clear()
     service.faults.release()
@@ -279,8 +279,11 @@ def test_a_cancelled_run_settles_what_is_under_way(service: FakeService, url: st
     service.faults.add(Fault("verify", Delay(0.1)))
 
     async def cell() -> None:
-        with anyio.move_on_after(1):
-            await bv.aenrich(source, engine="verify", base_url=url, **QUICK)
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: bv.aenrich(source, engine="verify", base_url=url, **QUICK))
+            while service.paid_total < 20:
+                await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
 
     anyio.run(cell)
     assert 0 < service.paid_total < 300
@@ -401,7 +404,7 @@ def test_an_interrupt_does_not_wait_for_what_costs_nothing(
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
-    assert time.monotonic() - begun < 10, "the client would wait for 30 s"
+    assert time.monotonic() - begun < 25, "the client would wait for 30 s"
     if command[0] == "enrich":
         assert [one["outcome"] for one in json.loads(run("ledger", "--json").stdout)["runs"]] == ["interrupted"]
 
@@ -483,7 +486,7 @@ def test_options_that_would_do_nothing_say_so(service: FakeService, url: str, tm
         with pytest.raises(UsageError, match="must be"):
             bv.enrich(source, engine="hybrid", base_url=url, **(QUICK | wrong))
     given = bv.enrich(source, engine="batch", base_url=url, registry=SAMPLE / "registry.parquet", **QUICK)
-    assert "the registry answers nothing here" in given.warnings[0]
+    assert any("the registry answers nothing here" in warning for warning in given.warnings)
 
 
 def test_a_frames_purchase_warns_of_what_a_report_would_say(service: FakeService, url: str, tmp_path: Path) -> None:

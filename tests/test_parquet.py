@@ -226,11 +226,17 @@ def test_a_struct_under_the_header_of_a_role_is_named_and_kept(tmp_path: Path) -
     frame = pl.DataFrame({"b_no": [N], "address": [{"road": "세종대로 110", "zip": "04524"}]})
     frame.write_parquet(tmp_path / "in.parquet")
     report = bv.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
-    said = "column 'address' holds Struct({'road': String, 'zip': String}), so it is not used"
-    assert any(said in warning for warning in report.warnings)
+    said = "column 'address' holds objects and is not used; name the key that is the address: `columns={'address': '"
+    assert f"{said}address.road'}}`" in report.warnings
     assert pl.read_parquet(tmp_path / "out.parquet")["address"].to_list() == frame["address"].to_list()
-    with pytest.warns(UserWarning, match="column 'address' holds Struct"):
+    with pytest.warns(UserWarning, match="column 'address' holds objects"):
         bv.verify_frame(frame)
+
+
+def test_a_list_under_the_header_of_a_role_is_named(tmp_path: Path) -> None:
+    pl.DataFrame({"b_no": [N], "address": [["세종대로 110"]]}).write_parquet(tmp_path / "in.parquet")
+    report = bv.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    assert any("column 'address' holds List(String), so it is not used" in warning for warning in report.warnings)
 
 
 # ── hostile ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import anyio
+import openpyxl
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -20,7 +21,7 @@ from bizverify import run as one_run
 from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
 from bizverify.tables import Enriched, publish, write_table
 from bizverify.tables.table import Section
-from conftest import NINE, SAMPLE, json_of, spreadsheet, write
+from conftest import NINE, NOTHING_CHECKED, SAMPLE, json_of, spreadsheet, write
 
 TEXT = "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n,무명,서울\n1.2E+9,가,나\n"
 
@@ -61,7 +62,7 @@ def test_the_sample_is_enriched_the_same_in_every_format(tmp_path: Path, name: s
         ("b_no,b_nm,address,zip", "0123"),
         (
             "통신판매번호,신고기관명,상호,사업자등록번호,법인여부,대표자명,전화번호,전자우편,신고일자,사업장소재지,사업장소재지(도로명)",
-            "329",
+            "3210",
         ),
         ("법인등록번호,종사업장번호,사업자번호,담당자명,거래처명,이메일주소,주소", "246"),
         ("BIZ_NO,Company Name,Road Address", "012"),
@@ -96,7 +97,7 @@ def test_a_column_of_right_numbers_is_found_without_a_header_that_says_so(tmp_pa
 
 
 def test_without_a_number_column_the_headers_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(ColumnError, match="the headers are: 이름, 메모; name it with --columns b_no=HEADER"):
+    with pytest.raises(ColumnError, match=r"the headers are: 이름, 메모; name it with `columns={'b_no': 'HEADER'}`"):
         bv.enrich(write(tmp_path / "x.csv", "이름,메모\n가,나\n"))
 
 
@@ -108,7 +109,9 @@ def test_two_equally_good_number_columns_ask_for_a_choice(tmp_path: Path) -> Non
         bv.enrich(path)
     report = bv.enrich(path, columns={"b_no": "#3", "name": "#2"})
     assert [choice.column for choice in report.columns.values()] == [2, 1]
-    with pytest.raises(ColumnError, match="2 columns are headed '상호'; give --columns name=#2 or #4"):
+    with pytest.raises(
+        ColumnError, match=r"2 columns are headed '상호'; give `columns={'name': '#2'}` or `columns={'name': '#4'}`"
+    ):
         bv.enrich(path, columns={"b_no": "#1", "name": "상호"})
     with pytest.raises(ColumnError, match="no column is headed 'x'"):
         bv.enrich(path, columns={"b_no": "x"})
@@ -180,7 +183,7 @@ def test_a_replaced_file_keeps_its_mode_and_a_link_stays_a_link(source: Path, tm
 
 
 def test_the_input_is_only_replaced_on_request(source: Path) -> None:
-    with pytest.raises(UsageError, match="--in-place"):
+    with pytest.raises(UsageError, match="`in_place=True`"):
         bv.enrich(source, source)
     assert source.read_text() == TEXT
     with pytest.raises(UsageError, match="do not name an output"):
@@ -258,7 +261,7 @@ def test_a_format_that_is_only_read_is_not_replaced_in_place(tmp_path: Path) -> 
 
 
 def test_an_encoding_for_an_output_without_one_is_refused_by_the_outputs_name(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"/out\.parquet: --output-encoding is for CSV files"):
+    with pytest.raises(UsageError, match=r"/out\.parquet: `output_encoding=` is for CSV files"):
         bv.enrich(source, tmp_path / "out.parquet", output_encoding="cp949")
 
 
@@ -272,11 +275,11 @@ def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> N
 
 def test_options_that_an_output_has_no_use_for_are_refused(source: Path, tmp_path: Path) -> None:
     """A summary sheet without a workbook, no backup of nothing, a path into what is no JSON document."""
-    with pytest.raises(UsageError, match=r"out\.csv: --summary is for workbooks, this output is csv"):
+    with pytest.raises(UsageError, match=r"out\.csv: `summary=` is for workbooks, this output is csv"):
         bv.enrich(source, tmp_path / "out.csv", summary=True)
-    with pytest.raises(UsageError, match="--no-backup is for --in-place"):
+    with pytest.raises(UsageError, match="`backup=False` is for `in_place=True`"):
         bv.enrich(source, tmp_path / "out.csv", backup=False)
-    with pytest.raises(UsageError, match="--json-path is for JSON documents, this file is csv"):
+    with pytest.raises(UsageError, match="`json_path=` is for JSON documents, this file is csv"):
         bv.enrich(source, json_path="data.items")
     assert [path.name for path in tmp_path.iterdir()] == ["list.csv"]
 
@@ -404,7 +407,7 @@ def test_a_state_directory_that_cannot_be_made_asks_for_a_manifest_path(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(write(tmp_path / "file", "") / "below"))
-    with pytest.raises(OutputError, match="give --manifest PATH"):
+    with pytest.raises(OutputError, match="give `manifest='PATH'`"):
         bv.enrich(source)
 
 
@@ -431,6 +434,7 @@ ROWS = {
 }
 
 
+@NOTHING_CHECKED
 @pytest.mark.parametrize(
     "make", [pl.DataFrame, pl.LazyFrame, pd.DataFrame, pa.table], ids=["polars", "lazy", "pandas", "arrow"]
 )
@@ -442,6 +446,7 @@ def test_frames_of_every_library_are_verified(make: Any) -> None:
     assert found["상호"].to_list() == ROWS["상호"]
 
 
+@NOTHING_CHECKED
 def test_numbers_in_a_pandas_float_column_are_read() -> None:
     with pytest.warns(UserWarning, match="no address column"):
         found = bv.verify_frame(pd.DataFrame({"b_no": [1248100998.0, float("nan")]}))
@@ -453,6 +458,7 @@ def test_what_is_no_frame_is_refused() -> None:
         bv.verify_frame(ROWS)
 
 
+@NOTHING_CHECKED
 def test_a_frames_own_column_is_kept_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="ours is 'grade_bv'"):
         found = bv.verify_frame(pl.DataFrame({"b_no": ["1248100998"], "address": [""], "grade": ["VIP"]}))
@@ -461,7 +467,7 @@ def test_a_frames_own_column_is_kept_with_a_warning() -> None:
 
 def test_one_business_is_verified() -> None:
     one = bv.verify("124-81-00998", name="삼성전자", address="경기 수원시 영통구 삼성로 129")
-    assert (one.b_no, one.biz_status, one.grade, one.action) == ("1248100998", "unknown", "A", "send")
+    assert (one.b_no, one.biz_status, one.grade, one.action) == ("1248100998", "unknown", "A", "confirm")
     assert "[base -50]" in str(one)
     bad = bv.verify("900101-1234567")
     assert (bad.b_no, bad.row_status) == (None, "invalid")
@@ -554,7 +560,7 @@ def test_sources_that_make_no_registry_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "r.parquet"
     with pytest.raises(RegistryError, match="no column with a status was found; the headers are: b_no, 메모"):
         bv.build_registry([write(tmp_path / "a.csv", "b_no,메모\n1248100998,x\n")], out)
-    with pytest.raises(RegistryError, match="none of 1 rows"):
+    with pytest.raises(RegistryError, match="no row of 1 has"):
         bv.build_registry([write(tmp_path / "a.csv", "b_no,상태\n1248100998,x\n")], out)
     with pytest.raises(RegistryError, match="no source"):
         bv.build_registry([], out)
@@ -580,9 +586,26 @@ def test_what_an_output_cannot_have_of_the_file_is_said(tmp_path: Path) -> None:
     old = spreadsheet(tmp_path / "in.ods", [["사업자번호", "상호"], ["124-81-00998", "가"]])
     assert any(note.startswith("the output is a new workbook: its other sheets") for note in bv.enrich(old).warnings)
     titled = write(tmp_path / "in.csv", "고객 목록\n사업자번호,상호\n124-81-00998,가\n")
-    assert not any("line above" in note for note in bv.enrich(titled).warnings)
+    assert not any("above the header" in note for note in bv.enrich(titled).warnings)
     other = bv.enrich(titled, tmp_path / "out.json")
-    assert any(note.startswith("1 line above the header's last: not in the output") for note in other.warnings)
+    assert "1 title line above the header not in the output; in the input's own format it has all lines" in (
+        other.warnings
+    )
+
+
+def test_a_header_of_two_lines_is_said_to_be_one_in_another_format_and_no_more(tmp_path: Path) -> None:
+    """Nothing of it is lost: its lines are joined, and no line above it was a title."""
+    book = openpyxl.Workbook()
+    for line in (["번호", "거래처", None], [None, "사업자등록번호", "상호"], [1, "124-81-00998", "가"]):
+        book.active.append(line)
+    book.active.merge_cells("A1:A2")
+    book.active.merge_cells("B1:C1")
+    book.save(tmp_path / "in.xlsx")
+    write(tmp_path / "in.csv", "번호,거래처,\n,사업자등록번호,상호\n1,124-81-00998,가\n")
+    for name in ("in.xlsx", "in.csv"):
+        report = bv.enrich(tmp_path / name, tmp_path / "out.json")
+        about = [warning for warning in report.warnings if "line" in warning]
+        assert about == ["the 2 lines of the header are one line in the output"]
 
 
 def test_lines_above_a_doubtful_header_are_said_not_to_be_verified(tmp_path: Path) -> None:

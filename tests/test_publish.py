@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import shutil
 import signal
 import stat
@@ -25,7 +24,7 @@ from bizverify.tables import publish
 from conftest import NINE, SAMPLE, write
 
 FORMATS = ["csv", "csv.gz", "json", "ndjson.zst", "parquet", "xlsx"]
-CALLS = ["open", "fsync", "replace", "link", "fchmod"]
+CALLS = ["open", "fsync", "replace", "link", "chmod"]
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +121,7 @@ def test_wherever_the_disk_is_full_the_old_file_stays(lists: Path, tmp_path: Pat
     size = (tmp_path / f"new.{format}").stat().st_size
     for left in (f"new.{format}", "m.json"):
         (tmp_path / left).unlink()
+    resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit in (0, 1, 100, size // 3, size // 2, size - 100, size - 1):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
@@ -226,7 +226,7 @@ def test_the_backup_of_a_linked_file_stands_beside_the_file_itself(tmp_path: Pat
     assert names_in(tmp_path / "real") == ["list.csv", "list.csv.bak"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace", "fchmod"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "chmod"])
 def test_a_backup_that_cannot_be_copied_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:

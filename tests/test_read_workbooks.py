@@ -79,7 +79,7 @@ def test_the_first_visible_sheet_with_business_numbers_is_read(
     table = opened(book(tmp_path / "in.xlsx", sheets))
     assert table.source == excel.Sheet(chosen)
     assert table.name == f"in.xlsx [{chosen}]"
-    assert [all(repr(name) in note and "--sheet" in note for name in others) for note in table.notes] == [True] * bool(
+    assert [all(repr(name) in note and "`sheet=`" in note for name in others) for note in table.notes] == [True] * bool(
         others
     )
 
@@ -204,7 +204,7 @@ def test_errors_read_as_blank_and_are_told(tmp_path: Path) -> None:
         sheet.write(2, 1, 5)
     table = opened(path)
     assert rows(table) == [(NUMBER, None), (None, 5)]
-    assert table.notes == ("1 cells of the sheet hold errors such as #N/A; they are read as blank",)
+    assert table.notes == ("errors such as #N/A in 1 cell of the sheet are read as blank",)
 
 
 @pytest.mark.parametrize(("formula", "told"), [("=A2", True), (None, False)])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
-from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT
+from bizverify.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
 from bizverify.engine.risk.reasons import told
 from bizverify.engine.risk.runs import runs
 from bizverify.model import Lang
@@ -21,6 +21,7 @@ from bizverify.model import Lang
 INPUT = {
     "address": pl.String,
     "since": pl.Date,
+    "as_of": pl.Date,
     "zipcode_given": pl.String,
     "fixed_zipcode": pl.String,
     "changes": pl.String,
@@ -46,6 +47,7 @@ def rows(count: int, seed: int) -> list[dict[str, object]]:
             "title": dice.choice(["가나다", "", None, "홍**"]),
             "address": dice.choice(ADDRESSES if dice.random() < 0.3 else ADDRESSES[:2]),
             "since": dice.choice([None, date(2020, 1, 1) + timedelta(dice.randrange(2000))]),
+            "as_of": dice.choice([None, date(2026, 1, 1) + timedelta(dice.randrange(300))]),
             "zipcode_given": dice.choice([None, "06130", "30151"]),
             "fixed_zipcode": dice.choice([None, "06131"]),
             "changes": dice.choice([None, "강남 → 강남구", "a | b\n[status +66] c", "{since} $1 \\1"]),
@@ -68,11 +70,7 @@ def reference(card: Scorecard, row: dict[str, object], lang: Lang) -> dict[str, 
         for feature in card.features
         if row[f"is:{feature}"] is not None and (assessable or feature in WITHOUT_ASSESSMENT)
     }
-    levels = [("base", card.base)] if assessable else []
-    levels += [(LABELS.get(feature, feature), card.features[feature][name]) for feature, name in held.items()]
-    ranked = {id(level): place for place, level in enumerate(all_levels(card))}
-    levels = [(label, level) for label, level in levels if level.points or level.always or label == "base"]
-    levels.sort(key=lambda pair: (-abs(pair[1].points), ranked[id(pair[1])]))
+    restraints = {AT_BEST[place] for place in held.items() if place in AT_BEST}
     points = {feature: card.features[feature][name].points for feature, name in held.items()}
     score = card.base.points + sum(points.values())
     answer: dict[str, object] = {
@@ -80,11 +78,8 @@ def reference(card: Scorecard, row: dict[str, object], lang: Lang) -> dict[str, 
         "bounce_prob": None,
         "grade": None,
         "action": "fix_address" if title or address.strip(" -") else None,
-        "reasons": " | ".join(
-            f"[{label} {level.points:+d}] {filled(getattr(level, lang), row, lang)} ({level.source})"
-            for label, level in levels
-        ),
     }
+    usual = "do_not_send"
     if assessable:
         grade = next((name for name in "ABCD" if score <= card.grades[name]), "E")
         repair = max([points.get(feature, 0) for feature in card.actions.repair_features], default=0)
@@ -95,11 +90,34 @@ def reference(card: Scorecard, row: dict[str, object], lang: Lang) -> dict[str, 
             "grade": grade,
             "action": "fix_address" if mended else getattr(card.actions, grade),
         }
-    return answer
+        usual = getattr(card.actions, grade)
+    kept_back = "hold" not in restraints and "confirm" in restraints and answer["action"] == "send"
+    if kept_back:
+        answer["action"] = "confirm"
+    if "hold" in restraints and answer["action"] is not None:
+        answer["action"] = usual if usual in ("hold", "do_not_send") else "hold"
+    told = [place for place in held.items() if is_told(card, *place)]
+    ranked = [(feature, name) for feature, levels in card.features.items() for name in levels]
+    told.sort(key=lambda place: (-abs(card.features[place[0]][place[1]].points), ranked.index(place)))
+    if kept_back:
+        told.sort(key=lambda place: AT_BEST.get(place) != "confirm" or card.features[place[0]][place[1]].points != 0)
+    else:
+        told.sort(key=lambda place: AT_BEST.get(place) == "confirm" and not card.features[place[0]][place[1]].points)
+    texts = [reason(card, row, *place, lang) for place in told]
+    base = [f"[base {card.base.points:+d}] {getattr(card.base, lang)} (model)"] if assessable else []
+    return answer | {"reasons": " | ".join(texts + base)}
 
 
-def all_levels(card: Scorecard) -> list[object]:
-    return [card.base, *(level for levels in card.features.values() for level in levels.values())]
+def is_told(card: Scorecard, feature: str, name: str) -> bool:
+    level = card.features[feature][name]
+    return bool(level.points or level.always or (feature, name) in AT_BEST)
+
+
+def reason(card: Scorecard, row: dict[str, object], feature: str, name: str, lang: Lang) -> str:
+    level, day = card.features[feature][name], row["as_of"]
+    dated = feature == "status" and name not in ("not_found", "not_checked") and day is not None
+    source = f"{level.source}, {day.isoformat()}" if dated else level.source
+    return f"[{LABELS.get(feature, feature)} {level.points:+d}] {filled(getattr(level, lang), row, lang)} ({source})"
 
 
 def filled(text: str, row: dict[str, object], lang: Lang) -> str:

@@ -27,11 +27,17 @@ SCHEMA = dict.fromkeys(
 ) | {
     **dict.fromkeys(("zipcode_given", "changes", "fixed_zipcode", "fixed_address"), pl.String),
     **dict.fromkeys(("registry_name", "history", "region"), pl.String),
-    **dict.fromkeys(("check_digit_ok", "covered", "merged", "crowded", "several_addresses"), pl.Boolean),
-    **dict.fromkeys(("since", "opened", "confirmed"), pl.Date),
+    **dict.fromkeys(("check_digit_ok", "covered", "supported", "merged", "crowded", "several_addresses"), pl.Boolean),
+    **dict.fromkeys(("since", "opened", "as_of", "confirmed"), pl.Date),
     "taxation": MORE["taxation"],
 }
-PLAIN = dict.fromkeys(SCHEMA) | {"name": "가나다", "address": ADDRESS, "check_digit_ok": True, "covered": False}
+PLAIN = dict.fromkeys(SCHEMA) | {
+    "name": "가나다",
+    "address": ADDRESS,
+    "check_digit_ok": True,
+    "covered": False,
+    "as_of": TODAY,
+}
 
 
 def level(feature: str, **columns: object) -> str | None:
@@ -218,15 +224,18 @@ def test_names_are_compared_in_any_batch_and_in_order() -> None:
 
 WORDS: dict[str, list[object]] = {
     "name": ["가나다", "라마바", None, "홍**", ""],
-    "address": [ADDRESS, ADDRESS + ", 3층", "서울특별시 강남구", "(137-070) 서울 서초동 1", None, "", "역삼로 ***"],
+    "address": [
+        *(ADDRESS, ADDRESS + ", 3층", "서울특별시 강남구", "(137-070) 서울 서초동 1", None, "", "역삼로 ***"),
+        "129, Samsung-ro, Suwon-si",
+    ],
     "zipcode": [None, "06236", "137-070", "6236"],
     "kind": [None, "company", "public", "non_profit", "sole_trader", "sole_trader"],
     "biz_status": [None, "active", "suspended", "closed", "closed", "unregistered"],
     "match_level": [
         *("exact", "lot_to_road", "region_repaired", "typo_repaired", "building_only", "road_only", "region_only"),
-        *("region_only", "ambiguous", "none", None),
+        *("region_only", "ambiguous", "none", None, "renumbered", "abolished"),
     ],
-    "form": [None, "road", "lot"],
+    "form": [None, "road", "lot", "neither", "english"],
     "unit": [None, "given", "missing"],
     "postal_match": [None, None, "right", "neighbouring", "other_district"],
     "zipcode_given": [None, "06236", "30100"],
@@ -240,7 +249,7 @@ WORDS: dict[str, list[object]] = {
     **{name: [True, False, None] for name in SCHEMA if SCHEMA[name] == pl.Boolean},
     **{
         name: [None, *(TODAY - timedelta(days=days) for days in (-3, 10, 100, 200, 400, 800, 1500, 5000))]
-        for name in ("since", "opened", "confirmed")
+        for name in ("since", "opened", "as_of", "confirmed")
     },
 }
 
@@ -430,8 +439,12 @@ def test_a_registry_of_the_tax_authoritys_answers_knows_taxation_and_merging(reg
 @pytest.mark.parametrize(
     ("b_no", "name", "reason"),
     [
-        ("2208162517", "네이버", "[status +20] merged into unit taxation: the number is no longer used (registry)"),
-        ("1018109147", "현대", "[status +66] closed more than 12 months ago (2020-01-01) (registry)"),
+        (
+            "2208162517",
+            "네이버",
+            "[status +20] merged into unit taxation: the number is no longer used (registry, 2026-01-01)",
+        ),
+        ("1018109147", "현대", "[status +66] closed more than 12 months ago (2020-01-01) (registry, 2026-01-01)"),
         ("3015857580", "가람상회", "[kind +3] a simplified taxpayer (registry)"),
         ("1248100998", "전혀 다른", "[name +14] the name is not the one in the registry (registry)"),
     ],

@@ -16,6 +16,7 @@ import httpx
 import jsonschema
 import msgspec
 import polars as pl
+import pytest
 import schemathesis
 
 from bizverify.server.app import ROUTES
@@ -23,7 +24,7 @@ from bizverify.server.auth import PUBLIC
 from bizverify.server.endpoints.me import IDEMPOTENCY
 from bizverify.server.openapi import OPERATIONS, PARAMETERS, REFUSALS, document
 from bizverify.server.plans import load_plans
-from bizverify.watch.notices import announce
+from bizverify.watch.notices import Gathering, announce, summarise
 from bizverify.watch.schema import DDL as SCHEMA
 from bizverify.watch.signing import signed
 from serving import Served, served
@@ -213,10 +214,11 @@ def jobs_that_end_at_once(name: str, seen: dict[str, set[int]]) -> set[int]:
     return {409} - seen[name] if name == "labelRow" else set()
 
 
-def test_the_webhook_is_described_as_it_is_sent() -> None:
-    """A closure's payload has exactly the fields that the document requires; its headers are the ones described."""
+@pytest.mark.parametrize(("event", "model"), [("closure", "Closure"), ("closed_already", "ClosedAlready")])
+def test_the_webhook_is_described_as_it_is_sent(event: str, model: str) -> None:
+    """A notice's payload has exactly the fields that the document requires; its headers are the ones described."""
     described = document()
-    operation = described["webhooks"]["closure"]["post"]
+    operation = described["webhooks"][event]["post"]
     schema = {
         **operation["requestBody"]["content"]["application/json"]["schema"],
         "components": described["components"],
@@ -225,11 +227,14 @@ def test_the_webhook_is_described_as_it_is_sent() -> None:
         db.executescript(SCHEMA)
         closure = {"owner": "k", "watch_id": "w", "biz_no": NUMBER, "name": "가", "address": None}
         closures = pl.DataFrame([closure | {"status_before": "active", "grade_before": "B", "grade": "E"}])
-        announce(db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"])
+        if event == "closure":
+            announce(db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"])
+        else:
+            summarise(db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"], Gathering(0.0, 1_800_000_060.0))
         ((payload, id),) = db.execute("SELECT payload, id FROM notices").fetchall()
     told = json.loads(payload)
     jsonschema.Draft202012Validator(schema).validate(told)
-    assert set(told) == set(described["components"]["schemas"]["Closure"]["required"])
+    assert set(told) == set(described["components"]["schemas"][model]["required"])
     sent = signed("secret", told["event"], id, payload.encode(), 1_800_000_000.0)
     assert list(sent) == [parameter["name"] for parameter in operation["parameters"]]
     for parameter in operation["parameters"]:

@@ -23,6 +23,7 @@ from bizverify.errors import AuthenticationError, TooLargeError
 from bizverify.server import uploads
 from bizverify.server.plans import load_plans
 from bizverify.tables.limits import Limits
+from memory import STEADY, peak
 from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
 from test_hostile import BARE, HEAD, LAUGHS, START, far, pieces, workbook
 
@@ -128,7 +129,7 @@ def test_a_file_without_numbers_is_told_what_helps_here(server: Served, key: str
     """An option of the command line is no remedy for who uploads: the header is to be renamed."""
     answer = send(server, key, form((FILE, b"name,address\nx,y\n")))
     assert refusal(answer) == (400, "no_number_column")
-    assert answer.json()["error"]["message"].endswith("here, rename the column's header to b_no")
+    assert answer.json()["error"]["message"].endswith("rename the column's header to b_no")
 
 
 def test_parquet_by_another_name_is_refused(server: Served, key: str, tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ def hostile(folder: Path) -> dict[str, Path]:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="looks at a process as Linux shows it")
 def test_hostile_files_leave_the_server_as_it_was(tmp_path: Path) -> None:
     """Each is refused with a 4xx or taken as the harmless table it is; the server's own memory stays flat."""
-    process = ServedProcess(tmp_path / "db.sqlite")
+    process = ServedProcess(tmp_path / "db.sqlite", env=STEADY)
     url = process.start()
     try:
         headers = {"X-API-Key": make_key(tmp_path / "db.sqlite", quota=0)}
@@ -293,12 +294,6 @@ def test_hostile_files_leave_the_server_as_it_was(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert Limits().memory < 2_000_000_000
-
-
-def peak(pid: int) -> int:
-    """The most memory that a process has held, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def children(pid: int) -> list[str]:

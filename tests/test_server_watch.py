@@ -116,6 +116,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
 
 
+def known_open(db: Path) -> None:
+    """It is known that the businesses that are watched now are open, so that those found closed have closed since."""
+    with closing(connected(db)) as connection:
+        connection.execute("UPDATE watches SET biz_status = 'active', grade = 'B'")
+
+
 def command(*words: object) -> Result:
     return CliRunner().invoke(command_line, [str(word) for word in words], catch_exceptions=False)
 
@@ -216,6 +222,47 @@ def test_a_source_that_knows_better_is_asked(tmp_path: Path, hand: HandClock) ->
         hand.until(lambda: bool(lines(tmp_path / "closures.jsonl")), seconds=1)
 
 
+def test_a_list_with_old_closures_is_one_notice(tmp_path: Path, hand: HandClock) -> None:
+    """40 closed businesses sent one by one are told once on each channel; who closes later is told alone."""
+    numbers = [f"12081{at:05}" for at in range(50)]
+    file, states = tmp_path / "closures.jsonl", {f"n{number}": "폐업자" for number in numbers[:40]}
+    path = registry(tmp_path, **states, **{f"n{number}": "계속사업자" for number in numbers[40:]})
+    plans = {"business": Plan(True, 100, True, 50, 24, 1_000, 10, 1)}
+    with (
+        receiving() as receiver,
+        serving(tmp_path, hand, receiver.url, registry=path, notices=file, plans=plans) as (_, key, secret),
+    ):
+        for at, number in enumerate(numbers):
+            key.watch(number)
+            if at % 10 == 9:
+                hand.until(key.is_checked, seconds=1)  # lists come slower than they are checked
+        hand.until(lambda: bool(lines(file) and receiver.received), seconds=1)
+        (got,), (line,) = receiver.received, lines(file)
+        assert got.notice == line
+        assert (line["event"], line["closed"], sorted(line["biz_nos"])) == ("closed_already", 40, numbers[:40])
+        assert got.headers["X-Bizverify-Event"] == "closed_already"
+        assert got.is_signed(secret, hand.seconds, tolerance=86400)
+        registry(tmp_path, **states, **{f"n{number}": "폐업자" for number in numbers[40:]})
+        hand.until(lambda: len(lines(file)) == 11 == len(receiver.received), minutes=10)
+        assert [notice["event"] for notice in lines(file)[1:]] == ["closure"] * 10
+
+
+def test_a_slow_source_does_not_make_the_next_check_later(tmp_path: Path, hand: HandClock) -> None:
+    """The plan's hours count from when a check began."""
+
+    class Slow(Closing):
+        def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+            hand.forward(hours=5)
+            return super().answer(engine, rows)
+
+    with serving(tmp_path, hand) as (server, key, _):
+        server.app.state.context.watching.sources = Sources(Slow())
+        key.watch()
+        hand.until(key.is_checked, seconds=1)
+        ((wait,),) = rows_of(server.db, "SELECT due - checked FROM watches")
+        assert wait <= 19 * 3600
+
+
 def test_the_plan_says_how_often(tmp_path: Path, hand: HandClock) -> None:
     """Each key's watches are due when its plan says, at most a tenth earlier, and not all in one moment."""
     plans = {"business": PLAN, "often": Plan(True, 100, True, 5, 1, 1_000, 10, 1)}
@@ -288,13 +335,13 @@ def test_one_key_that_fails_does_not_keep_the_others(
         first, second, third = sorted((first, *others), key=lambda one: one.id)
         works = book.record
 
-        def record(db: sqlite3.Connection, checked: Any, now: float, due: Any, channels: Any) -> Any:
+        def record(db: sqlite3.Connection, checked: Any, *more: Any) -> Any:
             owners = {row[0] for row in db.execute("SELECT owner FROM watches WHERE number = ?", checked["number"][:1])}
             if owners == {first.id}:
                 raise ValueError("no")
             if owners == {second.id}:
                 raise pl.exceptions.PanicException("no")
-            return works(db, checked, now, due, channels)
+            return works(db, checked, *more)
 
         monkeypatch.setattr(book, "record", record)
         for one in (first, second, third):
@@ -357,6 +404,7 @@ def test_a_webhook_that_fails_is_tried_again(tmp_path: Path, hand: HandClock) ->
     path = registry(tmp_path, n1248100998="폐업자")
     with receiving(answer) as receiver, serving(tmp_path, hand, receiver.url, registry=path) as (server, key, secret):
         key.watch()
+        known_open(server.db)
         hand.until(lambda: len(at) == 4, seconds=2)
         hand.until(
             lambda: rows_of(server.db, "SELECT attempts, delivered IS NULL FROM deliveries") == [(4, 0)], seconds=1
@@ -378,6 +426,7 @@ def test_a_webhook_that_never_answers_is_given_up_and_listed(tmp_path: Path, han
         serving(tmp_path, hand, f"{receiver.url}/token", registry=path) as (server, key, _),
     ):
         key.watch()
+        known_open(server.db)
         hand.until(key.is_checked, seconds=1)
         given_up = "SELECT count(*) FROM deliveries WHERE delivered IS NULL AND due IS NULL"
         hand.until(lambda: rows_of(server.db, given_up) == [(1,)], hours=2)
@@ -417,6 +466,7 @@ def test_one_receiver_that_hangs_does_not_keep_the_others(tmp_path: Path, hand: 
         for number in (NUMBER, OTHER):
             key.watch(number)
         other.watch()
+        known_open(server.db)
         hand.until(lambda: bool(good.received), seconds=1)
         assert len(hanging.received) <= 1
 
@@ -426,6 +476,7 @@ def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock)
     path = registry(tmp_path, n1248100998="폐업자")
     with receiving() as receiver, serving(tmp_path, hand, registry=path) as (server, key, _):
         key.watch()
+        known_open(server.db)
         hand.until(key.is_checked, seconds=1)
         (row,) = json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"]
         assert (row["state"], row["channel"]) == ("nowhere", None)
@@ -447,9 +498,12 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
     path = registry(tmp_path, n1248100998="폐업자")
     with receiving(lambda _: None) as receiver:
         process = ServedProcess(db, "--registry", path, "--notices", file)
-        key, secret = account(db, process.start(), webhook=receiver.url)
+        key, secret = account(db, "", webhook=receiver.url)
+        with closing(connected(db)) as connection:
+            book.add(connection, key.id, Entry(NUMBER, "가"), time.time())
+        known_open(db)
+        process.start()
         try:
-            assert key.watch(name="가").status_code == 201
             _wait_for(lambda: bool(receiver.received))
         finally:
             process.kill()

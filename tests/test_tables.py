@@ -347,5 +347,5 @@ def test_the_content_decides_where_the_extension_lies(tmp_path: Path) -> None:
 def test_an_option_without_a_meaning_for_the_format_is_refused(tmp_path: Path, option: str, value: str) -> None:
     path = tmp_path / ("x.csv" if option == "sheet" else "x.json")
     write(path, f"{HEADER}\n" if option == "sheet" else "[]")
-    with pytest.raises(UsageError, match=f"--{option}"):
+    with pytest.raises(UsageError, match=f"`{option}=`"):
         bv.enrich(path, **{option: value})

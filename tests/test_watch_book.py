@@ -81,9 +81,10 @@ def test_the_first_check_is_the_baseline(db: sqlite3.Connection) -> None:
     assert [(change.at, change.before, change.after) for change in history] == [(4.0, "B", "D")]
 
 
-def test_found_closed_at_its_first_check(db: sqlite3.Connection) -> None:
-    """A business that is closed when it is first looked at is told of, with no status before."""
+def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
+    """The notice of a business that closed has what receivers read, whatever its name is made of."""
     book.add(db, OWNER, Entry(NUMBER, '이름 "가"\n', "서울"), 1.0)
+    found(db, "active", "B", 2.0)
     assert found(db, "closed", "E", 1_700_000_000.0).closures.height == 1
     (notice,) = payloads(db)
     assert notice.pop("id")
@@ -94,11 +95,55 @@ def test_found_closed_at_its_first_check(db: sqlite3.Connection) -> None:
         "name": '이름 "가"\n',
         "address": "서울",
         "biz_status": "closed",
-        "status_before": None,
-        "grade_before": None,
+        "status_before": "active",
+        "grade_before": "B",
         "grade_after": "E",
         "detected_at": "2023-11-15T07:13:20+09:00",
     }
+
+
+@pytest.mark.parametrize("before", [(), ("unknown",), (None, "unknown")])
+def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection, before: tuple[str | None, ...]) -> None:
+    """Who was closed before anybody looked is not told as one who closed: all of them are one notice."""
+    book.add_many(db, OWNER, [Entry(str(number)) for number in range(40)], 1.0)
+    book.add(db, "k2", Entry("other"), 1.0)
+    for at, status in enumerate(before, 2):
+        found(db, status, "C", float(at))
+    recorded = found(db, "closed", "E", 1_700_000_000.0)
+    assert (recorded.closures.height, recorded.closed_already.height) == (0, 41)
+    mine, others = payloads(db)
+    assert mine.pop("id") != others.pop("id")
+    assert mine == {
+        "event": "closed_already",
+        "closed": 40,
+        "biz_nos": [str(number) for number in range(40)],
+        "detected_at": "2023-11-15T07:13:20+09:00",
+    }
+    assert others["biz_nos"] == ["other"]
+    assert found(db, "closed", "E", 1_700_000_001.0).closed_already.is_empty()
+
+
+def gathered(db: sqlite3.Connection, number: str, now: float, channels: tuple[str, ...] = ("file",)) -> int:
+    """Add a closed business and check it, half a minute of gathering; how many notices there are then."""
+    book.add(db, OWNER, Entry(number), now)
+    checked = answered(book.due(db, now, 10), "closed", "E")
+    book.record(db, checked, now, 1e9, channels, notices.Gathering(now - 30, now + 30))
+    return len(payloads(db))
+
+
+def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> None:
+    """A list that is being sent is one notice; what may have been told already is never changed."""
+    assert [gathered(db, "1", 100.0), gathered(db, "2", 120.0)] == [1, 1]
+    assert (payloads(db)[0]["closed"], payloads(db)[0]["biz_nos"]) == (2, ["1", "2"])
+    assert notices.open_deliveries(db, 129.0, 10) == []
+    assert gathered(db, "3", 126.0) == 2  # the first is due in four seconds, and may be under way
+    assert gathered(db, "4", 127.0, ("file", "webhook")) == 3  # a webhook was set meanwhile
+    assert gathered(db, "5", 140.0, ("file", "webhook")) == 3
+    (delivery, *_) = notices.open_deliveries(db, 1e12, 10, channel="webhook")
+    notices.failed(db, delivery.notice, "webhook", "answered 500", 1e9)
+    assert gathered(db, "6", 141.0, ("file", "webhook")) == 4
+    told = [number for payload in payloads(db) for number in payload["biz_nos"]]
+    assert sorted(told) == ["1", "2", "3", "4", "5", "6"]
 
 
 @pytest.mark.parametrize(("between", "notices_made"), [("unknown", 1), (None, 1), ("unregistered", 1), ("active", 2)])
@@ -251,6 +296,7 @@ def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
 def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
     """Postponed, an owner's other notices on a channel wait; those tried least come first then."""
     book.add_many(db, OWNER, [Entry("1"), Entry("2")], 1.0)
+    found(db, "active", "B", 1.0)
     found(db, "closed", "E", 2.0, ("webhook",))
     first, second = notices.open_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
     assert notices.waiting(db, 2.0) == [(OWNER, "webhook")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from bizverify.cli import app
 from bizverify.errors import BizverifyError
 from bizverify.testing import FakeService, Fault, Faults, Status, serve
 from conftest import SAMPLE
-from test_watch_local import Town
+from test_watch_local import DAY, Town
 from test_watch_sync import KEY, csv_of, numbers, rows_for
 
 Run = Callable[..., Result]
@@ -93,8 +94,14 @@ def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> N
 def test_a_check_as_json_is_one_object(cli: Run, tmp_path: Path) -> None:
     """Closures as a webhook gets them; without a registry a note says what cannot be found."""
     town = Town(tmp_path)
-    town.closed = {town.numbers[3]}
-    done = cli("check", "--local", town.list, "--registry", town.registry(), "--json", "--every", "12")
+    town.closed = {town.numbers[0]}
+    first = json.loads(cli("check", "--local", town.list, "--registry", town.registry(), "--json").stdout)
+    assert (first["due"], first["closures"], first["closed_already"]) == (4, [], [town.numbers[0]])
+    assert first["first_checks"] == 4
+    nothing = json.loads(cli("check", "--local", town.list, "--registry", town.registry(), "--json").stdout)
+    assert (nothing["due"], nothing["checked"], nothing["next_check_at"]) == (0, 0, first["next_check_at"])
+    town.closed = {town.numbers[0], town.numbers[3]}
+    done = cli("check", "--local", town.list, "--registry", town.registry(), "--json", "--all")
     report = json.loads(done.stdout)
     assert (report["checked"], report["watched"], [one["biz_no"] for one in report["closures"]]) == (
         4,
@@ -111,10 +118,34 @@ def test_undelivered_notices_end_a_check_with_3(cli: Run, tmp_path: Path) -> Non
     """What was found is told all the same."""
     town = Town(tmp_path)
     town.closed = {town.numbers[0]}
-    done = cli("check", "--local", town.list, "--registry", town.registry(), "--notify", tmp_path / "no" / "x.jsonl")
+    nowhere = ("--notify", tmp_path / "no" / "x.jsonl")
+    done = cli("check", "--local", town.list, "--registry", town.registry(), *nowhere)
     assert done.exit_code == 3
-    assert done.stdout.startswith("closed ")
-    assert "undelivered  120-81-00002 by file: " in done.stderr
+    assert done.stdout.startswith("closed       1 of the 4 checked for the first time was closed already: 120-81-00002")
+    assert "undelivered  1 closed already by file: " in done.stderr
+    town.closed = set(town.numbers[:2])
+    done = cli("check", "--local", town.list, "--registry", town.registry(), "--all", *nowhere)
+    assert done.stdout.startswith("closed       120-81-00017 ")
+    assert "undelivered  120-81-00017 by file: " in done.stderr
+
+
+def test_on_a_terminal_a_check_says_that_nothing_was_due(tmp_path: Path) -> None:
+    """Whoever looks on hears how many were checked, and when the next are due; a pipe, as cron's, stays empty."""
+    pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
+    town = Town(tmp_path)
+    command = [sys.executable, "-m", "bizverify", "watch", "check", "--local", town.list, "--registry", town.registry()]
+    said = []
+    for _ in range(2):
+        here, there = pty.openpty()
+        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=there, text=True, check=False)
+        os.close(there)
+        said.append(os.read(here, 10_000).decode())
+        os.close(here)
+        assert (done.returncode, done.stdout) == (0, "")
+    assert said[0] == "checked      4 of 4\r\n"
+    assert re.fullmatch(r"checked      0 of 4: nothing was due; the next is due \d{4}-\d\d-\d\d \d\d:\d\d\r\n", said[1])
+    quiet = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
 def test_the_service_is_asked_as_the_environment_says(
@@ -153,6 +184,8 @@ def test_a_list_that_would_be_emptied_needs_a_word(cli: Run, tmp_path: Path) -> 
 def test_killed_at_any_moment_a_check_tells_each_closure(tmp_path: Path) -> None:
     """SIGKILL again and again: what was printed and what the next check prints are all closures, none left out."""
     town = Town(tmp_path, 40)
+    town.now = time.time() - 3 * DAY
+    town.check()
     town.closed = set(town.numbers[::2])
     registry, lines = town.registry(), tmp_path / "closed.jsonl"
     command: list[Any] = [sys.executable, "-m", "bizverify", "watch", "check", "--local", town.list]
@@ -176,7 +209,7 @@ def test_the_sample_can_be_watched(cli: Run) -> None:
     assert cli("sync", SAMPLE / "customers.csv", "--local", "--apply").exit_code == 0
     found = cli("check", "--local", "--registry", SAMPLE / "registry.parquet", "--json")
     report = json.loads(found.stdout)
-    assert (report["checked"], len(report["closures"]) > 0) == (report["watched"], True)
+    assert (report["checked"], report["closures"], len(report["closed_already"])) == (report["watched"], [], 29)
 
 
 def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from random import Random
 from threading import Thread
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 import bizverify as bv
 from bizverify import errors, watch
-from bizverify.watch import rechecking
+from bizverify.watch import book, rechecking
 from bizverify.watch.local import alone
 from conftest import write
 from test_watch_sync import csv_of, numbers, rows_for
@@ -33,6 +34,7 @@ class Town:
     """A registry that changes, a local list, and a clock that is set."""
 
     def __init__(self, folder: Path, count: int = 4) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.list = folder / "w.sqlite"
         self.now = NOW
@@ -48,6 +50,12 @@ class Town:
         write(source, "\n".join(lines) + "\n")
         bv.build_registry([source], target)
         return target
+
+    def check_before(self) -> None:
+        """The first check, a day ago: it is known that all are open, so that those closed now have closed since."""
+        closed, self.closed, self.now = self.closed, set(), self.now - DAY
+        self.check()
+        self.closed, self.now = closed, self.now + DAY
 
     def check(self, **more: Any) -> watch.CheckReport:
         options: dict[str, Any] = {"local": self.list, "registry": self.registry(), "now": lambda: self.now} | more
@@ -106,15 +114,124 @@ def test_a_closure_is_told_once_and_the_grade_s_change_is_in_the_history(town: T
 
 
 def test_what_is_not_due_is_left_unless_all_is_asked_for(town: Town) -> None:
-    """`every` says when a watch is due again, `everything` looks at all of them now."""
+    """`every` says when a watch is due again, a tenth of it earlier; `everything` looks at all of them now."""
     town.check(every=2.0)
     town.now += 3600
-    assert town.check().checked == 0
+    nothing = town.check(every=2.0)
+    assert (nothing.checked, nothing.quiet, nothing.next_due) == (0, True, NOW + 6480)
     assert town.check(everything=True, every=2.0).checked == 4
-    town.now += 7199
-    assert town.check().checked == 0
+    town.now += 6479
+    assert town.check(every=2.0).checked == 0
     town.now += 1
+    assert town.check(every=2.0).checked == 4
+
+
+class NightClock:
+    """The time of a run that begins at ``start`` and takes so long: it is later each time that it is asked."""
+
+    def __init__(self, start: float, step: float, most: float) -> None:
+        self.at, self.step, self.end = start, step, start + most
+
+    def __call__(self) -> float:
+        now, self.at = self.at, min(self.at + self.step, self.end)
+        return now
+
+
+HOUR, MINUTE = 3600.0, 60.0
+
+
+@pytest.mark.parametrize(
+    ("every", "apart", "jitter", "length", "looked_at_each"),
+    [
+        (24.0, DAY, 45 * MINUTE, HOUR, 1),
+        (48.0, DAY, 45 * MINUTE, HOUR, 2),
+        (168.0, DAY, 45 * MINUTE, HOUR, 7),
+        (1.0, HOUR, 2 * MINUTE, 50 * MINUTE, 1),
+    ],
+)
+def test_each_watch_is_checked_every_night(
+    every: float,
+    apart: float,
+    jitter: float,
+    length: float,
+    looked_at_each: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """30 runs, a little earlier or later, that take up to an hour: all watches when they are due, never twice."""
+    monkeypatch.setattr(rechecking, "_AT_ONCE", 1)  # each lot is written down at a time of its own
+    random, town = Random(14), Town(tmp_path, 2)
+    registry = town.registry()
+    for night in range(30):
+        start = NOW + night * apart + random.uniform(-jitter, jitter)
+        clock = NightClock(start, random.uniform(0, length / 8), random.uniform(0, length))
+        checked = town.check(registry=registry, every=every, now=clock).checked
+        assert (night, checked) == (night, 0 if night % looked_at_each else 2)
+        again = max(clock.end, start + apart / 4)
+        assert town.check(registry=registry, every=every, now=lambda at=again: at).checked == 0
+
+
+def test_what_an_earlier_version_wrote_down_is_not_left_for_a_night(town: Town) -> None:
+    """What was checked by a version that counted from the run's end, or with a longer `every`, is due in time."""
+    town.check(every=240.0)
+    with closing(sqlite3.connect(town.list)) as db, db:
+        db.execute("UPDATE watches SET due = ?", (NOW + DAY + 3600,))
+    town.now += DAY - 600
     assert town.check().checked == 4
+
+
+def test_a_clock_that_was_wrong_keeps_nothing_from_being_checked(town: Town) -> None:
+    """What was checked years from now is due."""
+    town.now += 3650 * DAY
+    town.check()
+    town.now = NOW
+    assert town.check().checked == 4
+
+
+def test_what_was_closed_already_is_one_summary_and_later_closures_come_one_by_one(tmp_path: Path) -> None:
+    """37 old closures among 500 are one line, one notice on each channel, and are not in the way of the next one."""
+    town = Town(tmp_path, 500)
+    lines, town.closed = tmp_path / "closed.jsonl", set(town.numbers[:37])
+    first = town.check(notify=lines)
+    assert (first.closures.height, first.closed_already.height, len(first.notices)) == (0, 37, 1)
+    ((_, progress), (what, told)) = first.lines()
+    assert progress == "500 of 500"
+    assert (what, told[:61]) == ("closed", "37 of the 500 checked for the first time were closed already:")
+    assert told.endswith("120-81-00040 상점4 …")
+    town.closed |= {town.numbers[100]}
+    town.now += DAY
+    second = town.check(notify=lines)
+    assert [notice["event"] for notice in second.notices] == ["closure"]
+    summary, closure = (json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines())
+    assert (summary["event"], summary["closed"], summary["biz_nos"]) == ("closed_already", 37, town.numbers[:37])
+    assert (closure["biz_no"], closure["status_before"]) == (town.numbers[100], "active")
+    town.now += DAY
+    assert town.check(notify=lines).quiet
+
+
+def test_a_summary_is_one_however_many_lots_a_check_has(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check writes down lot by lot; killed after some, none is lost, though there are two summaries then."""
+    monkeypatch.setattr(rechecking, "_AT_ONCE", 1)
+    town.closed = set(town.numbers[:3])
+    (notice,) = town.check(tell=None).notices
+    assert notice["biz_nos"] == town.numbers[:3]
+    other = Town(town.folder / "other", 4)
+    other.closed = set(other.numbers)
+    kept = book.record
+    with monkeypatch.context() as patch:
+        patch.setattr(rechecking.book, "record", lambda *a: _raise() if told(other) else kept(*a))
+        with pytest.raises(SystemExit):
+            other.check()
+    report = other.check()
+    assert sorted(number for one in report.notices for number in one["biz_nos"]) == sorted(other.numbers)
+    ((_, _), (_, text)) = report.lines()
+    assert text.startswith("4 checked for the first time were closed already: ")
+
+
+def told(town: Town) -> list[str]:
+    """The payloads that are in a list."""
+    with closing(sqlite3.connect(town.list)) as db:
+        return [payload for (payload,) in db.execute("SELECT payload FROM notices")]
 
 
 def test_without_a_registry_it_says_that_closures_cannot_be_found(town: Town) -> None:
@@ -126,6 +243,7 @@ def test_without_a_registry_it_says_that_closures_cannot_be_found(town: Town) ->
 def test_a_closure_that_was_not_told_is_told_by_the_next_check(town: Town) -> None:
     """Who is told ends in an error, or is killed: the next check tells again, and then nobody does."""
     town.closed = {town.numbers[0]}
+    town.check_before()
 
     def killed(_report: object) -> None:
         raise KeyboardInterrupt
@@ -141,6 +259,7 @@ def test_a_closure_that_was_not_told_is_told_by_the_next_check(town: Town) -> No
 def test_killed_between_the_check_and_the_delivery_nothing_is_lost(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """The notice is written with what was found, in one step, so there is no moment between them."""
     town.closed = {town.numbers[2]}
+    town.check_before()
     lines = town.folder / "closed.jsonl"
 
     def dies(self: object) -> None:
@@ -158,6 +277,7 @@ def test_killed_between_the_check_and_the_delivery_nothing_is_lost(town: Town, m
 def test_killed_before_it_was_recorded_the_same_watches_are_due(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not written down is found again, with its closure."""
     town.closed = {town.numbers[2]}
+    town.check_before()
     with monkeypatch.context() as patch:
         patch.setattr(rechecking.book, "postpone", _raise)
         with pytest.raises(SystemExit):
@@ -174,6 +294,7 @@ def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: 
     """Both get the same object; the signature is the secret's; the file is private; nothing is delivered twice."""
     monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
     town.closed = set(town.numbers[:2])
+    town.check_before()
     lines = town.folder / "closed.jsonl"
     with receiver(204) as (url, got):
         report = town.check(notify=lines, webhook=url)
@@ -193,6 +314,7 @@ def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again(
     """Exit code 3 until it was acknowledged; a receiver that is down is not asked for each notice."""
     monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
     town.closed = set(town.numbers)
+    town.check_before()
     with receiver(200, 500, 500, 500, 200) as (url, got):
         first = town.check(webhook=url)
         assert (first.exit_code, len(first.undelivered), len(got)) == (3, 3, 4)
@@ -209,6 +331,7 @@ def test_what_waits_for_a_channel_that_is_gone_can_be_forgotten(town: Town, monk
     """Otherwise each check would end with 3 for ever."""
     monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
     town.closed = {town.numbers[0]}
+    town.check_before()
     with receiver(500) as (url, _):
         assert town.check(webhook=url).exit_code == 3
     assert town.check(forget=True).exit_code == 0
@@ -218,6 +341,7 @@ def test_what_waits_for_a_channel_that_is_gone_can_be_forgotten(town: Town, monk
 def test_a_file_that_cannot_be_written_keeps_the_notices(town: Town) -> None:
     """The check is not in vain: what it found is recorded and told, the rest is kept."""
     town.closed = {town.numbers[0]}
+    town.check_before()
     report = town.check(notify=town.folder / "missing" / "closed.jsonl")
     assert (report.exit_code, len(report.notices), report.undelivered[0]["channel"]) == (3, 1, "file")
     assert town.check(notify=town.folder / "closed.jsonl").exit_code == 0

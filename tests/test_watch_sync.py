@@ -242,7 +242,7 @@ def test_most_of_a_list_is_not_removed_by_mistake(fake: tuple[FakeService, dict[
     service, terms = fake
     full, tenth = csv_of(tmp_path / "a.csv", rows_for(20)), csv_of(tmp_path / "b.csv", rows_for(9))
     watch.sync(full, apply=True, **terms)
-    with pytest.raises(errors.UsageError, match=r"11 of 20 watched businesses are not in the file.*--force"):
+    with pytest.raises(errors.UsageError, match=r"11 of 20 watched businesses are not in the file.*`force=True`"):
         watch.sync(tenth, apply=True, **terms)
     assert len(service.watches) == 20
     kept = watch.sync(csv_of(tmp_path / "c.csv", rows_for(2, 100)), apply=True, keep=True, **terms)
@@ -344,7 +344,7 @@ def test_times_of_services_are_read(text: object, seconds: float | None) -> None
 
 def test_options_of_the_service_are_refused_for_a_local_list(tmp_path: Path) -> None:
     """No option is taken and not heeded."""
-    with pytest.raises(errors.UsageError, match="--rate is for the service's list"):
+    with pytest.raises(errors.UsageError, match="`rate=` is for the service's list"):
         watch.entries(local=tmp_path / "w.sqlite", rate=3.0)
     with pytest.raises(errors.UsageError, match="unknown option 'budget'"):
         watch.entries(base_url="http://127.0.0.1:1", budget=3)  # type: ignore[call-arg]

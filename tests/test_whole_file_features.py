@@ -18,7 +18,7 @@ from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.tables import open_table
 from bizverify.tables.columns import choose_columns
 from bizverify.testing import FakeService, Fault, Status, serve
-from conftest import write
+from conftest import NOTHING_CHECKED, write
 
 OFFICE = "서울특별시 강남구 테헤란로 152, 3층"
 RESPELLED = "서울특별시 강남구 테헤란로152 3층"
@@ -195,6 +195,7 @@ def test_a_run_tells_crowds_and_second_addresses_in_every_format(tmp_path: Path,
     ]
 
 
+@NOTHING_CHECKED
 def test_a_frame_is_looked_over_as_a_file_is(tmp_path: Path) -> None:
     """verify_frame() knows of crowds, too, also of a lazy frame, whose rows it reads once."""
     frame = pl.read_csv(crowd_file(tmp_path / "in.csv"), infer_schema=False)

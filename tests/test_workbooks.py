@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import fastexcel
@@ -19,8 +20,9 @@ import bizverify as bv
 from bizverify.errors import OutputError
 from bizverify.model import ADDED_COLUMNS
 from bizverify.tables import Enriched, open_table, write_table, written_rows
+from bizverify.tables.excel.cells import column_letter
 from bizverify.tables.table import Section
-from conftest import NINE, SAMPLE, write
+from conftest import NINE, SAMPLE, spreadsheet, write
 from examples import examples
 
 NUMBER = "124-81-00998"
@@ -241,7 +243,7 @@ def test_a_workbook_without_cell_references_is_refused_with_a_way_out(tmp_path: 
     stripped = parts(source)
     stripped[SHEET] = stripped[SHEET].replace(b' r="A1"', b"").replace(b' r="A2"', b"")
     repacked(source, stripped)
-    with pytest.raises(OutputError, match=r"cannot be extended.*-o OUT\.csv"):
+    with pytest.raises(OutputError, match=r"cannot be extended.*`output='OUT\.csv'`"):
         enriched(source)
     bv.enrich(source, tmp_path / "out.csv")
 
@@ -385,6 +387,46 @@ def test_rows_beyond_what_a_sheet_holds_go_on_in_further_sheets(
     assert [sheet.freeze_panes for sheet in book] == ["A2"] * 3
 
 
+TITLED = [["거래처 목록", None, None], [], [None, "기준일", "=x"], ["사업자번호", "상호", "주소"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"summary": True}, {"select": ["상호", "사업자번호"]}])
+def test_title_rows_stand_above_the_header_of_a_new_workbook_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Of an old workbook, or one of which columns are left out; filter, colours and frozen rows fit."""
+    lines = [["" if cell is None else str(cell) for cell in row] for row in TITLED]
+    source = spreadsheet(tmp_path / "in.ods", [*lines, [NUMBER, "가", "서울"], ["2208162517", "나", "부산"]])
+    if "select" in options:
+        source = tmp_path / "in.xlsx"
+        with xlsxwriter.Workbook(source, {"strings_to_formulas": False}) as book:
+            sheet = book.add_worksheet()
+            for number, row in enumerate([*TITLED, [NUMBER, "가", "서울"], ["2208162517", "나", "부산"]]):
+                sheet.write_row(number, 0, row)
+    monkeypatch.setattr(sys.modules["bizverify.tables.excel.create"], "MAX_ROWS", 4)
+    report = bv.enrich(source, tmp_path / "out.xlsx", **options)
+    assert report.rows == 2
+    first, second = openpyxl.load_workbook(tmp_path / "out.xlsx").worksheets[:2]
+    assert [[cell.value for cell in row[:3]] for row in first["1:3"]] == [
+        [*row, *[None] * (3 - len(row))] for row in TITLED[:3]
+    ]
+    assert first["C3"].data_type == "s"
+    header = [cell.value for cell in first[4]]
+    assert header[-9:] == list(NINE)
+    assert (first["A4"].font.b, first["A1"].font.b) == (True, False)
+    last = column_letter(len(header))
+    assert (first.freeze_panes, first.auto_filter.ref, first.max_row) == ("A5", f"A4:{last}5", 5)
+    assert (second.freeze_panes, second.auto_filter.ref, second.max_row) == ("A2", f"A1:{last}2", 2)
+    assert [cell.value for cell in second[1]] == header
+    assert not any("above the header" in warning for warning in report.warnings)
+
+
+def test_title_rows_that_another_format_has_no_place_for_are_named(tmp_path: Path) -> None:
+    source = spreadsheet(tmp_path / "in.ods", [["목록"], ["사업자번호", "상호"], [NUMBER, "가"]])
+    report = bv.enrich(source, tmp_path / "out.csv")
+    assert "1 title line above the header not in the output; in a workbook it has all lines" in report.warnings
+
+
 def test_a_summary_sheet_holds_the_figures_and_charts_of_grades_and_actions(tmp_path: Path) -> None:
     sections = (
         Section("rows", (("verified", 3), ("invalid", 1))),
@@ -401,7 +443,7 @@ def test_a_summary_sheet_holds_the_figures_and_charts_of_grades_and_actions(tmp_
 
 def test_a_summary_is_refused_for_a_workbook_of_the_users(tmp_path: Path) -> None:
     source = written(tmp_path / "in.xlsx", [["b_no"], [NUMBER]])
-    with pytest.raises(OutputError, match="leave --summary out"):
+    with pytest.raises(OutputError, match="leave `summary=True` out"):
         answered(source, tmp_path / "out.xlsx", sections=(Section("rows", (("verified", 1),)),))
 
 

@@ -28,16 +28,33 @@
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
 
-A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do.
+A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do. A parameter
+is named as Python has it, between backquotes (see :func:`parameter`); the command line prints its option instead.
 """
 
 from functools import partial
+from traceback import format_exception
+
+_NO_VALUE = object()
+
+
+def parameter(name: str, value: object = _NO_VALUE) -> str:
+    """How a message names a parameter, alone or with a value.
+
+    >>> parameter("registry"), parameter("labels", False), parameter("columns", {"b_no": "#3"})
+    ('`registry=`', '`labels=False`', "`columns={'b_no': '#3'}`")
+    """
+    return f"`{name}={'' if value is _NO_VALUE else repr(value)}`"
 
 
 class BizverifyError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one line for people."""
 
     exit_code = 2
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython shows: what is wrong, not where in bizverify it was noticed."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class InputError(BizverifyError):
@@ -184,3 +201,7 @@ class AccountingError(BizverifyError):
     """Rows in and rows out do not agree: a defect of bizverify, so nothing was published."""
 
     exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """All of it: who reports a defect sends this along."""
+        return "".join(format_exception(self)).splitlines()

@@ -47,17 +47,32 @@ REASON_SEPARATOR: Final = " | "
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A column of the user's file whose cells are put behind those of another: its position from 0, its header."""
+
+    column: int
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A column of the user's file chosen for a role.
 
     ``column`` is its position from 0, ``header`` its header as written, ``confidence`` between 0 and 1
-    (1: named by the user or an exact synonym), ``why`` one word for people.
+    (1: named by the user or an exact synonym), ``why`` one word for people. ``joined``: further columns that make up
+    the value together with it, in their order.
     """
 
     column: int
     header: str
     confidence: float
     why: Literal["given", "header", "similar", "content"]
+    joined: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All columns that make up the value."""
+        return (Part(self.column, self.header), *self.joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +139,15 @@ class Verification:
         return [(name, value) for name, value in shown.items() if value is not None]
 
 
-def counted(count: int, thing: str) -> str:
-    """A number of things for people: ``1 lookup``, ``2,000 lookups``."""
-    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+def counted(count: int, thing: str, things: str | None = None) -> str:
+    """A number of things for people: ``1 lookup``, ``2,000 lookups``; ``things`` where another letter than s is due."""
+    return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
+
+
+class Alert(str):
+    """A warning that changes what the reader should do with the output.
+
+    It stands among the warnings of a table or a report, and is shown before all other lines.
+    """
+
+    __slots__ = ()

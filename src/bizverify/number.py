@@ -20,7 +20,11 @@ holds seven digits, so none of its values is read: the problem is ``rounded``.
 'scientific'
 
 Nothing is guessed: nine digits are not padded, other groupings than 3-2-5 (a telephone number has ten digits
-too) and rounded numbers are refused, each with its own ``problem``.
+too) and rounded numbers are refused, each with its own ``problem``. The thousands separators of a spreadsheet are read,
+since only ten digits are grouped 1-3-3-3:
+
+>>> compact("5,768,133,138"), problem("576,813,313")
+('5768133138', 'nine_digits')
 """
 
 from __future__ import annotations
@@ -112,7 +116,7 @@ _KIND_OF_MIDDLE: Final = (
 _WEIGHTS: Final = (1, 3, 7, 1, 3, 7, 1, 3, 5)
 
 _CANONICAL: Final = {
-    **dict(zip("０１２３４５６７８９．", "0123456789.", strict=True)),
+    **dict(zip("０１２３４５６７８９．，", "0123456789.,", strict=True)),
     **dict.fromkeys("－‐‑‒–—―−─﹣", "-"),  # dashes: full-width, hyphens, en, em, bar, minus, box drawing, small
     **dict.fromkeys("\t\r\n\u00a0\u2002\u2003\u2009\u202f\u3000", " "),
     **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),  # without width, so separating nothing
@@ -122,7 +126,9 @@ _BLANKS: Final = ["", "-", ".", "null", "none", "nan", "n/a", "na", "#n/a", "없
 _VALUE: Final = "value"
 _PLAIN: Final = r"^[0-9]{3}[- ]*[0-9]{2}[- ]*[0-9]{5}$|^[0-9]{3} *\. *[0-9]{2} *\. *[0-9]{5}$"
 """A dot comes twice or not at all: 124.8100998 is a fraction."""
-_WHOLE_FLOAT: Final = r"^[0-9]{10}\.0*$"
+_AMOUNT: Final = r"^(?:[0-9]{10}\.0*|[1-9](?:,[0-9]{3}){3}(?:\.0*)?)$"
+"""Ten digits as spreadsheets write amounts: with decimals that are zeros, with thousands separators, or both."""
+_SEPARATED: Final = r"^[0-9]{1,3}(?:,[0-9]{3})+(?:\.0*)?$"
 _FRACTION: Final = r"^[0-9]+\.[0-9]*[1-9][0-9]*$"
 _SCIENTIFIC: Final = r"^[0-9]+(\.[0-9]*)?[eE][+]?[0-9]+$"
 _DIGITS: Final = r"^[0-9][0-9. -]*$"
@@ -161,14 +167,17 @@ def _is_short_float(value: pl.Expr) -> pl.Expr:
 
 
 def _compact_text(text: pl.Expr) -> pl.Expr:
-    return (
-        pl.when(~text.str.contains("[1-9]"))
-        .then(pl.lit(None, pl.String))
-        .when(text.str.contains(_PLAIN))
-        .then(_digits(text))
-        .when(text.str.contains(_WHOLE_FLOAT))
-        .then(text.str.slice(0, 10))
-    )
+    return _once(_compact_plain, text, text.str.contains(_PLAIN))
+
+
+def _compact_plain(text: pl.Expr, plain: pl.Expr) -> pl.Expr:
+    # plain texts become null, on which the patterns cost nothing
+    amount = _once(_compact_amount, pl.when(~plain).then(text))
+    return pl.when(text.str.contains("[1-9]")).then(pl.when(plain).then(_digits(text)).otherwise(amount))
+
+
+def _compact_amount(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.contains(_AMOUNT)).then(text.str.replace_all(",", "", literal=True).str.slice(0, 10))
 
 
 def problem_expr(value: pl.Expr) -> pl.Expr:
@@ -184,6 +193,8 @@ def _problem_of_text(text: pl.Expr, short_float: pl.Expr) -> pl.Expr:
 
 
 def _problem_of_bad_text(text: pl.Expr) -> pl.Expr:
+    ungrouped = text.str.replace_all(",", "", literal=True)
+    text = pl.when(text.str.contains(_SEPARATED)).then(ungrouped).otherwise(text)
     return _once(_problem_of_digits, text, _digits(text.str.replace(r"^([0-9]+)\.0*$", "$1")))
 
 

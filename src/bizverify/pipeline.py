@@ -17,16 +17,16 @@ import polars as pl
 from bizverify import number
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 from bizverify.execute import join
 from bizverify.execute.rows import ROW_ID, with_digits
 from bizverify.execute.terms import PAYING, ServiceOptions, Terms, terms_of
 from bizverify.labels.remembered import Labels, history_of, remembered
 from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.models import resolved
-from bizverify.output import changes, keep_apart, losses, target_of
+from bizverify.output import changes, keep_apart, losses, refuse_wide, target_of
 from bizverify.report import Report
-from bizverify.run import LOCAL, Progress, Run, looked_over, staged
+from bizverify.run import LOCAL, Progress, Run, looked_over, staged, statuses_of
 from bizverify.state import new_run_id
 from bizverify.tables import (
     Enriched,
@@ -49,15 +49,16 @@ def enrich(
     output: str | Path | None = None,
     *,
     engine: str = "local",
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
-    today: date | None = None,
+    today: date | str | None = None,
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    has_header: bool = True,
     output_encoding: str | None = None,
     in_place: bool = False,
     backup: bool = True,
@@ -80,9 +81,12 @@ def enrich(
     replaced, in one step, when the new one is complete and every row is accounted for; otherwise it stays as it was.
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers where the choice
-    from the headers is not the right one; ``confirmed`` is the day on which somebody last made sure of the address.
-    ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where and how the table is
-    read. ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
+    from the headers is not the right one, several joined by ``+`` or in a list where they make up one value
+    (``{"address": ["기본주소", "상세주소"]}``); ``confirmed`` is the day on which somebody last made
+    sure of the address. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
+    and how the table is read. With ``has_header=False`` every row of a CSV file or workbook is one of the list: its
+    columns are called ``#1``, ``#2``, …, in the output too, and the roles are found by content.
+    ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
     ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
@@ -103,13 +107,15 @@ def enrich(
     """
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
     if with_outcomes and labels is False:
-        raise UsageError("--with-outcomes takes the outcomes from the label book; leave --no-labels out")
+        raise UsageError("`with_outcomes=True` takes the outcomes from the label book; leave `labels=False` out")
     known = remembered(labels)
     local = _local(registry, gazetteer, model, lang, today, known.history if known else None)
     terms = _terms(engine, service)
     with ExitStack() as resources:
         paid = resources.enter_context(_paid(engine, terms, local, brake))
-        table = resources.enter_context(open_table(path, sheet=sheet, encoding=encoding, json_path=json_path))
+        table = resources.enter_context(
+            open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, has_header=has_header)
+        )
         asked = {"encoding": output_encoding, "backup": backup, "summary": summary}
         target = target_of(path, table.format, output, in_place, **asked)
         keep_apart(
@@ -124,10 +130,12 @@ def enrich(
             {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
             in_place,
         )
+        if not select:
+            refuse_wide(table, target, prefix)
         stages = staged(table, columns, prefix, select, with_outcomes)
         if paid is not None:
             stages = replace(stages, rows=paid.marked(stages.rows))
-        priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "--priority")]
+        priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
         lost = losses(table, target, in_place, leaves_out=stages.leaves_out, header_unsure=stages.header_unsure)
         lost += changes(table, target, stages.layout)
         stages = replace(stages, warnings=(*stages.warnings, *lost))
@@ -180,12 +188,12 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
 def verify_frame(
     frame: Any,
     *,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
-    today: date | None = None,
+    today: date | str | None = None,
     prefix: str = "",
     labels: Labels = None,
     engine: str = "local",
@@ -215,10 +223,16 @@ def verify_frame(
             answers, purchase = paid.bought_and_answered(paid.marked(stages.rows), priority, "a frame")
             notes = (*purchase.notes, *((f"paused: {purchase.paused}",) if purchase.paused else ()))
         answered = join.numbered_out(answers)
-        result, tallied = frames.write(Enriched(table, answered, stages.layout, join.tally(answered)))
+        more = local.counts() if engine in LOCAL else ()
+        result, counted = frames.write(Enriched(table, answered, stages.layout, join.tally(answered, more)))
+    tallied = counted.row(0, named=True)
+    account = join.account_of(tallied)
+    statuses = statuses_of(local, engine, account, tallied)
+    if statuses is not None and statuses.is_alarming:
+        notes = (statuses.told, *notes)
     for note in notes:
         python_warnings.warn(note, stacklevel=2)
-    join.balance(table.count(), join.account_of(tallied.row(0, named=True)), result.height)
+    join.balance(table.count(), account, result.height)
     return result
 
 
@@ -232,7 +246,7 @@ def verify(
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     lang: Lang = "en",
-    today: date | None = None,
+    today: date | str | None = None,
     labels: Labels = None,
     engine: str = "local",
     **service: Unpack[ServiceOptions],
@@ -251,7 +265,9 @@ def verify(
     }
     for option, value in for_local.items():
         if engine in ("verify", "batch") and value is not None:
-            raise UsageError(f"--{option} is for the local engine, not for {engine}: the service is not told of it")
+            raise UsageError(
+                f"{parameter(option)} is for the local engine, not for {engine}: the service is not told of it"
+            )
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     digits = None if number.problem(b_no) else number.compact(b_no)
@@ -274,7 +290,7 @@ def _local(
     gazetteer: str | Path | Gazetteer | None,
     model: str | Path | Scorecard | None,
     lang: Lang,
-    today: date | None,
+    today: date | str | None,
     history: pl.LazyFrame | None,
 ) -> LocalEngine:
     """The embedded engine with what the user has: indexes, the champion among his scorecards, earlier outcomes."""

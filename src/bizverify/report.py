@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bizverify.errors import InputError, OutputError
+from bizverify.execute.alerts import StatusCounts, is_majority
 from bizverify.execute.join import Account, account_of
 from bizverify.execute.plan import Plan, plan_of
 from bizverify.model import Choice, counted
@@ -33,6 +34,8 @@ class Versions:
     registry: str | None
     gazetteer: str | None = None
     history: str | None = None
+    gazetteer_date: str | None = None
+    gazetteer_addresses: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Report(Shown):
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
-    ``history``: what the local engine knew of earlier letters, if it did.
+    ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
+    ``None`` for a dry run. Warnings that are :class:`bizverify.model.Alert` come first.
     """
 
     run_id: str
@@ -73,6 +77,7 @@ class Report(Shown):
     backup: str | None = None
     purchase: Purchase | None = None
     history: History | None = None
+    statuses: StatusCounts | None = None
 
     @property
     def rows(self) -> int:
@@ -86,10 +91,14 @@ class Report(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0, or 5 when some rows are pending (the same command goes on), or 3 when it is finished but for failures."""
+        """0, or 5 when some rows are pending (the same command goes on), or 3 when it is finished but for failures.
+
+        3, too, where more than half of the rows are invalid: most likely the list was not read as it was meant.
+        """
         if self.counts.get("pending"):
             return 5
-        return 3 if self.counts.get("failed") or self.counts.get("in_doubt") else 0
+        failed = self.counts.get("failed") or self.counts.get("in_doubt")
+        return 3 if failed or is_majority(self.plan.invalid, self.rows) else 0
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""
@@ -106,6 +115,7 @@ class Report(Shown):
             "dry_run": account is None,
             "rows": self.rows,
             "columns": {role: asdict(choice) for role, choice in self.columns.items()},
+            "statuses": asdict(self.statuses) if self.statuses else None,
             "row_status": self.counts,
             "biz_status": account.by_biz_status if account else {},
             "grade": account.by_grade if account else {},
@@ -131,7 +141,8 @@ class Report(Shown):
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         plan, account = self.plan, self.account
-        found = [("input", self.table or self.input), ("rows", f"{self.rows:,}")]
+        found = [] if self.statuses is None else [("statuses", self.statuses.told)]
+        found += [("input", self.table or self.input), ("rows", f"{self.rows:,}")]
         if account is None:
             cost = f", at no cost ({self.engine} engine)" if self.purchase is None else ""
             found += [
@@ -141,13 +152,14 @@ class Report(Shown):
             ]
         else:
             free = "" if self.purchase else "; paid 0"
+            again = "repeats" if plan.duplicates == 1 else "repeat"
             found += [
                 ("row status", listed_counts(account.by_row_status)),
                 ("business", listed_counts(account.by_biz_status)),
                 ("grade", listed_counts(account.by_grade)),
                 ("action", listed_counts(account.by_action)),
                 *self._address_lines(),
-                ("lookups", f"{plan.lookups:,} distinct, {plan.duplicates:,} rows repeat one{free}"),
+                ("lookups", f"{plan.lookups:,} distinct, {counted(plan.duplicates, 'row')} {again} one{free}"),
             ]
             if plan.invalid:
                 found.append(("invalid", _listed(plan.invalid, plan.invalid_by_problem)))
@@ -155,11 +167,13 @@ class Report(Shown):
             mailings = counted(self.history.mailings, "mailing")
             found.append(("history", f"{counted(self.history.letters, 'letter')} of {mailings}"))
         if plan.wrong_check_digits:
-            found.append(("check digit", f"wrong in {plan.wrong_check_digits:,} rows"))
+            found.append(("check digit", f"wrong in {counted(plan.wrong_check_digits, 'row')}"))
         if plan.without_address:
-            found.append(("no address", f"{plan.without_address:,} rows with a number"))
+            found.append(("no address", f"{counted(plan.without_address, 'row')} with a number"))
         if plan.suspect:
-            found.append(("not bought", f"{plan.suspect:,} rows with a wrong check digit (--buy-suspect buys them)"))
+            found.append(
+                ("not bought", f"{plan.suspect:,} rows with a wrong check digit (`buy_suspect=True` buys them)")
+            )
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
             found += _quote_lines(self.purchase, sure) if account is None else _purchase_lines(self.purchase, sure)
@@ -175,12 +189,14 @@ class Report(Shown):
         if "address" not in self.columns or self.engine not in ("local", "hybrid"):
             return []
         if self.versions.gazetteer is None:
-            return [("addresses", "not corrected: no gazetteer was given (--gazetteer)")]
-        return [("addresses", listed_counts(self.addresses))]
+            return [("addresses", "not corrected: no gazetteer was given (`gazetteer=`)")]
+        dated, number = self.versions.gazetteer_date, self.versions.gazetteer_addresses or 0
+        source = f"juso {dated[:7] if dated else '(date not known)'}, {counted(number, 'address', 'addresses')}"
+        return [("addresses", listed_counts(self.addresses)), ("gazetteer", source)]
 
     def __repr__(self) -> str:
         done = listed_counts(self.counts) if self.account else "planned"
-        return f"<bizverify.Report {self.run_id}: {self.input}, {self.rows:,} rows, {done}>"
+        return f"<bizverify.Report {self.run_id}: {self.input}, {counted(self.rows, 'row')}, {done}>"
 
 
 def matched(tallied: Mapping[str, int]) -> dict[str, int]:
@@ -218,7 +234,7 @@ def default_manifest(run_id: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise OutputError(
-            f"{folder}: cannot be made for the run's manifest: {error.strerror}; give --manifest PATH"
+            f"{folder}: cannot be made for the run's manifest: {error.strerror}; give `manifest='PATH'`"
         ) from error
     return folder / f"{run_id}.json"
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,15 +17,28 @@ import polars as pl
 from bizverify import number
 from bizverify.engine import LocalEngine
 from bizverify.engine.history import with_letters
+from bizverify.errors import parameter
 from bizverify.execute import join
+from bizverify.execute.alerts import (
+    BOUGHT_COUNTS,
+    BUILD_REGISTRY,
+    COMMON_FAILURE,
+    FAILURE_COUNTS,
+    StatusCounts,
+    bought_alert,
+    failure_alert,
+    invalid_alert,
+    stale_registry_alert,
+    status_counts,
+)
 from bizverify.execute.crowding import with_whole_file
-from bizverify.execute.plan import PLAN_COUNTS, marked, plan_of
+from bizverify.execute.plan import PLAN_COUNTS, Plan, marked, plan_of
 from bizverify.execute.plan import plan as count_plan
 from bizverify.execute.rows import DIGITS, ROW_ID, records
 from bizverify.labels.joining import LABEL_DTYPES as JOINED_DTYPES
 from bizverify.labels.joining import earlier
 from bizverify.labels.remembered import Remembered
-from bizverify.model import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Choice
+from bizverify.model import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.output import Target
 from bizverify.report import (
     History,
@@ -38,10 +51,12 @@ from bizverify.report import (
     write_manifest,
 )
 from bizverify.tables import Enriched, Table, published, reading, write_table, written_rows
-from bizverify.tables.columns import Chosen, choose_columns, kept_columns, own_columns
+from bizverify.tables.columns import Chosen, kept_columns, own_columns
+from bizverify.tables.nested import choose_nested, held_choice
 from bizverify.tables.publish import backed_up
 
 if TYPE_CHECKING:
+    from bizverify.engine.address import Gazetteer
     from bizverify.execute.paid import PaidEngine
     from bizverify.execute.purchase import Purchase
 
@@ -78,7 +93,7 @@ class Stages:
 
 def staged(
     table: Table,
-    columns: Mapping[str, str] | None,
+    columns: Mapping[str, str | Sequence[str]] | None,
     prefix: str,
     select: Sequence[str] | None = None,
     with_outcomes: bool = False,
@@ -89,19 +104,23 @@ def staged(
     before = {*ours.values(), *labels.values()}
     if table.headers:
         with reading(table):
-            chosen = choose_columns(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
+            unfolded, chosen = choose_nested(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
     else:  # `[]`: no record, so no key to find
-        chosen = Chosen({})
+        unfolded, chosen = table, Chosen({})
     log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
-    rows = records(table, chosen.columns, before)
+    rows = records(unfolded, chosen.columns, before)
     every = frozenset(range(len(table.headers)))
     kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
     ours |= labels if with_outcomes else {}
     kept |= set(ours.values())
     layout, warnings = join.layout(table.headers, prefix, ours, kept, OUR_COLUMNS if with_outcomes else ADDED_COLUMNS)
     if table.headers and "address" not in chosen.columns:
-        warnings = (*warnings, "no address column was found: the status is verified, no bounce risk is given")
-    return Stages(table, chosen.columns, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
+        warnings = (
+            *warnings,
+            "no address column was found: no bounce risk is given, only the status where it can be checked",
+        )
+    shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
+    return Stages(table, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
 
 
 def looked_over(stages: Stages, engine: str) -> Stages:
@@ -140,13 +159,17 @@ class Run:
         with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
-            tallied, purchase = self._written(target, temporary, progress, rows_in)
+            found: list[str] = []
+            tallied, purchase = self._written(target, temporary, progress, rows_in, found.append)
             account = join.account_of(tallied)
             join.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
             report = self._report(
                 purchase,
+                found,
                 plan=plan_of(tallied),
                 account=account,
+                statuses=statuses_of(self.local, self.engine, account, tallied),
+                alerts=(failure_alert(account, tallied[COMMON_FAILURE]), bought_alert(tallied)),
                 addresses=matched(tallied),
                 output=str(target.path),
                 manifest=str(record),
@@ -158,22 +181,38 @@ class Run:
         return report
 
     def _written(
-        self, target: Target, temporary: Path, progress: Progress | None, total: int
+        self,
+        target: Target,
+        temporary: Path,
+        progress: Progress | None,
+        total: int,
+        warn: Callable[[str], object],
     ) -> tuple[dict[str, Any], Purchase | None]:
-        """Answer the rows and write them; return the tally of the very rows that were written."""
+        """Answer the rows and write them; return the tally of the very rows that were written.
+
+        ``warn`` is called with each warning that is known only once they are written.
+        """
         answers, purchase = self._answers(progress, total)
         if self.with_outcomes:
             answers = _labelled(answers, self.known.outcomes() if self.known else None)
         answered = join.numbered_out(answers)
-        more = (*PLAN_COUNTS, *(self.paid.counts() if self.paid else ()), *self._match_counts())
+        bought = BOUGHT_COUNTS if self.paid else ()
+        more = (
+            *PLAN_COUNTS,
+            *FAILURE_COUNTS,
+            *bought,
+            *(self.paid.counts() if self.paid else ()),
+            *self._local_counts(),
+        )
         tally, summary = join.tally(answered, more), sections if target.summary else None
-        result = Enriched(self.stages.table, answered, self.stages.layout, tally, summary)
+        record = frozenset(choice.column for choice in self.stages.chosen.values())
+        result = Enriched(self.stages.table, answered, self.stages.layout, tally, summary, record, warn)
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
         if self.paid is not None and purchase is not None:
             purchase = replace(purchase, agreement=self.paid.agreed(tallied))
         return tallied, purchase
 
-    def _match_counts(self) -> tuple[pl.Expr, ...]:
+    def _local_counts(self) -> tuple[pl.Expr, ...]:
         """What the local engine can count of its own answers, if the rows have them."""
         return self.local.counts() if self.engine in LOCAL else ()
 
@@ -187,8 +226,25 @@ class Run:
             rows = rows.with_columns(_watched(progress, total))
         return self.local.answer(rows), None
 
-    def _report(self, purchase: Purchase | None, **found: Any) -> Report:
+    def _gazetteer_cautions(self) -> tuple[str, ...]:
+        """What to know of the gazetteer that addresses were held against."""
+        if self.engine not in LOCAL or self.local.gazetteer is None or "address" not in self.stages.chosen:
+            return ()
+        return self.local.gazetteer.cautions(_day(self.local))
+
+    def _report(
+        self,
+        purchase: Purchase | None,
+        warnings: Sequence[str] = (),
+        *,
+        plan: Plan,
+        statuses: StatusCounts | None = None,
+        alerts: Sequence[Alert | None] = (),
+        **found: Any,
+    ) -> Report:
         known = self.known if self.engine in LOCAL else None
+        header = self.stages.chosen["b_no"].header if "b_no" in self.stages.chosen else None
+        status = Alert(statuses.told) if statuses is not None and statuses.is_alarming else None
         return Report(
             run_id=self.run_id,
             started=self.started,
@@ -203,12 +259,18 @@ class Run:
                 registry=self.local.registry.version if self.local.registry else None,
                 gazetteer=self.local.gazetteer.version if self.local.gazetteer else None,
                 history=known.recorded.isoformat() if known else None,
+                **_gazetteer_facts(self.local.gazetteer),
             ),
+            plan=plan,
+            statuses=statuses,
             warnings=(
+                *filter(None, (invalid_alert(plan, header), *alerts, status)),
                 *self.stages.warnings,
-                *_hints(self.engine, self.local, self.paid),
+                *_hints(self.engine, self.local, self.paid, planned="account" not in found),
+                *self._gazetteer_cautions(),
                 *([_NO_OUTCOMES] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
+                *warnings,
             ),
             purchase=purchase,
             history=History(known.letters, known.mailings, str(known.book.folder)) if known else None,
@@ -227,19 +289,49 @@ def _labelled(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFr
     return with_letters(numbered, outcomes, _NUMBER)
 
 
-def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None) -> tuple[str, ...]:
-    """What registry and gazetteer, given or not, mean for a run of this engine, where that may be a surprise."""
+def statuses_of(
+    local: LocalEngine, engine: str, account: join.Account, tallied: Mapping[str, Any]
+) -> StatusCounts | None:
+    """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
+    counts = status_counts(
+        account,
+        tallied,
+        stale_after=local.model.stale_after,
+        registry=local.registry.version if local.registry and engine in LOCAL else None,
+        bought=engine != "local",
+    )
+    return counts if counts.rows else None
+
+
+def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:
+    if gazetteer is None:
+        return {}
+    day = gazetteer.source_date
+    return {"gazetteer_date": day.isoformat() if day else None, "gazetteer_addresses": gazetteer.buildings}
+
+
+def _day(local: LocalEngine) -> date:
+    return local.today or date.today()
+
+
+def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None, *, planned: bool) -> tuple[str, ...]:
+    """What registry and gazetteer, given or not, mean for a run of this engine, where that may be a surprise.
+
+    ``planned``: no row is answered, so nothing else says that no status is checked.
+    """
     if engine in LOCAL:
-        if local.registry is not None:
+        if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, _day(local))):
+            return (stale,)
+        if local.registry is not None or (engine == "local" and not planned):
             return ()
-        meaning = {"local": "biz_status is unknown in every row", "hybrid": "every lookup is uncertain, and bought"}
-        remedy = "build one with `bizverify data build-registry` and give it with --registry"
-        return (f"no registry was given, so {meaning[engine]}; {remedy}",)
+        meaning = {"local": "no row will say `send`", "hybrid": "every lookup is uncertain, and bought"}
+        return (Alert(f"no registry was given, so {meaning[engine]}; {BUILD_REGISTRY}"),)
     by_worth = paid is not None and paid.terms.budget is not None and paid.terms.priority is None
     given = {"registry": local.registry, "gazetteer": local.gazetteer}
     idle = [name for name, index in given.items() if index is not None and not by_worth]
     return tuple(
-        f"the {name} answers nothing here: with --engine {engine} every answer is the service's" for name in idle
+        f"the {name} answers nothing here: with {parameter('engine', engine)} every answer is the service's"
+        for name in idle
     )
 
 

@@ -23,12 +23,14 @@ class Shown(ABC):
         return "\n".join(f"{what:<{self.WIDTH}}{value}" for what, value in self.lines())
 
     def _repr_html_(self) -> str:
+        lines = self.lines()
         rows = "".join(
             f"<tr><th style='text-align:left'>{escape(what)}</th>"
             f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
-            for what, value in self.lines()
+            for what, value in lines
         )
-        warnings: Sequence[str] = getattr(self, "warnings", ())
+        told = {value for _, value in lines}
+        warnings = [warning for warning in getattr(self, "warnings", ()) if warning not in told]
         return f"<table>{rows}</table>{''.join(f'<p>⚠ {escape(warning)}</p>' for warning in warnings)}"
 
 

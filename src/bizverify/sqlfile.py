@@ -18,9 +18,9 @@ from filelock import FileLock, Timeout
 
 from bizverify.errors import StoreError
 from bizverify.execute.ledger.mounts import mount_table, network_file_system
+from bizverify.filesystem import PRIVATE, create_private, sync_folder
 
 _MAGIC: Final = b"SQLite format 3\0"
-_PRIVATE: Final = 0o600
 _WAIT: Final = 10.0
 """Seconds that a connection waits for another one to finish its commit."""
 _WRITING: Final = ("synchronous = FULL", "fullfsync = ON", "journal_mode = TRUNCATE")
@@ -48,14 +48,14 @@ class FileKind:
         with self.errors(path):
             self._local(path)
             unfinished.unlink(missing_ok=True)
-            os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+            os.close(create_private(unfinished))
             try:
                 self._fill(unfinished)
                 try:
                     os.link(unfinished, path)
                 except FileExistsError:
                     return
-                _sync(path.parent)
+                sync_folder(path.parent)
             finally:
                 unfinished.unlink(missing_ok=True)
 
@@ -80,7 +80,7 @@ class FileKind:
 
     def held(self, path: Path, taken: str) -> FileLock:
         """Take ``PATH.lock`` for this process alone; raise :class:`StoreError`, saying ``taken``, if another has it."""
-        lock = FileLock(f"{path}.lock", timeout=0, mode=_PRIVATE, thread_local=False)
+        lock = FileLock(f"{path}.lock", timeout=0, mode=PRIVATE, thread_local=False)
         with self.errors(path):
             path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
             try:
@@ -135,14 +135,6 @@ class FileKind:
         connection.execute("PRAGMA cache_size = -65536")
         for pragma in _WRITING if writing else ():
             connection.execute(f"PRAGMA {pragma}")
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _told(error: sqlite3.DatabaseError) -> str:

@@ -9,7 +9,9 @@ import pytest
 
 from conformance.target import BUSINESS, NUMBER, Target
 
-REASON = re.compile(r"\[(?P<label>\S.*?) (?P<number>[+-]\d+(\.\d+)?|0)\] (?P<text>.*\S) \((?P<source>\w+)\)")
+REASON = re.compile(
+    r"\[(?P<label>\S.*?) (?P<number>[+-]\d+(\.\d+)?|0)\] (?P<text>.*\S) \((?P<source>\w+)(, \d{4}-\d\d-\d\d)?\)"
+)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import click
 
 from bizverify import __version__
 from bizverify.cli.calibrate import calibrate
-from bizverify.cli.console import INTERRUPTED, set_up_logging
+from bizverify.cli.console import INTERRUPTED, say, set_up_logging
 from bizverify.cli.data import data
 from bizverify.cli.enrich import enrich, plan
 from bizverify.cli.keys import keys
@@ -18,7 +18,7 @@ from bizverify.cli.ledger import ledger, resolve
 from bizverify.cli.me import me
 from bizverify.cli.model import model
 from bizverify.cli.notices import notices
-from bizverify.cli.process import let_stop_signals_interrupt, open_closed_streams
+from bizverify.cli.process import escape_what_stdout_lacks, let_stop_signals_interrupt, open_closed_streams
 from bizverify.cli.serve import serve
 from bizverify.cli.verify import verify
 from bizverify.cli.watch import watch
@@ -59,21 +59,26 @@ app.add_command(notices)
 def main() -> None:
     """Run the command line; errors raised on purpose become one line on stderr and an exit code."""
     open_closed_streams()
+    escape_what_stdout_lacks()
     set_up_logging()
     let_stop_signals_interrupt()
+    stdout = sys.stdout
     try:
-        sys.exit(app.main(standalone_mode=False) or 0)
+        code = app.main(standalone_mode=False) or 0
+    except SystemExit as error:  # so click ends where the reader of its help is gone, with another stdout: no failure
+        code = error.code if sys.stdout is stdout else 0
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         bought = f"; {error.__cause__}" if str(error.__cause__ or "") else ""  # click's Abort hides what it was
         _fail(f"interrupted; nothing was published{bought}", INTERRUPTED)
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        with suppress(OSError):
+            error.show()
+        code = 2
     except BizverifyError as error:
         _fail(str(error), error.exit_code)
+    sys.exit(code)
 
 
 def _fail(message: str, code: int) -> None:
-    with suppress(OSError):  # of a terminal that is gone
-        click.echo(f"bizverify: {message}", err=True)
+    say(f"bizverify: {message}")
     sys.exit(code)

@@ -9,12 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import click
 
+from bizverify.cli.flags import with_flags
 from bizverify.errors import OutputError
+from bizverify.model import Alert
 
 if TYPE_CHECKING:
     from bizverify.model import Choice
@@ -28,18 +30,25 @@ def set_up_logging() -> None:
     """Log to stderr at the level that ``BIZVERIFY_LOG`` names, warnings by default."""
     level = os.environ.get("BIZVERIFY_LOG", "warning").upper()
     known = level in logging.getLevelNamesMapping()
-    logging.basicConfig(
-        level=level if known else "WARNING",
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level if known else "WARNING", handlers=[handler])
     if not known:
         logging.getLogger("bizverify").warning("BIZVERIFY_LOG=%s is no level; use debug, info, warning", level)
 
 
+class _Formatter(logging.Formatter):
+    """Says options where the library says parameters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        return with_flags(super().format(record))
+
+
 def say(text: str) -> None:
-    """Print to stderr, where people's text goes."""
-    click.echo(text, err=True)
+    """Print to stderr, where people's text goes; whoever has closed it does not stop the work."""
+    with suppress(OSError):
+        _echo(with_flags(text), sys.stderr)
 
 
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
@@ -56,19 +65,23 @@ def say_columns(chosen: Mapping[str, Choice]) -> None:
         "similar": "by a similar header",
         "content": "by its content",
     }
-    say_table(
-        (
-            role,
-            f"{choice.header!r}, column {choice.column + 1} ({reason[choice.why]}, confidence {choice.confidence:.0%})",
-        )
-        for role, choice in chosen.items()
-    )
+    for role, choice in chosen.items():
+        headers = " + ".join(repr(part.header) for part in choice.parts)
+        places = " + ".join(str(part.column + 1) for part in choice.parts)
+        word = "columns" if choice.joined else "column"
+        how = f"{reason[choice.why]}, confidence {choice.confidence:.0%}"
+        say_table([(role, f"{headers}, {word} {places} ({how})")])
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Print warnings to stderr."""
-    for warning in warnings:
-        say(f"{click.style('note', fg='yellow')}: {warning}")
+    """Print warnings to stderr, alerts first."""
+    for warning in sorted(warnings, key=lambda warning: not isinstance(warning, Alert)):
+        label = (
+            click.style("ATTENTION", fg="red", bold=True)
+            if isinstance(warning, Alert)
+            else click.style("note", fg="yellow")
+        )
+        say(f"{label}: {warning}")
 
 
 class Reported(Protocol):
@@ -90,23 +103,35 @@ class Reported(Protocol):
 
 
 def show_report(report: Reported, as_json: bool) -> None:
-    """Print warnings and report: for people to stderr, or as one JSON object to stdout."""
-    warn(report.warnings)
+    """Print alerts, report and other warnings: for people to stderr, or the report as one JSON object to stdout."""
+    alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
+    warn(alerts)
     if as_json:
         print_json(report.as_dict())
     else:
+        say_table((what, value) for what, value in report.lines() if value not in alerts)
         say_columns(report.columns)
-        say_table(report.lines())
+    warn(warning for warning in report.warnings if warning not in alerts)
 
 
-def print_json(value: object) -> None:
-    """Print one JSON object to stdout."""
+def print_json(value: object, *, needed: bool = False) -> None:
+    """Print one JSON object to stdout, as :func:`print_out` does."""
+    value = _all_with_flags(value)
     text = json.dumps(value, ensure_ascii=False, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
         text = json.dumps(value, default=str)
-    print_out(text)
+    _print_as_is(text, needed)
+
+
+def _all_with_flags(value: object) -> object:
+    """A value for JSON with its texts as :func:`with_flags` has them."""
+    if isinstance(value, str):
+        return with_flags(value)
+    if isinstance(value, Mapping):
+        return {key: _all_with_flags(one) for key, one in value.items()}
+    return [_all_with_flags(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -120,14 +145,34 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print_out("  ".join(padded).rstrip())
 
 
-def print_out(text: str) -> None:
-    """Print to stdout, where results go; raise :class:`OutputError` where that fails (a full disk, say)."""
+def print_out(text: str, *, needed: bool = False) -> None:
+    """Print to stdout, where results go; raise :class:`OutputError` where that fails (a full disk, say).
+
+    A reader that has closed it (``| head``) has seen enough: that is no failure, unless it is ``needed`` that the text
+    arrives.
+    """
+    _print_as_is(with_flags(text), needed)
+
+
+def _print_as_is(text: str, needed: bool) -> None:
     try:
-        click.echo(text)
-    except BrokenPipeError:  # click's to handle: the reader has seen enough
-        raise
+        _echo(text, sys.stdout)
+    except BrokenPipeError as error:
+        if needed:
+            raise OutputError("stdout: was closed before all was printed; leave it open, and try again") from error
     except OSError as error:
         raise OutputError(f"stdout: cannot be written: {error.strerror}") from error
+
+
+def _echo(text: str, stream: TextIO) -> None:
+    """Print to a stream; one whose reader is gone leads nowhere from then on, so that no later flush fails."""
+    try:
+        click.echo(text, file=stream)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        raise
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from bizverify.cli.console import print_json, print_out, print_table, say, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.errors import OutputError, UsageError
+from bizverify.model import counted
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,11 +55,14 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
         db, lambda it: stored.create(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool), make=True
     )
     try:
-        print_out(secret)
+        print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
         _changed(db, lambda it: stored.revoke(it, key.id, time.time()))
         raise
-    say(f"key {key.id}: plan {key.plan}, {key.quota:,} lookups a month; shown this once, so keep it in a safe place")
+    say(
+        f"key {key.id}: plan {key.plan}, {counted(key.quota, 'lookup')} a month; shown this once, "
+        "so keep it in a safe place"
+    )
     if not known[plan].api:
         warn([f"the plan {plan!r} has no API: requests with this key are answered 403"])
 
@@ -142,7 +146,7 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     if secret is None:
         say(f"key {key_id}: closures are posted nowhere")
         return
-    print_out(secret)
+    print_out(secret, needed=True)
     say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
 
 

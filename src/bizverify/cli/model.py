@@ -9,6 +9,7 @@ import click
 from bizverify.cli.console import print_json, print_out
 from bizverify.cli.options import json_option
 from bizverify.errors import UsageError
+from bizverify.model import counted
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
@@ -138,7 +139,7 @@ def _facts(found: Stored, name: str) -> list[str]:
         facts.append(
             (
                 "learned",
-                f"{learned.at:%Y-%m-%d} from {learned.labels:,} labels, {learned.bounced:,} of them bounced; "
+                f"{learned.at:%Y-%m-%d} from {counted(learned.labels, 'label')}, {learned.bounced:,} of them bounced; "
                 f"it replaced {learned.parent} with an e-value of {learned.e_value:,.1f}",
             )
         )

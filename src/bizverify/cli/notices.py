@@ -115,7 +115,7 @@ def _row(delivery: Delivery) -> dict[str, object]:
     return {
         "id": delivery.id,
         "key_id": delivery.owner,
-        "biz_no": delivery.biz_no,
+        "biz_no": delivery.biz_no or None,
         "detected_at": as_text(delivery.created),
         "channel": delivery.channel,
         "state": "nowhere" if delivery.channel is None else waits,
@@ -129,5 +129,5 @@ def _cells(row: dict[str, object]) -> list[str]:
     found, again = (str(row[name] or "")[:16].replace("T", " ") for name in ("detected_at", "next_attempt_at"))
     texts = {name: str(value or "") for name, value in row.items()}
     state, tries = texts["state"].replace("_", " "), str(row["attempts"])
-    who = [texts["id"], texts["key_id"], texts["biz_no"]]
+    who = [texts["id"], texts["key_id"], texts["biz_no"] or "(several)"]
     return [*who, found, texts["channel"], state, tries, again, texts["error"]]

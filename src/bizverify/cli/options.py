@@ -54,7 +54,8 @@ def columns_option(roles: Iterable[str]) -> Decorator:
     return click.option(
         "--columns",
         type=KeyValues(roles),
-        help="Which header has which role; by default found from the headers. #3 means the third column.",
+        help="Which header has which role; by default found from the headers. #3 means the third column; several "
+        "headers with + between are one value: address=기본주소+상세주소.",
     )
 
 

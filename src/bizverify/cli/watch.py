@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -172,7 +173,7 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
     default=24.0,
     show_default=True,
     metavar="HOURS",
-    help="How long after a check a watch is due again.",
+    help="How long after the start of a check a watch is due again, less a tenth (two hours at most) of slack.",
 )
 @click.option("--all", "everything", is_flag=True, help="Check all watches, due or not.")
 @click.option(
@@ -189,9 +190,10 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
 def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Verify again what is due on a local list, write down changes of grade, and tell of businesses that closed.
 
-    Made for cron: it prints nothing when nothing happened, ends at once where another check of the list is running, and
-    killed at any moment it loses nothing: each closure is told at least once. Exit code 3: a notice could not be
-    delivered; it is kept, and the next check tries again.
+    Made for cron: it prints nothing when nothing happened (on a terminal how many were checked, and when the next are
+    due), tells in one line what was closed already at its first check, ends at once where another check of the list is
+    running, and killed at any moment it loses nothing: each closure is told at least once. Exit code 3: a notice could
+    not be delivered; it is kept, and the next check tries again.
     """
     from bizverify.watch import check as check_list
 
@@ -217,16 +219,24 @@ def _tell(report: CheckReport, as_json: bool) -> None:
     """Print what happened; closures count as told when it is out."""
     warn(report.warnings)
     if as_json:
-        print_json(report.as_dict())
+        print_json(report.as_dict(), needed=True)
+    elif sys.stderr.isatty():  # whoever looks on is told that nothing was due, cron is not
+        _print_news(report.lines())
     else:
-        for what, value in report.news():
-            (say if what == "undelivered" else print_out)(f"{what:<13}{value}")
+        _print_news(report.news())
     _flush()
 
 
-def _flush() -> None:
-    import sys
+def _print_news(lines: Iterable[tuple[str, str]]) -> None:
+    for what, value in lines:
+        line = f"{what:<13}{value}"
+        if what in ("checked", "undelivered"):
+            say(line)
+        else:
+            print_out(line, needed=True)
 
+
+def _flush() -> None:
     from bizverify.errors import OutputError
 
     try:

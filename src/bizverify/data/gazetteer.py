@@ -17,6 +17,7 @@ from bizverify.data.sources import Kind, Source, find_sources
 from bizverify.data.together import Together, present_day, put_together
 from bizverify.engine.address.gazetteer import FORMAT
 from bizverify.errors import GazetteerError, UsageError
+from bizverify.model import counted
 from bizverify.tables import open_table, published
 from bizverify.tables.detect import EXTENSIONS
 
@@ -39,6 +40,7 @@ class GazetteerReport:
     examples: tuple[str, ...]
     duplicates: int
     changes: dict[str, int]
+    abolished: int
     notes: tuple[str, ...]
     buildings: int
     lots: int
@@ -64,8 +66,9 @@ class GazetteerReport:
         ]
         if any(self.changes.values()):
             found.append(("changes", _listed(self.changes)))
+            found.append(("abolished", f"{self.abolished:,} addresses that are known to be gone"))
         if self.duplicates:
-            found.append(("repeated", f"{self.duplicates:,} rows of the same management number"))
+            found.append(("repeated", f"{counted(self.duplicates, 'row')} of the same management number"))
         if self.refused:
             found.append(("refused", _listed({f"no {what}": count for what, count in self.refused.items()})))
             found += [("", example) for example in self.examples]
@@ -119,6 +122,7 @@ def build_gazetteer(
         examples=tuple(content.examples[:REFUSED_SHOWN]),
         duplicates=together.duplicates,
         changes=together.changes,
+        abolished=about["abolished"],
         notes=tuple(together.notes),
         buildings=about["buildings"],
         lots=about["lots"],
@@ -170,7 +174,7 @@ def _administrative(found: list[Source]) -> pl.DataFrame | None:
     for source in found:
         if source.kind != "admins":
             continue
-        with open_table(source.path) as table:
+        with open_table(source.path, options={}) as table:
             missing = [header for header in _MAP if header not in table.headers]
             if missing:
                 raise GazetteerError(
@@ -195,6 +199,7 @@ def _sections(together: Together, content: Content, of_map: pl.DataFrame | None)
         "road": places.roads,
         "building": buildings,
         "lot": sections.lots(buildings, together.lots, places),
+        "gone": sections.abolished_addresses(together.gone, buildings, places),
     }
 
 
@@ -205,6 +210,7 @@ def _provinces(made: dict[str, pl.DataFrame]) -> dict[str, int]:
 
 def _about(found: list[Source], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
     """What the gazetteer says of itself."""
+    dates = [source.dated for source in found if source.dated is not None and source.kind != "admins"]
     return {
         "format": FORMAT,
         "version": f"{_newest(found)}-{_digest(found, made)}",
@@ -212,9 +218,12 @@ def _about(found: list[Source], made: dict[str, pl.DataFrame]) -> dict[str, Any]
             {"name": one.short, "kind": one.kind, "size": one.size, "date": str(one.dated or one.changed)}
             for one in found
         ],
+        "source_date": max(dates).isoformat() if dates else None,
+        "kinds": sorted({source.kind for source in found}),
         "provinces": _provinces(made),
         "buildings": made["building"].height,
         "lots": made["lot"].height,
+        "abolished": made["gone"].height,
     }
 
 

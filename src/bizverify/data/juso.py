@@ -24,6 +24,7 @@ STREET: Final = ("dong_code", "sido", "sigungu", "emd", "ri", "road_code", "road
 DONG: Final = ("dong_code", "sido", "sigungu", "emd", "ri")
 LOT: Final = ("dong_code", "san", "lot_main", "lot_sub")
 ID: Final = ("id_high", "id_low")
+DAY: Final = "day"
 REFUSED_SHOWN: Final = 20
 
 _RNADDR: Final = {
@@ -64,7 +65,8 @@ class Content:
 
     ``rows``: street UInt32, id_high, id_low UInt64, under UInt8, main, sub, zipcode UInt32, apartment Boolean, name
     String, san UInt8, lot_main, lot_sub UInt32, reason UInt8 (0 in a full file). ``lots``: id_high, id_low,
-    dong_code UInt64, san, lot_main, lot_sub, reason, and the names in ``dongs``.
+    dong_code UInt64, san, lot_main, lot_sub, reason, and the names in ``dongs``. Daily changes of buildings have
+    dong_code and ``day`` (UInt16, the number of their file), too.
     """
 
     rows: dict[Kind, list[pl.DataFrame]] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Content:
         self.streets.append(streets.with_columns(pl.lit(number, pl.UInt16).alias("source")))
         admins = frame.select(*DONG, "admin").filter(pl.col("admin") != "").unique(maintain_order=True)
         self.admins.append(admins)
+        of_change = [pl.col("dong_code"), pl.lit(number, pl.UInt16).alias(DAY)] if source.kind == "changes" else []
         return frame.select(
             "street",
             *ID,
@@ -138,6 +141,7 @@ class Content:
             "lot_main",
             "lot_sub",
             "reason",
+            *of_change,
         )
 
     def _note(self, source: Source, counts: dict[str, int], first_ones: pl.DataFrame) -> None:

@@ -7,22 +7,28 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from bizverify.engine.dates import day_expr, day_given
 from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
-from bizverify.errors import RegistryError, UsageError
-from bizverify.model import Choice
+from bizverify.errors import RegistryError, UsageError, parameter
+from bizverify.model import REASON_SEPARATOR, Choice, counted
 from bizverify.tables import Table, open_table, published, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
+from bizverify.tables.remedies import ONLY_ENCODING
+from bizverify.tables.role_cell import role_cell
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
+_UNDATED: Final = "undated"
+_DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
+"""The day of the status in the reasons of an enriched file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,8 @@ class RegistryReport:
     """What was read, left out and kept: ``left_out`` by problem, ``unknown_words`` are statuses not understood.
 
     ``known_besides``: of how many businesses taxation, merging and name are known; ``strange_words`` are words about
-    the first two that were not understood.
+    the first two that were not understood. ``newest``: the newest day of a status, ``None`` where no row has one;
+    ``undated``: businesses of which the day is not known, so that they never are a ground for sending.
     """
 
     output: str
@@ -45,10 +52,12 @@ class RegistryReport:
     by_status: dict[str, int]
     known_besides: dict[str, int]
     strange_words: dict[str, int]
+    newest: date | None
+    undated: int
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values for JSON."""
-        return asdict(self)
+        return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
 
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
@@ -56,7 +65,11 @@ class RegistryReport:
             ("rows read", f"{self.rows:,} from {len(self.sources)} file(s)"),
             ("businesses", f"{self.businesses:,} ({_listed(self.by_status)})"),
             ("repeated", f"{self.duplicates:,} older rows of the same number"),
+            ("statuses of", f"{self.newest} at the newest" if self.newest else "a day that no source tells"),
         ]
+        if self.undated:
+            remedy = f"no ground for sending; {parameter('as_of')} tells it where you know it"
+            found.append(("without a day", f"{counted(self.undated, 'status', 'statuses')}: {remedy}"))
         if self.known_besides:
             found.append(("known besides", _listed(self.known_besides)))
         if self.left_out:
@@ -76,7 +89,7 @@ def build_registry(
     output: str | Path,
     *,
     columns: Mapping[str, str] | None = None,
-    as_of: date | None = None,
+    as_of: date | str | None = None,
     encoding: str | None = None,
 ) -> RegistryReport:
     """Build a registry snapshot from files (or folders of files) with a number and a status column.
@@ -86,8 +99,9 @@ def build_registry(
     ``as_of``, and if there are any ``taxation``, ``merged``, ``name``; ``columns`` overrides). A number that occurs
     more than once gets the status of its newest ``as_of``, among equals that of the later row, and the newest taxation
     and name that any row says; a source without such a column is as fresh as ``as_of``, by default the day its file was
-    last changed. Names are not taken from files enriched before: those are the customer list's own. Rows without a
-    usable number or with a status that is not understood are left out and counted.
+    last changed. In files enriched before, the reasons tell the day of each status; where they do not, and for days to
+    come, none is known. Names are not taken from files enriched before: those are the customer list's own. Rows without
+    a usable number or with a status that is not understood are left out and counted.
 
     In folders hidden files and Excel's lock files are passed over, and so is ``output`` itself, which an earlier build
     may have left there. As a source of its own ``output`` is refused, as is one that is not called ``.parquet``.
@@ -95,23 +109,26 @@ def build_registry(
     Raises :class:`RegistryError`, :class:`bizverify.errors.InputError`, :class:`~bizverify.errors.OutputError`,
     :class:`~bizverify.errors.UsageError`.
     """
-    output = Path(output)
+    output, fresh = Path(output), day_given("as_of", as_of)
     if EXTENSIONS.get(output.suffix.lower()) != "parquet":
         raise UsageError(f"{output}: a registry is a Parquet file; call it .parquet")
     paths = _files(sources, output)
     with ExitStack() as resources:
-        tables = [resources.enter_context(open_table(path, encoding=_encoding(path, encoding))) for path in paths]
+        tables = [
+            resources.enter_context(open_table(path, encoding=_encoding(path, encoding), options=ONLY_ENCODING))
+            for path in paths
+        ]
         for table in tables:
             resources.enter_context(reading(table))
         chosen = [_columns(table, columns) for table in tables]
         parts = [
-            _observed(table, choice, as_of or _last_changed(path))
+            _observed(table, choice, _known_on(table, choice, path, fresh))
             for table, choice, path in zip(tables, chosen, paths, strict=True)
         ]
         rows = pl.concat(parts)
         counts = _counts(rows)
         if not counts["usable"]:
-            raise RegistryError(f"none of {counts['rows']:,} rows has a usable number and a known status")
+            raise RegistryError(f"no row of {counts['rows']:,} has a usable number and a known status")
         version = f"{counts['newest']}-{_digest(paths)}"
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
@@ -122,7 +139,7 @@ def build_registry(
             "sources": [path.name for path in paths],
         }
         with published(output) as temporary:
-            by_status, known_besides = _write(found, about, temporary)
+            by_status, known_besides, undated = _write(found, about, temporary)
     businesses = sum(by_status.values())
     return RegistryReport(
         output=str(output),
@@ -137,6 +154,8 @@ def build_registry(
         by_status=by_status,
         known_besides=known_besides,
         strange_words=counts["strange_words"],
+        newest=None if counts["newest"] == _UNDATED else counts["newest"],
+        undated=undated,
     )
 
 
@@ -178,22 +197,40 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
     if "status" not in chosen:
         raise RegistryError(
             f"{table.name}: no column with a status was found; the headers are: {', '.join(table.headers)}; "
-            "name it with --columns status=HEADER"
+            "name it with `columns={'status': 'HEADER'}`"
         )
     return chosen
 
 
-def _observed(table: Table, chosen: Mapping[str, Choice], as_of: date) -> pl.LazyFrame:
-    ids = {role: table.ids[choice.column] for role, choice in chosen.items()}
+def _observed(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
+    joined = {f"joined:{role}": role_cell(table, role, choice) for role, choice in chosen.items() if choice.joined}
+    ids = {role: f"joined:{role}" if choice.joined else table.ids[choice.column] for role, choice in chosen.items()}
     return observations(
-        table.frame,
+        table.frame.with_columns(**joined),
         b_no=ids["b_no"],
         status=ids["status"],
         since=ids.get("since"),
         opened=ids.get("opened"),
-        as_of=ids.get("as_of") or pl.lit(as_of),
+        as_of=as_of,
         **{role: ids.get(role) for role in MORE},
     )
+
+
+def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: date | None) -> pl.Expr:
+    """The day on which each row's status was known (Date): see :func:`build_registry`; null where nothing tells it."""
+    ours = own_columns(table.headers, "")
+    if "as_of" in chosen:
+        day = day_expr(pl.col(table.ids[chosen["as_of"].column]))
+    elif ours:
+        reasons = pl.col(table.ids[ours["reasons"]])
+        if isinstance(table.frame.collect_schema()[table.ids[ours["reasons"]]], pl.List):
+            reasons = reasons.list.join(REASON_SEPARATOR, ignore_nulls=True)
+        day = reasons.cast(pl.String).str.extract(_DAY_OF_STATUS).str.to_date("%Y-%m-%d", strict=False)
+        day = day.fill_null(pl.lit(as_of, pl.Date))
+    else:
+        day = pl.lit(as_of or _last_changed(path))
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # clocks and time zones differ by less
+    return pl.when(day <= tomorrow).then(day)
 
 
 def _last_changed(path: Path) -> date:
@@ -215,7 +252,7 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
     return {
         "rows": total,
         "usable": good,
-        "newest": newest or "undated",
+        "newest": newest or _UNDATED,
         "left_out": dict(problems.iter_rows()),
         "unknown_words": dict(words.iter_rows()),
         "strange_words": dict(strange.iter_rows()),
@@ -228,15 +265,15 @@ def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
     return counted.head(_UNKNOWN_WORDS_SHOWN)
 
 
-def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Write the registry without columns that say nothing; count businesses by status, and by what else is known."""
+def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> tuple[dict[str, int], dict[str, int], int]:
+    """Write the registry without columns that say nothing; count businesses by status, what else is known, undated."""
     frame = found.collect(engine="streaming")
     known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
     frame = frame.drop([name for name, count in known.items() if not count])
     metadata = {METADATA_KEY: json.dumps(about | {"rows": frame.height}, ensure_ascii=False)}
     frame.write_parquet(path, metadata=metadata)
     by_status = {status: int((frame["biz_status"] == status).sum()) for status in STATUSES}
-    return by_status, {name: count for name, count in known.items() if count}
+    return by_status, {name: count for name, count in known.items() if count}, frame["as_of"].null_count()
 
 
 def _digest(paths: list[Path]) -> str:

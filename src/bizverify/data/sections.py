@@ -28,7 +28,8 @@ _LEVEL: Final = 6
 class Places:
     """The numbers of regions, dongs and roads, given in the order of their names whatever the order of the files.
 
-    ``streets`` (with present-day names) are those that buildings use, ``lot_dongs`` those that additional lots lie in.
+    ``streets`` (with present-day names) are those that buildings use (``in_use``) or used, ``lot_dongs`` those that
+    additional lots lie in.
     """
 
     def __init__(self, streets: pl.DataFrame, lot_dongs: pl.DataFrame) -> None:
@@ -44,9 +45,10 @@ class Places:
         )
         self.named_dongs = dongs
         self.dongs = dongs.select("dong", "region", "emd", "ri", "code")
-        roads = streets.select(*REGION, pl.col("road").alias("name")).unique().join(self.regions, on=REGION)
-        roads = roads.sort("region", "name").with_row_index("road")
-        self.roads = roads.select("road", "region", "name", compact_name(pl.col("name")).alias("road_key"))
+        several = pl.col("road_code").filter("in_use").n_unique() > 1
+        roads = streets.group_by(*REGION, pl.col("road").alias("name")).agg(several.alias("several"))
+        roads = roads.join(self.regions, on=REGION).sort("region", "name").with_row_index("road")
+        self.roads = roads.select("road", "region", "name", compact_name(pl.col("name")).alias("road_key"), "several")
         self.street = (
             streets.join(dongs.select(*names, "dong", "region"), on=names, how="left", maintain_order="left")
             .rename({"road": "name"})
@@ -83,6 +85,23 @@ def lots(found: pl.DataFrame, additional: pl.DataFrame, places: Places) -> pl.Da
         .join(own, on=["key", "building"], how="anti")
     )
     return pl.concat([own, more]).sort("key", "representative", "building", descending=[False, True, False])
+
+
+def abolished_addresses(abolished: pl.DataFrame | None, found: pl.DataFrame, places: Places) -> pl.DataFrame:
+    """The keys of abolished addresses that no building has, with the successor if all who had one have the same."""
+    empty = pl.DataFrame(schema={"key": pl.UInt64, "building": pl.UInt32})
+    if abolished is None:
+        return empty
+    place = found.with_row_index("building")
+    heirs = place.select("building", *(pl.col(name).alias(name.replace("id", "heir")) for name in ID))
+    keys = (
+        abolished.join(places.street, on="street")
+        .with_columns(building_key(*(pl.col(name) for name in ("road", "under", "main", "sub"))).alias("key"))
+        .join(place.select("key"), on="key", how="anti")
+        .join(heirs, on=["heir_high", "heir_low"], how="left")
+    )
+    same = pl.col("building").n_unique() == 1
+    return keys.group_by("key").agg(pl.when(same).then(pl.col("building").first())).sort("key").select(empty.columns)
 
 
 def admins(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: Places) -> pl.DataFrame:

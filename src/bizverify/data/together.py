@@ -21,12 +21,16 @@ _SHOWN: Final = 5
 
 @dataclass(slots=True)
 class Together:
-    """Buildings (``rows``), additional ``lots``, and what they point to, with the names of the present day."""
+    """Buildings (``rows``), additional ``lots``, and what they point to, with the names of the present day.
+
+    ``gone``: the buildings that daily changes abolished, as :func:`changed_rows` returns them; null without changes.
+    """
 
     rows: pl.DataFrame
     lots: pl.DataFrame
     streets: pl.DataFrame
     lot_dongs: pl.DataFrame
+    gone: pl.DataFrame | None = None
     duplicates: int = 0
     changes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -51,11 +55,23 @@ def put_together(content: Content, found: list[Source]) -> Together:
     _add_lots(made, content, found)
     _apply_changes(made, content)
     _say_old_changes(made, found)
-    kept = made.rows.select("street").unique()
-    made.streets = made.streets.join(kept, on="street", how="semi", maintain_order="left")
+    _keep_streets(made)
     districts = made.streets.select(_REGION).unique()
     made.lot_dongs = made.lot_dongs.join(districts, on=list(_REGION), how="semi", maintain_order="left")
     return made
+
+
+def _keep_streets(made: Together) -> None:
+    """Keep the streets of buildings, and those of abolished ones in districts that have buildings; ``in_use`` which."""
+    in_use = made.streets["street"].is_in(made.rows["street"].unique().implode())
+    streets = made.streets.with_columns(in_use.alias("in_use"))
+    if made.gone is not None:
+        districts = streets.filter("in_use").select(_REGION).unique()
+        made.gone = made.gone.join(
+            streets.join(districts, on=list(_REGION), how="semi").select("street"), on="street", how="semi"
+        )
+        in_use |= streets["street"].is_in(made.gone["street"].unique().implode())
+    made.streets = streets.filter(in_use)
 
 
 def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
@@ -164,7 +180,7 @@ def _apply_changes(made: Together, content: Content) -> None:
     if events is not None:
         provinces = made.of_street(made.rows, "sido").unique()
         here = made.of_street(events, "sido").is_in(provinces.implode())
-        made.rows, made.changes = changed_rows(made.rows, events.filter(here))
+        made.rows, made.gone, made.changes = changed_rows(made.rows, events.filter(here))
         made.changes["of other provinces"] = events.height - int(here.sum())
     more = _rows(content, "lot changes")
     if more is not None:

@@ -1,12 +1,32 @@
-"""Days, as sources write them."""
+"""Days, as sources and callers write them."""
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from typing import Final
 
 import polars as pl
 
+from bizverify.errors import UsageError, parameter
+
 _DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)?$"
+
+
+def day_given(name: str, value: date | str | None) -> date | None:
+    """The day that a caller gave for a parameter: a date, a datetime, or text as ISO 8601 has it (``2026-10-05``).
+
+    Raises :class:`UsageError` for anything else.
+    """
+    if isinstance(value, datetime):
+        return value.date()
+    if value is None or isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(value.strip())
+    except (ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{parameter(name, value)}: is no day; give it as 2026-10-05, or as a datetime.date"
+        ) from error
 
 
 def may_be_days(dtype: pl.DataType) -> bool:

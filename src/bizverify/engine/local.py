@@ -13,10 +13,10 @@ import polars as pl
 from bizverify import number
 from bizverify.engine.address import LEVELS, attach
 from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.engine.dates import day_expr, may_be_days
+from bizverify.engine.dates import day_expr, day_given, may_be_days
 from bizverify.engine.history import attach_history
 from bizverify.engine.registry import Registry, without_registry
-from bizverify.engine.risk.features import levels
+from bizverify.engine.risk.features import FEATURES, levels, restored_zipcode
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import GazetteerError, UsageError
 from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
@@ -29,6 +29,12 @@ MATCH_LEVEL: Final = "bv:match_level"
 
 MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{level}") for level in LEVELS)
 """Aggregations over rows of :meth:`LocalEngine.answer` with a gazetteer: rows by match level."""
+
+STATUS_STALE: Final = "bv:status_stale"
+"""Whether a row's status was checked too long ago (Boolean), beside the answer: counted, and not written."""
+
+STATUS_COUNTS: Final = (pl.col(STATUS_STALE).sum().alias("status:stale"),)
+"""Aggregations over rows of :meth:`LocalEngine.answer`: rows whose status is stale."""
 
 ROW_PROBLEM: Final = "row_problem"
 """An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
@@ -67,7 +73,7 @@ class LocalEngine:
         gazetteer: str | Path | Gazetteer | None = None,
         model: str | Path | Scorecard | None = None,
         lang: Lang = "en",
-        today: date | None = None,
+        today: date | str | None = None,
         history: pl.LazyFrame | None = None,
     ) -> None:
         if lang not in LANGS:
@@ -76,7 +82,7 @@ class LocalEngine:
         self.gazetteer = Gazetteer.open(gazetteer) if isinstance(gazetteer, str | Path) else gazetteer
         self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
         self.lang: Lang = lang
-        self.today = today
+        self.today = day_given("today", today)
         self.history = history
 
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -99,13 +105,21 @@ class LocalEngine:
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
 
-        With a gazetteer :data:`MATCH_LEVEL` (String) is there, too; null where there is no address to be read.
+        With a registry :data:`STATUS_STALE` (Boolean) is there, too; with a gazetteer :data:`MATCH_LEVEL` (String),
+        null where there is no address to be read.
         """
-        return self._answered(frame, *([pl.col("match_level").alias(MATCH_LEVEL)] if self.gazetteer else []))
+        beside = []
+        if self.registry:
+            active = pl.col("level:status") == FEATURES["status"].index("active_stale") + 1
+            stale = pl.col("compact").is_not_null() & (active | (pl.col("level:status_age") == 1))
+            beside.append(stale.alias(STATUS_STALE))
+        if self.gazetteer:
+            beside.append(pl.col("match_level").alias(MATCH_LEVEL))
+        return self._answered(frame, *beside)
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.matched`."""
-        return MATCH_COUNTS if self.gazetteer else ()
+        return (*(STATUS_COUNTS if self.registry else ()), *(MATCH_COUNTS if self.gazetteer else ()))
 
     def _answered(self, frame: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
         schema = frame.collect_schema()
@@ -134,6 +148,7 @@ class LocalEngine:
             self.today or date.today(),
             registry=bool(self.registry),
             gazetteer=bool(self.gazetteer),
+            stale_after=self.model.stale_after,
             columns=self._known_besides(schema),
         )
         work = self.model.assess(work, possible, self.lang)
@@ -169,6 +184,7 @@ class LocalEngine:
         valid = pl.col("compact").is_not_null()
         answers = {
             "biz_status": pl.col("biz_status").cast(pl.String).fill_null("unknown"),
+            "fixed_zipcode": pl.coalesce("fixed_zipcode", restored_zipcode()),
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")

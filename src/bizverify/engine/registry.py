@@ -12,6 +12,7 @@ import json
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -46,6 +47,9 @@ FORMAT: Final = 2
 _FORMATS: Final = (1, FORMAT)
 """Format 1 had none of :data:`MORE`."""
 
+
+ATTACHED: Final = ("biz_status", "since", "opened", "as_of")
+"""The columns that every registry gives to a row."""
 
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
 """What the columns of :data:`MORE` are called beside a row, which has a name of its own."""
@@ -85,6 +89,14 @@ class Registry:
             raise RegistryError(f"{path}: is a registry without its version or number of rows; {remedy}")
         return cls(path, about["version"], about["rows"], tuple(ATTACHED_MORE[name] for name in more))
 
+    @property
+    def newest(self) -> date | None:
+        """The newest day of a status in it, which its version begins with; ``None`` where that is not known."""
+        try:
+            return date.fromisoformat(self.version[:10])
+        except ValueError:
+            return None
+
     def check(self) -> None:
         """Read the whole file; raise :class:`RegistryError` where it is damaged."""
         try:
@@ -94,15 +106,13 @@ class Registry:
             raise RegistryError(f"{self.path}: the registry is damaged, build it again: {reason}") from error
 
     def attach(self, frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
-        """Add ``biz_status``, ``since`` and ``opened`` to each row by its UInt64 number ``key``, nulls where absent.
+        """Add :data:`ATTACHED` to each row by its UInt64 number ``key``, nulls where absent.
 
         So are those of :attr:`more` that it has; a column that is not used is not read.
         Order and number of rows stay. This is the seam for a faster index: nothing else knows how numbers are found.
         """
         more = [pl.col(name).alias(ours) for name, ours in ATTACHED_MORE.items() if ours in self.more]
-        known = pl.scan_parquet(self.path, glob=False).select(
-            pl.col("b_no").alias(key), "biz_status", "since", "opened", *more
-        )
+        known = pl.scan_parquet(self.path, glob=False).select(pl.col("b_no").alias(key), *ATTACHED, *more)
         return frame.join(known, on=key, how="left", maintain_order="left")
 
 
@@ -117,7 +127,7 @@ def _metadata(text: str) -> dict[str, Any]:
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add the columns of :meth:`Registry.attach`, all null."""
-    return frame.with_columns(pl.lit(None, SCHEMA[name]).alias(name) for name in ("biz_status", "since", "opened"))
+    return frame.with_columns(pl.lit(None, SCHEMA[name]).alias(name) for name in ATTACHED)
 
 
 def observations(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bizverify.errors import QuotaError
+from bizverify.errors import QuotaError, parameter
 from bizverify.execute.lookups import BESIDE, KEY, PRIORITY, split
 from bizverify.execute.rows import ROW_ID
 from bizverify.model import counted
@@ -102,7 +102,9 @@ def affordable(wanted: int, budget: int | None, remaining: int | None) -> int:
     """
     if budget is None and remaining is not None and wanted > remaining:
         part = (
-            f"give --budget {remaining} to buy the worthiest (--priority COLUMN says which), or " if remaining else ""
+            f"give {parameter('budget', remaining)} to buy the worthiest (`priority='COLUMN'` says which), or "
+            if remaining
+            else ""
         )
         raise QuotaError(
             f"{counted(wanted, 'lookup')} needed, {remaining:,} left of this month's quota, nothing was bought; "

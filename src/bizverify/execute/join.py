@@ -10,7 +10,7 @@ import polars as pl
 
 from bizverify.errors import AccountingError
 from bizverify.execute.rows import ROW_ID
-from bizverify.model import ACTIONS, ADDED_COLUMNS, BIZ_STATUSES, GRADES, ROW_STATUSES
+from bizverify.model import ACTIONS, ADDED_COLUMNS, BIZ_STATUSES, GRADES, ROW_STATUSES, counted
 
 OTHER: Final = "other"
 """Under which words are counted that are not in the local vocabulary: the service may have its own."""
@@ -41,18 +41,18 @@ def layout(
 
     The file's columns at the positions ``kept`` come first, in their order, ``names``, by default the nine, behind
     them. Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced where they
-    stand. Where a column of the user's that is kept bears our name, ours is called ``<name>_bv``; if that is taken too,
-    ``<name>_bv2`` and so on.
+    stand. Where a column of the user's that is kept bears our name, in upper or lower case, ours is called
+    ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
     """
     replaced = {place: name for name, place in ours.items()}
     columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
-    taken = {header for _, header in columns}
+    taken = {header.casefold() for _, header in columns}  # an Excel table, as SQL, has no `Grade` beside `grade`
     warnings = []
     for name in names:
         if name in ours:
             continue
         header, again = f"{prefix}{name}", 1
-        while header in taken:
+        while header.casefold() in taken:
             header, again = f"{prefix}{name}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
             warnings.append(f"the file has a column {prefix + name!r} of its own; it is kept, ours is {header!r}")
@@ -117,15 +117,15 @@ def balance(rows_in: int, account: Account, rows_written: int) -> None:
     """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
     faults = []
     if sum(account.by_row_status.values()) != rows_in:
-        faults.append(f"{rows_in:,} rows in, {sum(account.by_row_status.values()):,} with a row_status")
+        faults.append(f"{counted(rows_in, 'row')} in, {sum(account.by_row_status.values()):,} with a row_status")
     balance_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
 
 
 def balance_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
     """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
     faults = (
-        *([f"{rows_in:,} rows in, {rows_out:,} answered"] if rows_out != rows_in else []),
-        *([f"{rows_in:,} rows in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
+        *([f"{counted(rows_in, 'row')} in, {rows_out:,} answered"] if rows_out != rows_in else []),
+        *([f"{counted(rows_in, 'row')} in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
         *faults,
         *(() if in_order else ("rows left in another order than they came",)),
     )

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from bizverify import number
-from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
+from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS, STATUS_STALE
 from bizverify.engine.registry import meaning_expr
 from bizverify.execute.lookups import KEY, LOOKUP, SHORT, short_expr, telling_seed
 from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, Lang
@@ -70,8 +70,8 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "ko": "아직 구매하지 않음; 같은 명령을 다시 실행하면 이어서 진행: ",
     },
     "suspect": {
-        "en": "the check digit is wrong, so it is not bought; --buy-suspect buys it all the same",
-        "ko": "검증번호가 틀려 구매하지 않음; --buy-suspect를 주면 구매함",
+        "en": "the check digit is wrong, so it is not bought unless buy_suspect is set",
+        "ko": "검증번호가 틀려 구매하지 않음; buy_suspect를 주면 구매함",
     },
 }
 _STATUS: Final = {
@@ -212,6 +212,8 @@ def overlaid(rows: pl.LazyFrame, found: Stored) -> pl.LazyFrame:
         pl.when(known).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name)
         for name in ("row_status", "row_note")
     ]
+    if STATUS_STALE in rows.collect_schema():  # of the local answer, which does not stand where the service has one
+        fields.append((pl.col(STATUS_STALE) & ~answered).alias(STATUS_STALE))
     return joined.with_columns(*fields, *rows_own, answered.alias(BEFORE + "both"))
 
 

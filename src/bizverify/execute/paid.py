@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.errors import QuotaError, ServiceError, StoppedError, UsageError
+from bizverify.errors import QuotaError, ServiceError, StoppedError, UsageError, parameter
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
@@ -77,7 +77,7 @@ class PaidEngine:
     def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
         lookups = with_keys(lookups_of(rows, priority), self.scope)
         if priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
-            raise UsageError(f"--priority {self.terms.priority}: the column holds no numbers to go by")
+            raise UsageError(f"{parameter('priority', self.terms.priority)}: the column holds no numbers to go by")
         return lookups
 
     def _quoted(self, lookups: pl.DataFrame, ledger: Ledger | None) -> Purchase:

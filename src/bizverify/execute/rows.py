@@ -11,6 +11,7 @@ from bizverify import number
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS, Choice
 from bizverify.tables import Table
+from bizverify.tables.role_cell import role_cell
 from bizverify.tables.table import TEXTS
 
 ROW_ID: Final = "row_id"
@@ -32,14 +33,14 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
     """Return the table's rows numbered from 0 (``row_id``) with their record beside the user's columns.
 
     The record's columns are ``b_no``, ``name``, ``address``, ``zipcode`` and, beside it, ``confirmed``, as far
-    as a column was chosen, as written.
+    as a column was chosen, as written; where several columns were, joined.
     Where there is a number column, :data:`DIGITS` (String), :data:`RIGHT` (Boolean) and what the engine reads as
     :data:`bizverify.engine.local.ROW_PROBLEM` (String) are beside them. ``ours``: positions of columns from an earlier
     enrichment, which say nothing about a row.
     """
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
-        pl.col(ids[choice.column]).alias(role)
+        role_cell(table, role, choice).alias(role)
         for role, choice in chosen.items()
         if role in (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
     )
@@ -52,7 +53,8 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
     totals, again = _is_totals_row(table, chosen, texts, unsure), pl.lit(False)
     # in a column of numbers no header can stand
     if len(texts) == len(ids) - len(ours) and table.headers[chosen["b_no"].column].strip():
-        rows = rows.with_columns((unsure & _is_header(table, chosen["b_no"].column, pl.col("b_no"))).alias(_AGAIN))
+        first = chosen["b_no"].column
+        rows = rows.with_columns((unsure & _is_header(table, first, pl.col(ids[first]))).alias(_AGAIN))
         again = pl.all_horizontal(
             _is_header(table, place, pl.when(pl.col(_AGAIN)).then(pl.col(ids[place]))) for place in texts
         )

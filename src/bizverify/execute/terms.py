@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 
 if TYPE_CHECKING:
     from bizverify.service import ApiKey
@@ -84,11 +84,11 @@ def terms_of(engine: str, options: ServiceOptions) -> Terms:
     if unknown := sorted(set(options) - known):
         raise UsageError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
     if engine not in PAYING and options:
-        raise UsageError(f"{_flag(next(iter(options)))} is for the engines {', '.join(PAYING)}, not for {engine}")
+        raise UsageError(f"{parameter(next(iter(options)))} is for the engines {', '.join(PAYING)}, not for {engine}")
     terms = Terms(**options)
     for name, engines in (("offline", ("batch",)), ("paid", ("batch",)), ("band", ("hybrid",))):
         if name in options and engine not in engines and getattr(terms, name) is not None:
-            raise UsageError(f"{_flag(name)} is for --engine {' and '.join(engines)}, not for {engine}")
+            raise UsageError(f"{parameter(name)} is for {parameter('engine', ' and '.join(engines))}, not for {engine}")
     _check(terms)
     return terms
 
@@ -101,8 +101,7 @@ def _check(terms: Terms) -> None:
         except (TypeError, ValueError):  # a text, say
             right = False
         if not right:
-            shown = "-".join(map(str, value)) if isinstance(value, tuple) else value
-            raise UsageError(f"{_flag(name)} {shown}: must be {wanted}")
+            raise UsageError(f"{parameter(name, value)}: must be {wanted}")
 
 
 def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
@@ -126,7 +125,3 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "drain": (lambda value: value >= 0, "seconds, 0 or more"),
     "band": (_is_band, "two probabilities, the lower first, as 0.08-0.5"),
 }
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, Unpack
 import polars as pl
 
 from bizverify import number
+from bizverify.engine.dates import day_given
 from bizverify.engine.risk.evidence import KNOWN_DTYPES
 from bizverify.engine.risk.reading import known as known_from
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.errors import LabelError, ModelError, UsageError
+from bizverify.errors import LabelError, ModelError, UsageError, parameter
 from bizverify.execute.terms import ServiceOptions, Terms, terms_of
 from bizverify.labels.book import About, Batch, Book, Mailing, Recorded, Source
 from bizverify.labels.declaration import Declaration, declared
@@ -24,6 +25,7 @@ from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, How, Mailed, opened
 from bizverify.labels.matching import Matched, candidates, keys_of, letter_of, match
 from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcomes, refuse_future
 from bizverify.labels.report import LabelReport, listed, write_listed
+from bizverify.model import counted
 from bizverify.models import ModelStore
 from bizverify.output import keep_apart
 
@@ -49,7 +51,7 @@ def label(
     *,
     run: str | Path | None = None,
     file: str | Path | None = None,
-    mailed: date | None = None,
+    mailed: date | str | None = None,
     returns_requested: bool | None = None,
     complete: bool = False,
     mail_class: str | None = None,
@@ -67,7 +69,7 @@ def label(
     replace: bool = False,
     book: str | Path | Book | None = None,
     dry_run: bool = False,
-    today: date | None = None,
+    today: date | str | None = None,
     send: bool | None = None,
     resend: bool = False,
     first_row: int | None = None,
@@ -81,8 +83,8 @@ def label(
 
     ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
     ``file_encoding`` and ``file_json_path`` are that file's, as ``sheet``, ``encoding`` and ``json_path`` are those of
-    ``outcomes``. ``mailed``: the day of mailing,
-    where ``outcomes`` do not have one. ``returns_requested``: whether undeliverable letters were to come back;
+    ``outcomes``. ``mailed``: the day of mailing (a date, or text as 2026-10-05), where ``outcomes`` do not have one.
+    ``returns_requested``: whether undeliverable letters were to come back;
     must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
     ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
 
@@ -104,7 +106,7 @@ def label(
     be recorded already: the same call again goes on.
     """
     now, path = datetime.now(UTC), Path(outcomes)
-    today = today or date.today()
+    today, mailed = day_given("today", today) or date.today(), day_given("mailed", mailed)
     home = book if isinstance(book, Book) else Book(Path(book) if book is not None else None)
     how = How(sheet=file_sheet, encoding=file_encoding, json_path=file_json_path)
     with opened_mailing(run, file, **how) as mailing:
@@ -151,13 +153,13 @@ def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and mailing.engine not in _JOBS):
         if service:
-            raise UsageError(f"--{next(iter(service)).replace('_', '-')} is for outcomes that are sent: give --send")
+            raise UsageError(f"{parameter(next(iter(service)))} is for outcomes that are sent: give `send=True`")
         return None, ()
     from bizverify.service.address import ENV_BASE_URL, BaseUrl
 
     terms = terms_of("batch", service)
     if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
-        return None, (f"the outcomes are not sent to the service: give --base-url, or set {ENV_BASE_URL}",)
+        return None, (f"the outcomes are not sent to the service: give `base_url=`, or set {ENV_BASE_URL}",)
     BaseUrl.parse(terms.base_url, allow_http=terms.allow_http)  # to say it before anything is recorded
     return terms, ()
 
@@ -200,7 +202,7 @@ def _keep_apart(
     labelled, listed = (Path(path) if path is not None else None for path in (output, unmatched))
     keep_apart({"outcomes": outcomes}, {"output": labelled}, False)
     read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": labelled}
-    keep_apart(read, {"output": None, "list (--unmatched)": listed}, False)
+    keep_apart(read, {"output": None, "list (`unmatched=`)": listed}, False)
 
 
 def _check_actions(declaration: Declaration, mailing: Mailed) -> None:
@@ -212,8 +214,8 @@ def _check_actions(declaration: Declaration, mailing: Mailed) -> None:
     )
     if strange := [action for action in declaration.sent if action not in actions]:
         raise LabelError(
-            f"--sent {','.join(declaration.sent)}: {mailing.name} has no row with the action {strange[0]!r}; it has "
-            f"{', '.join(actions)}"
+            f"{parameter('sent', ','.join(declaration.sent))}: {mailing.name} has no row with the action "
+            f"{strange[0]!r}; it has {', '.join(actions)}"
         )
 
 
@@ -226,12 +228,13 @@ def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
     used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
     theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
     remedy = (
-        "is it the right file (--file, --run), are these the right columns (--columns b_no=HEADER)?"
+        "is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?"
         if "b_no" in mailing.columns
         else "the mailed file has no column of business numbers: name its rows, from 0, in a column row_id"
     )
     return LabelError(
-        f"{read.name}: none of its {read.frame.height:,} outcomes is of {mailing.name}; read were the columns {used}; "
+        f"{read.name}: of {counted(read.frame.height, 'outcome')} none is of {mailing.name}; "
+        f"read were the columns {used}; "
         f"its numbers are {_some(read.frame['digits'])}, those of the mailed file {_some(theirs)}; {remedy}"
     )
 
@@ -279,7 +282,7 @@ def _cards(version: str | None) -> list[Scorecard]:
     if version is not None:
         try:
             return [store.load(version)]
-        except ModelError:  # a file of the user's own, given with --model
+        except ModelError:  # a file of the user's own, given with `model`
             pass
     return [Scorecard.load(), *(store.load(known) for known in store.versions())]
 
@@ -357,5 +360,5 @@ def _warnings(read: Outcomes, mailing: Mailed, recorded: Recorded) -> tuple[str,
             f"{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from"
         )
     elif declaration.sent is None:
-        found.append("rows without an outcome are not counted as delivered: say with --sent which rows were mailed")
+        found.append("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
     return tuple(found)

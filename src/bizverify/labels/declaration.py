@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from bizverify.errors import LabelError
+from bizverify.errors import LabelError, parameter
 from bizverify.labels.reasons import SAYS_NOTHING
 
 ALL: Final = "all"
@@ -76,7 +76,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if before is not None and now is not None and before != now:
                 raise LabelError(
                     f"the mailing of {self.mailed} was declared before with {name} {_shown(before)}, now with "
-                    f"{_shown(now)}; say the same, or give --replace if the earlier was wrong"
+                    f"{_shown(now)}; say the same, or give `replace=True` if the earlier was wrong"
                 )
         return msgspec.structs.replace(
             self,
@@ -96,13 +96,15 @@ def declared(
 ) -> Declaration:
     """Return what was declared, checked; raise :class:`LabelError` naming the option and the remedy."""
     if mailed > today:
-        raise LabelError(f"--mailed {mailed}: is in the future, so nothing of it can have come back yet")
+        raise LabelError(
+            f"{parameter('mailed', str(mailed))}: is in the future, so nothing of it can have come back yet"
+        )
     if mailed.year < _FIRST_YEAR:
-        raise LabelError(f"--mailed {mailed}: is before {_FIRST_YEAR}; give the day as 2026-10-05")
+        raise LabelError(f"{parameter('mailed', str(mailed))}: is before {_FIRST_YEAR}; give the day as 2026-10-05")
     if returns_requested is None:
         raise LabelError(
-            "say whether undeliverable letters were to come back: --returns-requested (marked 반환, or registered "
-            "mail) or --returns-not-requested; it decides whether silence means delivered"
+            "say whether undeliverable letters were to come back: `returns_requested=True` (marked 반환, or registered "
+            "mail) or `returns_requested=False`; it decides whether silence means delivered"
         )
     words = (mail_class or "").strip() or None
     return Declaration(mailed, returns_requested, complete, words, _actions(sent))
@@ -114,9 +116,9 @@ def _actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     items = sent.split(",") if isinstance(sent, str) else list(sent)
     actions = tuple(sorted({item.strip() for item in items} - {""}))
     if not actions:
-        raise LabelError(f"--sent {sent!r}: names no action; give all, or actions as in send,confirm")
+        raise LabelError(f"{parameter('sent', sent)}: names no action; give all, or actions as in send,confirm")
     if ALL in actions and len(actions) > 1:
-        raise LabelError(f"--sent {','.join(actions)}: is either all, or a list of actions")
+        raise LabelError(f"{parameter('sent', ','.join(actions))}: is either all, or a list of actions")
     return actions
 
 

@@ -7,6 +7,7 @@ a labelled file has them already, and :func:`labelled` for the rows.
 
 from __future__ import annotations
 
+import functools
 import logging
 import warnings as python_warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ import polars as pl
 from bizverify.errors import LabelError
 from bizverify.execute import join
 from bizverify.execute.rows import ROW_ID
-from bizverify.model import LABEL_COLUMNS
+from bizverify.model import LABEL_COLUMNS, counted
 from bizverify.output import Target, changes, losses, target_of
 from bizverify.tables import Enriched, Format, Table, open_table, published, reading, write_table, written_rows
 from bizverify.tables.columns import own_columns
@@ -70,16 +71,17 @@ def write_labelled(
         target = labelled_target(path, output, table.format, output_encoding)
         layout, notes = _layout(table, prefix)
         notes += losses(table, target, same_file(path, output), leaves_out=False, header_unsure=False)
+        warned = warned or functools.partial(python_warnings.warn, stacklevel=2)
         for note in (*notes, *changes(table, target, layout)):
-            python_warnings.warn(note, stacklevel=2) if warned is None else warned(note)
+            warned(note)
         rows = join.numbered_out(labelled(table.frame.with_row_index(ROW_ID), labels))
         with published(output) as temporary:
             tally = rows.select(*join.row_counts(), pl.col("bounced").count().alias("labelled"))
-            result = Enriched(table, rows, layout, tally)
+            result = Enriched(table, rows, layout, tally, warn=warned)
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
             written = written_rows(table, temporary, target.format, target.encoding)
             lost = labels["bounced"].count() - found["labelled"]
-            faults = [f"{lost:,} labels are in no row"] if lost else []
+            faults = [f"in no row: {counted(lost, 'label')}"] if lost else []
             join.balance_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
     log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
     return output
@@ -112,7 +114,7 @@ def checked(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
     if not beyond.is_empty():
         raise LabelError(
-            f"{table.name}: a label is about row {beyond[ROW_ID][0]}, and the file has {rows:,} rows (from 0); "
+            f"{table.name}: a label is about row {beyond[ROW_ID][0]}, the file has {counted(rows, 'row')} (from 0); "
             "give the file that was mailed"
         )
     return labels

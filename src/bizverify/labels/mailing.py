@@ -15,12 +15,15 @@ from typing import Any, Final, TypedDict
 import polars as pl
 
 from bizverify import number
-from bizverify.errors import ColumnError, LabelError, UsageError
-from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
+from bizverify.errors import ColumnError, LabelError, UsageError, parameter
+from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.state import state_directory
 from bizverify.tables import Format, Table, open_table, reading
-from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.columns import own_columns
+from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
+from bizverify.tables.remedies import FILE_OPTIONS
+from bizverify.tables.role_cell import role_cell
 
 SERVICE: Final = ("verify", "batch")
 """The engines of which no answer is the scorecard's."""
@@ -51,7 +54,7 @@ class Enrichment:
     model: str
     rows: int
     started: datetime
-    headers: dict[str, str]
+    headers: dict[str, tuple[str, ...]]
 
 
 class How(TypedDict):
@@ -116,23 +119,24 @@ def opened_mailing(
     output is gone, or the file is not an enriched one.
     """
     if run is None and file is None:
-        raise UsageError("say which mailing the outcomes are of: --run ID, or --file with the enriched file")
+        raise UsageError("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
     by = _enrichment(run) if run is not None else None
     path = Path(file) if file is not None else _output_of(by)
     how = How(sheet=sheet, encoding=encoding, json_path=json_path)
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
+    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
         prefix, ours = _ours(table)
         notes: tuple[str, ...] = ()
         with reading(table):
             rows = table.count()
         if by is not None and rows != by.rows:
             raise LabelError(
-                f"{path}: has {rows:,} rows, run {by.run_id} wrote {by.rows:,}; give the file as it was written"
+                f"{path}: has {counted(rows, 'row')}, run {by.run_id} wrote {by.rows:,}; give the file "
+                "as it was written"
             )
         if by is None:
             by, notes = _writer_of(path, rows)
-        columns = _record_columns(table, ours, by)
-        letters = _letters(table, ours, columns)
+        unfolded, columns = _record_columns(table, ours, by)
+        letters = _letters(unfolded, ours, columns)
         with reading(table):
             id_ = by.run_id if by else _identity(letters)
         places = _positions(columns)
@@ -156,17 +160,19 @@ def _enrichment(run: str | Path) -> Enrichment:
     if manifest.suffix != ".json" or not manifest.is_file():
         if not _RUN_ID.fullmatch(str(run)):
             raise LabelError(
-                f"--run {run}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it"
+                f"{parameter('run', str(run))}: is no run's id, nor the path of a manifest; the report of `enrich` "
+                "ends with it"
             )
         manifest = state_directory() / "runs" / f"{run}.json"
     if not manifest.is_file():
         raise LabelError(
-            f"--run {run}: there is no manifest {manifest}; give --run the path of the manifest, or --file with the "
+            f"{parameter('run', str(run))}: there is no manifest {manifest}; give `run=` the path of the manifest, or "
+            "`file=` with the "
             "enriched file"
         )
     found = _manifest(manifest)
     if found is None:
-        raise LabelError(f"{manifest}: is not the manifest of a run of enrich; give --file with the enriched file")
+        raise LabelError(f"{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file")
     return found
 
 
@@ -181,7 +187,7 @@ def _manifest(path: Path) -> Enrichment | None:
             model=str(found["versions"]["model"]),
             rows=int(found["rows"]),
             started=datetime.fromisoformat(found["started"]),
-            headers={role: str(choice["header"]) for role, choice in found["columns"].items()},
+            headers={role: _headers_of(choice) for role, choice in found["columns"].items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -192,8 +198,8 @@ def _output_of(by: Enrichment | None) -> Path:
     path = Path(by.output)
     if not path.is_file():
         raise LabelError(
-            f"run {by.run_id} wrote {by.output}, which is not there any more; if it was moved, give it with --file "
-            f"as well: --run {by.run_id} --file PATH"
+            f"run {by.run_id} wrote {by.output}, which is not there any more; if it was moved, give it with `file=` "
+            f"as well: {parameter('run', by.run_id)} `file='PATH'`"
         )
     return path
 
@@ -209,8 +215,8 @@ def _writer_of(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...
         if found.rows == rows:
             return found, ()
         return None, (
-            f"{path} has {rows:,} rows, run {found.run_id} wrote {found.rows:,}: it is taken for a file of its own, "
-            "and which model answered is not known",
+            f"{path} has {counted(rows, 'row')}, run {found.run_id} wrote {found.rows:,}: it is taken for a file of "
+            "its own, and which model answered is not known",
         )
     return None, (f"no run is known that wrote {path}: which model answered is read from the reasons alone",)
 
@@ -228,21 +234,27 @@ def _ours(table: Table) -> tuple[str, dict[str, int]]:
     )
 
 
-def _letters(table: Table, ours: dict[str, int], columns: Mapping[str, int]) -> pl.LazyFrame:
+def _headers_of(choice: Mapping[str, Any]) -> tuple[str, ...]:
+    """The headers of a role in a manifest; those of earlier versions join none."""
+    return tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
+
+
+def _letters(table: Table, ours: dict[str, int], chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     """The rows of an enriched file as :data:`LETTER_SCHEMA`."""
     ids, schema = table.ids, table.frame.collect_schema()
     places = {name: ids[place] for name, place in ours.items()}
-    for role, place in columns.items():
-        places[role] = ids[place]
+    record = {role: role_cell(table, role, choice) for role, choice in chosen.items()}
     nested = [name for name, dtype in schema.items() if dtype == pl.List(pl.String)]
 
     def text(role: str) -> pl.Expr:
+        if role in record:
+            return record[role].cast(pl.String)
         if role not in places:
             return pl.lit(None, pl.String)
         column = pl.col(places[role])
         return column.list.join(REASON_SEPARATOR) if places[role] in nested else column.cast(pl.String)
 
-    digits = number.compact_expr(pl.col(places["b_no"])) if "b_no" in places else pl.lit(None, pl.String)
+    digits = number.compact_expr(record["b_no"]) if "b_no" in record else pl.lit(None, pl.String)
     rows = table.frame.with_row_index("row_id").select(
         pl.col("row_id").cast(pl.UInt32),
         digits.alias("b_no"),
@@ -254,23 +266,31 @@ def _letters(table: Table, ours: dict[str, int], columns: Mapping[str, int]) -> 
     return rows.select(list(LETTER_SCHEMA))
 
 
-def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -> dict[str, int]:
-    """Where the record is: under the headers that the run chose, as far as each of them is there once."""
-    users = [header for place, header in enumerate(table.headers) if place not in ours.values()]
-    given = {role: by.headers[role] for role in RECORD_COLUMNS if by and users.count(by.headers.get(role, "")) == 1}
-    given = {role: f"#{table.headers.index(header) + 1}" for role, header in given.items() if header}
+def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
+    """Where the record is: under the headers that the run chose, as far as each of them is there once.
+
+    The positions are those of the returned table, which has the values within objects as columns.
+    """
+    headers = unfold(table).headers
+    users = [header for place, header in enumerate(headers) if place not in ours.values()]
+    known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
+    given: dict[str, list[str]] = {
+        role: [f"#{headers.index(header) + 1}" for header in parts]
+        for role, parts in known.items()
+        if all(header and users.count(header) == 1 for header in parts)
+    }
     try:
         with reading(table):
-            chosen = choose_columns(table, RECORD_COLUMNS, given, set(ours.values())).columns
+            unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, set(ours.values()))
     except ColumnError as error:
         if "no column with business numbers" not in str(error):
             raise
-        return {}  # left out by --select: rows can still be named by their row_id
-    return {role: choice.column for role, choice in chosen.items()}
+        return table, {}  # left out by --select: rows can still be named by their row_id
+    return unfolded, dict(chosen.columns)
 
 
-def _positions(columns: Mapping[str, int]) -> dict[str, str]:
-    return {role: f"#{place + 1}" for role, place in columns.items()}
+def _positions(chosen: Mapping[str, Choice]) -> dict[str, str]:
+    return {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in chosen.items()}
 
 
 class _Hashed:

@@ -25,7 +25,7 @@ PROBLEMS: Final[dict[str, str]] = {
     "other_mailing": "was mailed on another day",
     "returned_before_mailing": "came back before it was mailed",
     "contradictory": "another outcome says something else of the same row",
-    "known_otherwise": "contradicts what was recorded before, which was kept; --replace takes the new one",
+    "known_otherwise": "contradicts what was recorded before, which was kept unless it is to be replaced",
 }
 """Why an outcome is listed → the words for it. Only ``date_not_read`` is used all the same."""
 

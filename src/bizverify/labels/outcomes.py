@@ -12,13 +12,14 @@ import polars as pl
 
 from bizverify.engine.history import address_key
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.errors import ColumnError, InputError, LabelError
+from bizverify.errors import ColumnError, InputError, LabelError, parameter
 from bizverify.execute.rows import DIGITS, records
 from bizverify.labels.reasons import came_back, reason_code
-from bizverify.model import Choice
+from bizverify.model import Choice, counted
 from bizverify.report import sha256_of
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
+from bizverify.tables.role_cell import role_cell
 from bizverify.tables.words import level_of
 
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
@@ -86,7 +87,8 @@ def read_outcomes(
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
                 f"{table.name}: no column says whether a letter came back, why or when; the headers are: "
-                f"{', '.join(header or '(blank)' for header in table.headers)}; name one with --columns bounced=HEADER "
+                f"{', '.join(header or '(blank)' for header in table.headers)}; name one with "
+                "`columns={'bounced': 'HEADER'}` "
                 "(or reason=HEADER where the list holds only what came back)"
             )
         raw = _raw(table, chosen).collect(engine="streaming")
@@ -97,13 +99,13 @@ def read_outcomes(
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
-        raise LabelError(f"{table.name}: none of its {rows:,} rows says what became of a letter")
+        raise LabelError(f"{table.name}: of {counted(rows, 'row')} none says what became of a letter")
     if not kept["said"].count() and not only_returns:
         header = chosen["bounced"].header
         values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))
         raise LabelError(
             f"{table.name}: no value of the column {header!r} is understood: {values}; write Y or N, "
-            "or name another column with --columns bounced=HEADER"
+            "or name another column with `columns={'bounced': 'HEADER'}`"
         )
     dropped, notes = rows - kept.height, (*table.notes, *found.notes)
     return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256_of(path), notes)
@@ -116,7 +118,7 @@ def refuse_future(outcomes: Outcomes, today: date) -> None:
         row = late.row(0, named=True)
         raise LabelError(
             f"{outcomes.name}: row {row['place']}: the return date {row['returned']} is in the future; correct it, or "
-            "name another column with --columns returned=HEADER"
+            "name another column with `columns={'returned': 'HEADER'}`"
         )
 
 
@@ -131,9 +133,9 @@ def mailing_date(outcomes: Outcomes, given: date | None) -> date:
     if days.len():
         some = ", ".join(map(str, days.head(3)))
         raise LabelError(
-            f"{outcomes.name}: holds {days.len():,} mailing dates ({some}, …); say with --mailed DATE which is meant"
+            f"{outcomes.name}: holds {days.len():,} mailing dates ({some}, …); say with `mailed='DATE'` which is meant"
         )
-    raise LabelError(f"{outcomes.name}: holds no mailing date; say with --mailed DATE when the letters were mailed")
+    raise LabelError(f"{outcomes.name}: holds no mailing date; say with `mailed='DATE'` when the letters were mailed")
 
 
 def _chosen(table: Table, given: dict[str, str]) -> Chosen:
@@ -148,21 +150,26 @@ def _chosen(table: Table, given: dict[str, str]) -> Chosen:
     except ColumnError as error:
         if "no column with business numbers" not in str(error):
             raise
-        raise ColumnError(f"{error}, or the rows of the enriched file, from 0, with --columns row_id=HEADER") from error
+        raise ColumnError(
+            f"{error}, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`"
+        ) from error
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
-        same = [f"{role}=#{place + 1}" for place, other in enumerate(table.headers) if other == header != ""]
+        same = [
+            parameter("columns", {role: f"#{place + 1}"})
+            for place, other in enumerate(table.headers)
+            if other == header != ""
+        ]
         if len(same) > 1:
             raise ColumnError(
                 f"{table.name}: {len(same)} columns are headed {header!r}, and they may differ; say which is meant "
-                f"with --columns {' or '.join(same)}"
+                f"with {' or '.join(same)}"
             )
     return chosen
 
 
 def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     """The cells that are read, as text, numbered from 1; totals and repeated headers marked."""
-    ids = table.ids
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
     return rows.select(
@@ -170,7 +177,7 @@ def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
         (pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)).alias("digits"),
         (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else pl.lit(None, pl.String)).alias(ROW_PROBLEM),
         *(
-            (pl.col(ids[chosen[role].column]).cast(pl.String) if role in chosen else pl.lit(None, pl.String)).alias(
+            (role_cell(table, role, chosen[role]).cast(pl.String) if role in chosen else pl.lit(None, pl.String)).alias(
                 f"written:{role}"
             )
             for role in _TEXTS

@@ -63,5 +63,5 @@ def _book(labels: Labels) -> Book | None:
         return None
     book = Book(None if labels is None else Path(labels))
     if labels is not None and not book.folder.is_dir():
-        raise LabelError(f"{book.folder}: there is no such folder; give --labels the folder of a label book")
+        raise LabelError(f"{book.folder}: there is no such folder; give `labels=` the folder of a label book")
     return book

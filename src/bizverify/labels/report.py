@@ -127,7 +127,7 @@ class LabelReport(Shown):
         found += [("", str(one)) for one in self.listed[:SHOWN]]
         if len(self.listed) > SHOWN:
             rest = f"{len(self.listed) - SHOWN:,} more"
-            found.append(("", rest if self.unmatched else f"{rest}; --unmatched PATH writes them all"))
+            found.append(("", rest if self.unmatched else f"{rest}; `unmatched='PATH'` writes them all"))
         if others := self.problems.get(OTHER_MAILING):
             found.append(("other mailings", counted(others, "row")))
         return [*found, *self._book_lines()]
@@ -140,7 +140,7 @@ class LabelReport(Shown):
             found.append(("silent", f"{counted(self.silent, 'mailed row')} without an outcome, taken as delivered"))
         if self.unmailed:
             found.append(
-                ("not mailed", f"{counted(self.unmailed, 'outcome')} of rows that --sent leaves out: not learned from")
+                ("not mailed", f"{counted(self.unmailed, 'outcome')} of rows that `sent=` leaves out: not learned from")
             )
         if self.unread:
             found.append(

@@ -42,7 +42,8 @@ from bizverify.model import RECORD_COLUMNS, counted
 from bizverify.service import BaseUrl
 from bizverify.state import new_run_id
 from bizverify.tables import Table, open_table, reading
-from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.columns import own_columns
+from bizverify.tables.nested import choose_nested
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Sent:
         if self.unnumbered:
             yield (
                 f"not sent, {counted(self.unnumbered, 'label')} of jobs whose results do not say how they number rows; "
-                "if you know it, give first_row"
+                "if you know it, give `first_row=`"
             )
         for label in self.held[:_SHOWN]:
             what = "bounced" if label.bounced else "arrived"
@@ -103,7 +104,7 @@ class Sent:
         if len(self.held) > _SHOWN:
             yield f"… and {len(self.held) - _SHOWN:,} more that were refused or are in doubt"
         if self.held:
-            yield "what is in doubt or refused is sent again with --resend only"
+            yield "what is in doubt or refused is sent again with `resend=True` only"
         if self.paused:
             yield f"paused: {self.paused}; the same command goes on"
 
@@ -157,8 +158,8 @@ def send_labels(
 def _told(labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None, prefix: str) -> pl.DataFrame:
     """The labels that say something, with what their row asked for: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
     ours = {*own_columns(table.headers, prefix).values(), *earlier(table.headers, prefix).values()}
-    chosen = choose_columns(table, RECORD_COLUMNS, columns, ours)
-    rows = records(table, chosen.columns, ours)
+    unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
+    rows = records(unfolded, chosen.columns, ours)
     asked = rows.select(ROW_ID, lookup_expr(rows, suspect=True).alias(LOOKUP))
     said = labels.drop_nulls("bounced").select(ROW_ID, "bounced", pl.col("bounce_reason").alias("reason")).lazy()
     return said.join(asked, on=ROW_ID, how="left").sort(ROW_ID).collect(engine="streaming")

@@ -26,7 +26,7 @@ def calibrate(
     *,
     labels: str | Path | None = None,
     store: ModelStore | None = None,
-    today: date | None = None,
+    today: date | str | None = None,
     dry_run: bool = False,
     audited: str | Path | None = None,
     now: datetime | None = None,
@@ -53,7 +53,7 @@ def audit_sample(
     *,
     labels: str | Path | None = None,
     store: ModelStore | None = None,
-    today: date | None = None,
+    today: date | str | None = None,
     size: int = audits.SIZE,
 ) -> int:
     """Write letters of quarantined mailings to a CSV file; somebody fills in its column ``checked``.

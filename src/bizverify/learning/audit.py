@@ -67,11 +67,11 @@ def audited(book: Book, mailings: Collection[str], path: Path, size: int = SIZE)
     ``checked`` says of every letter what really became of it (returned or not, as in outcomes).
     """
     labels = _labels(book, mailings)
-    with open_table(path) as table, reading(table):
+    with open_table(path, options={}) as table, reading(table):
         places = dict(zip(table.headers, table.ids, strict=True))
         if missing := [name for name in (*_KEY, _CHECKED) if name not in places]:
             raise LabelError(
-                f"{table.name}: there is no column {missing[0]!r}; give the file of --audit-sample, filled in"
+                f"{table.name}: there is no column {missing[0]!r}; give the file of the audit sample, filled in"
             )
         rows = table.frame.select(pl.col(places[name]).cast(pl.String).alias(name) for name in (*_KEY, _CHECKED))
         given = rows.with_row_index("line", 2).collect()
@@ -84,8 +84,8 @@ def audited(book: Book, mailings: Collection[str], path: Path, size: int = SIZE)
     blank = found.filter(pl.col("really").is_null())
     if blank.height or (found.height < min(size, labels.height)) or found.select(_KEY).is_duplicated().any():
         raise LabelError(
-            f"{table.name}: {found.height - blank.height:,} letters are checked, {min(size, labels.height):,} are "
-            "needed, each once; write returned or delivered into the column 'checked'"
+            f"{table.name}: {found.height - blank.height:,} of the letters were checked, {min(size, labels.height):,} "
+            "are needed, each once; write returned or delivered into the column 'checked'"
         )
     wrong = int((found["really"] != found["bounced"]).sum())
     counts = labels.group_by("mailing").agg(pl.len(), pl.col("bounced").sum()).sort("mailing")

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from bizverify.engine.dates import day_given
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError
 from bizverify.labels.book import Book
@@ -22,6 +23,7 @@ from bizverify.learning.past import Past, judged, last_judged
 from bizverify.learning.patterns import patterns
 from bizverify.learning.quarantine import distrust
 from bizverify.learning.report import Calibrated
+from bizverify.model import counted
 from bizverify.models import ModelStore
 from bizverify.models.journal import DECIDING, PROMOTED
 
@@ -42,7 +44,7 @@ class Learning:
     now: datetime
 
     @classmethod
-    def of(cls, book: Book, store: ModelStore | None, today: date | None, now: datetime) -> Learning:
+    def of(cls, book: Book, store: ModelStore | None, today: date | str | None, now: datetime) -> Learning:
         """Look up the champion; raises :class:`bizverify.errors.ModelError` where it cannot be read."""
         store = store or ModelStore()
         deciding = [event for event in store.history() if event.kind in DECIDING]
@@ -52,7 +54,7 @@ class Learning:
             champion=store.champion(),
             since=deciding[-1].at if deciding else None,
             promotions=sum(event.kind == PROMOTED for event in deciding),
-            today=today or now.date(),
+            today=day_given("today", today) or now.date(),
             now=now,
         )
 
@@ -190,8 +192,8 @@ class Learning:
         large = drift.large_alarm(letters, bounced, expected)
         if large is not None and large.alarm:
             found.append(
-                f"{bounced:,} letters came back where {expected:,.1f} were expected ({large.ratio:.2f} of it, 99 % "
-                f"interval {large.low:.2f} to {large.high:.2f})"
+                f"{counted(bounced, 'letter')} came back where {expected:,.1f} were expected ({large.ratio:.2f} of it, "
+                f"99 % interval {large.low:.2f} to {large.high:.2f})"
             )
         return tuple(found)
 

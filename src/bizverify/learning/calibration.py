@@ -17,7 +17,7 @@ from bizverify.engine.risk.evidence import LEVEL
 from bizverify.engine.risk.features import LABELS
 from bizverify.errors import LabelError, UsageError
 from bizverify.learning.intervals import interval
-from bizverify.model import REASON_SEPARATOR
+from bizverify.model import REASON_SEPARATOR, counted
 from bizverify.shown import Shown
 
 BINS: Final = 10
@@ -105,7 +105,9 @@ class Calibration(Shown):
             return ("no row has both a probability and a known outcome: there is nothing to compare",)
         found = []
         if self.n < FEW:
-            found.append(f"only {self.n} rows have a known outcome, too few to say how good the probabilities are")
+            found.append(
+                f"only {counted(self.n, 'row')} with a known outcome, too few to say how good the probabilities are"
+            )
         if self.bounced in (0, self.n):
             which = "came back" if self.bounced else "came back in no case"
             found.append(f"every one of the letters {which}: whether the probabilities rank rightly cannot be said")
@@ -145,7 +147,8 @@ class Calibration(Shown):
         return "too high, less came back than expected" if high < 1 else "as expected"
 
     def __repr__(self) -> str:
-        return f"<bizverify calibration: {self.n:,} rows, {self.bounced:,} bounced, {self.expected:,.1f} expected>"
+        what = f"{counted(self.n, 'row')}, {self.bounced:,} bounced, {self.expected:,.1f} expected"
+        return f"<bizverify calibration: {what}>"
 
     def _repr_html_(self) -> str:
         frames = {"reliability": self.frame, **{f"by {column}": frame for column, frame in self.groups.items()}}

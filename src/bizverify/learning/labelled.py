@@ -44,7 +44,7 @@ def calibration_of_book(folder: Path | None = None) -> tuple[str, Calibration]:
 @contextmanager
 def labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
     """Yield what the report reads of a labelled file: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
-    with open_table(path) as table, reading(table):
+    with open_table(path, options={}) as table, reading(table):
         places = _places(table.headers)
         for name in _NEEDED:
             if name not in places:

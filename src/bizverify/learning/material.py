@@ -133,7 +133,7 @@ def _doubts(counted: pl.DataFrame, declared: Declaration, champion: Scorecard, p
     if not declared.returns_requested:
         return (f"{one_class(n)}, since returns were not requested: nothing can be learned from them",)
     if not declared.complete:
-        return (f"{one_class(n)}; once all returns are in, record them again with --complete and --sent",)
+        return (f"{one_class(n)}; once all returns are in, record them again with `complete=True` and `sent=`",)
     found = doubts(counted, champion, prior, part=True)
     if found and bounced == n and declared.sent is None:
         return (f"{one_class(n)}; say with `bizverify label … --sent` which rows were mailed",)

@@ -87,7 +87,7 @@ class Calibrated(Shown):
         verdict = "they are released" if audit.releases else "they stay in quarantine"
         share = f"at most {audit.most:.1%} of all with 95 % confidence"
         remedy = "; correct the wrong ones with `bizverify label … --replace`" if audit.wrong else ""
-        return f"{audit.wrong} of {audit.checked} labels are wrong, {share}: {verdict}{remedy}"
+        return f"wrong: {audit.wrong} of {counted(audit.checked, 'label')}, {share}: {verdict}{remedy}"
 
     def _findings(self) -> list[tuple[str, str]]:
         ratio = self.bounced / self.expected if self.expected else float("nan")
@@ -134,12 +134,12 @@ class Calibrated(Shown):
     def _effect(self) -> str:
         saving = self.saving
         if not saving.held and not saving.mailed:
-            return f"of {saving.letters:,} letters like these none would be treated otherwise"
+            return f"of {counted(saving.letters, 'letter')} like these none would be treated otherwise"
         return (
-            f"of {saving.letters:,} letters like these {saving.held:,} more would be held (about "
+            f"of {counted(saving.letters, 'letter')} like these {saving.held:,} more would be held (about "
             f"{saving.held_bouncing:,.0f} of them would come back), {saving.mailed:,} held ones mailed (about "
             f"{saving.mailed_bouncing:,.0f} would come back)"
         )
 
     def __repr__(self) -> str:
-        return f"<bizverify.Calibrated {self.champion}: {self.labels:,} letters, promoted {self.promoted}>"
+        return f"<bizverify.Calibrated {self.champion}: {counted(self.labels, 'letter')}, promoted {self.promoted}>"

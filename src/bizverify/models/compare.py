@@ -55,7 +55,7 @@ def differences(a: Scorecard, b: Scorecard) -> list[Difference]:
     ours, theirs = dict(levels_of(a)), dict(levels_of(b))
     shared = [name for name in ours if name in theirs]
     points = [(f"{name} points", ours[name].points, theirs[name].points) for name in shared]
-    whole = [(name, getattr(a, name), getattr(b, name)) for name in ("ceiling", "points_to_double")]
+    whole = [(name, getattr(a, name), getattr(b, name)) for name in ("ceiling", "points_to_double", "stale_after")]
     cuts = [(f"grade {grade} up to", a.grades.get(grade), b.grades.get(grade)) for grade in GRADES[:-1]]
     acts = [
         (f"actions {name}", getattr(a.actions, name), getattr(b.actions, name))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bizverify.errors import ModelError
+from bizverify.filesystem import open_private
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
@@ -18,7 +19,6 @@ DECIDING: Final = (PROMOTED, ROLLED_BACK)
 """The kinds that say who the champion is. All others are notes, whatever they are called."""
 
 _OWN: Final = ("at", "kind", "version")
-_PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def append(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) 
     record = own | {name: value for name, value in data.items() if name not in _OWN}
     line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE)
+        descriptor = open_private(path)
         with os.fdopen(descriptor, "r+b") as file:
             content = file.read()
             cut = content.rfind(b"\n") + 1
@@ -87,7 +87,7 @@ def _told(path: Path, place: int, line: bytes) -> Event:
     if event is None:
         raise ModelError(
             f"{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
-            "backup or take the line out; until then, `--model builtin` or a scorecard file answers"
+            "backup or take the line out; until then, `model='builtin'` or a scorecard file answers"
         )
     return event
 

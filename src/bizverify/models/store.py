@@ -17,7 +17,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from bizverify.engine.risk.scorecard import Scorecard, checked
-from bizverify.errors import ModelError
+from bizverify.errors import ModelError, parameter
 from bizverify.models import journal
 from bizverify.models.compare import completed
 from bizverify.models.journal import Event
@@ -28,7 +28,8 @@ BUILTIN: Final = "builtin"
 """What the scorecard of the release is called, beside its version."""
 
 _JOURNAL: Final = "journal.jsonl"
-_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+"""What can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
 _WAIT: Final = 10.0
 _SINCE: Final = "release"
 """In the event of a promotion: the version of the built-in scorecard at that time."""
@@ -110,7 +111,8 @@ class ModelStore:
         builtin, text = Scorecard.load(), card.to_toml()
         with self._locked():
             events = self.history()
-            if card.version in (*_promotions(events), builtin.version):
+            known = {version.casefold() for version in (*_promotions(events), builtin.version)}
+            if card.version.casefold() in known:  # two names that differ in case alone may be one file
                 raise ModelError(f"{self._file(card.version)}: this version exists already, and is never changed")
             champion = _line(events)[-1]
             answering = builtin.version if champion == BUILTIN else champion
@@ -162,7 +164,10 @@ class ModelStore:
         path = self._file(version)
         remedy = "restore it from a backup"
         if version == champion:
-            remedy = f"`bizverify model rollback` lets the one before it answer, `--model {BUILTIN}` the built-in one"
+            remedy = (
+                "`bizverify model rollback` lets the one before it answer, "
+                f"{parameter('model', BUILTIN)} the built-in one"
+            )
         try:
             content = path.read_bytes()
             if _digest(content) != promoted.data.get("sha256"):

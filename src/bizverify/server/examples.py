@@ -15,8 +15,8 @@ _ADDRESS: Final = "경기 수원시 영통구 삼성로 129"
 _JOB: Final = "job_GURI1k7ujJtU0LIek9WLS7Xs"
 _WATCH: Final = "7b9cfcce69f68ef5"
 _REASONS: Final = [
+    "[status -3] business active (registry, 2026-11-01)",
     "[base -50] where an ordinary business letter starts (model)",
-    "[status -3] business active (registry)",
 ]
 _MADE: Final = "2026-11-22T17:28:06+09:00"
 _CHECKED: Final = "2026-11-22T17:28:07+09:00"
@@ -72,6 +72,13 @@ _CLOSED: Final = wire.Closure(
     grade_after="E",
     detected_at=_NEXT,
 )
+_CLOSED_ALREADY: Final = wire.ClosedAlready(
+    event="closed_already",
+    id="c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91",
+    closed=2,
+    biz_nos=[_NUMBER, "1208100002"],
+    detected_at=_CHECKED,
+)
 _ACCOUNT: Final = wire.Me(
     key_id="b63f1d46",
     plan="business",
@@ -92,6 +99,7 @@ _EXAMPLES: Final = (
     wire.WatchHistory(_WATCH, _NUMBER, [wire.WatchChange(_NEXT, "A", "E", "closed")]),
     wire.WatchRemoved(_WATCH, removed=True),
     _CLOSED,
+    _CLOSED_ALREADY,
     _ACCOUNT,
 )
 

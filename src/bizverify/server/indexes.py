@@ -41,15 +41,21 @@ def stamp_of(file: Path | int) -> Stamp | None:
 
 
 class Held:
-    """A file that can be read under :attr:`path` for as long as this object lives, whatever takes its name."""
+    """A file that can be read under :attr:`path` for as long as this object lives, whatever takes its name.
+
+    Where the system shows no open files as paths it is read under its name, and not held open: Windows would let no
+    other file take that name.
+    """
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, descriptor)
         self.stamp = stamp_of(descriptor)
         # by the process's number, so that a process begun by this one finds it, too
-        opened = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
-        self.path = opened if opened.exists() else path
+        self.path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+        if not self.path.exists():
+            self.path = path
+            self.close()
 
 
 class IndexFile(Generic[T]):

@@ -115,7 +115,7 @@ class Notifying:
 
     def _appended(self, waiting: list[Delivery]) -> Outcome:
         if self._file is None:
-            return Outcome("the server was started without --notices")
+            return Outcome("the server was started without `notices=`")
         try:
             append_lines(self._file, [delivery.payload for delivery in waiting])
         except OutputError as error:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from bizverify import __version__
 from bizverify.server import examples, wire
 from bizverify.server.refusals import JSON
-from bizverify.watch.notices import EVENT
+from bizverify.watch.notices import EVENT, SUMMARY
 from bizverify.watch.signing import DELIVERY_HEADER, EVENT_HEADER, SIGNATURE_HEADER
 
 Schema = dict[str, Any]
@@ -171,33 +171,48 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
     },
 }
 
-_CLOSURE: Final[Schema] = {
-    "operationId": "closure",
-    "summary": "A watched business was found closed: posted to the webhook of the watch's key.",
-    "description": "The same bytes are sent again, less and less often, until the receiver acknowledges them; `id` is "
-    "the same each time, so a receiver that knows it has the closure already.",
-    "security": [],
-    "parameters": [
-        {
-            "name": name,
-            "in": "header",
-            "required": True,
-            "description": description,
-            "schema": {"type": "string"} | more,
-        }
-        for name, description, more in (
-            (EVENT_HEADER, "What happened.", {"const": EVENT}),
-            (DELIVERY_HEADER, "The `id` of the body.", {}),
-            (
-                SIGNATURE_HEADER,
-                "`t` is the unix time of this attempt, `v1` the HMAC-SHA256 of `t`, a full stop and the body, under "
-                "the webhook's secret.",
-                {"pattern": "^t=[0-9]+,v1=[0-9a-f]{64}$"},
-            ),
-        )
-    ],
-    "responses": {"2XX": {"description": "Acknowledged: it is not sent again. Anything else is a failure."}},
-}
+_NOTICES: Final = (
+    ("closure", EVENT, wire.Closure, "A watched business was found closed: posted to the webhook of the watch's key."),
+    (
+        "closedAlready",
+        SUMMARY,
+        wire.ClosedAlready,
+        "Businesses were closed already when they were first checked: posted once for all that were added together.",
+    ),
+)
+"""What is posted to webhooks: the operation's name, the event, the body's type, and what it says."""
+
+
+def _notice(name: str, event: str, type_: type, summary: str, by_type: Mapping[Any, Schema]) -> Schema:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "description": "The same bytes are sent again, less and less often, until the receiver acknowledges them; `id` "
+        "is the same each time, so a receiver that knows it has the notice already.",
+        "security": [],
+        "parameters": [
+            {
+                "name": header,
+                "in": "header",
+                "required": True,
+                "description": description,
+                "schema": {"type": "string"} | more,
+            }
+            for header, description, more in (
+                (EVENT_HEADER, "What happened.", {"const": event}),
+                (DELIVERY_HEADER, "The `id` of the body.", {}),
+                (
+                    SIGNATURE_HEADER,
+                    "`t` is the unix time of this attempt, `v1` the HMAC-SHA256 of `t`, a full stop and the body, "
+                    "under the webhook's secret.",
+                    {"pattern": "^t=[0-9]+,v1=[0-9a-f]{64}$"},
+                ),
+            )
+        ],
+        "responses": {"2XX": {"description": "Acknowledged: it is not sent again. Anything else is a failure."}},
+        "requestBody": {"required": True, **_content(by_type, type_)},
+    }
+
 
 _UPLOAD: Final[Schema] = {
     "description": "One part named `file`: CSV, Excel or JSON, with a column of business numbers.",
@@ -245,7 +260,7 @@ def document() -> Schema:
         "security": [{"key": []}],
         "paths": paths,
         "webhooks": {
-            EVENT: {"post": _CLOSURE | {"requestBody": {"required": True, **_content(by_type, wire.Closure)}}}
+            event: {"post": _notice(name, event, type_, summary, by_type)} for name, event, type_, summary in _NOTICES
         },
         "components": {
             "schemas": components,
@@ -264,7 +279,7 @@ def document() -> Schema:
 
 def _types(operations: Iterable[Operation]) -> Iterable[Any]:
     """The types of bodies, each once."""
-    found: dict[Any, None] = {wire.Error: None, wire.Closure: None}
+    found: dict[Any, None] = {wire.Error: None, **{type_: None for _, _, type_, _ in _NOTICES}}
     for operation in operations:
         if isinstance(operation.body, type):
             found[operation.body] = None

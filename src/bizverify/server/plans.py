@@ -37,7 +37,7 @@ def load_plans(path: Path | None = None) -> Plans:
     try:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, Plan])
     except OSError as error:
-        raise UsageError(f"{path}: the plans cannot be read: {error.strerror}; check --plans") from error
+        raise UsageError(f"{path}: the plans cannot be read: {error.strerror}; check `plans=`") from error
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: not a file of plans: {error}; see the built-in {BUILT_IN.name}") from error
     if not plans:

@@ -18,7 +18,7 @@ from polars.io.plugins import register_io_source
 
 from bizverify.engine import LocalEngine, Registry
 from bizverify.engine.history import HISTORY_SCHEMA
-from bizverify.engine.registry import ATTACHED_MORE
+from bizverify.engine.registry import ATTACHED, ATTACHED_MORE
 from bizverify.model import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.wire import Verified, VerifyRequest
 
@@ -81,7 +81,7 @@ class _Table:
     def __init__(self, registry: Registry) -> None:
         self.of = registry  # kept so that no other one gets its id
         names = {name: ours for name, ours in ATTACHED_MORE.items() if ours in registry.more}
-        columns = ["b_no", "biz_status", "since", "opened", *names]
+        columns = ["b_no", *ATTACHED, *names]
         try:
             rows = pl.scan_parquet(registry.path, glob=False).select(columns).sort("b_no").collect(engine="streaming")
         except (pl.exceptions.PolarsError, OSError, RuntimeError):

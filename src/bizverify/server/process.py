@@ -53,13 +53,14 @@ def listening(host: str, port: int) -> socket.socket:
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # on Windows, SO_REUSEADDR would let two servers have one address at once
+        listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         listener.bind((host, port))
         listener.listen(2048)
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{host}:{port}: cannot listen there: {reason}; choose another --host or --port") from error
+        raise UsageError(f"{host}:{port}: cannot listen there: {reason}; choose another `host=` or `port=`") from error
     return listener
 
 

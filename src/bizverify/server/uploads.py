@@ -21,6 +21,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
+from bizverify.filesystem import create_private
 from bizverify.server.refusals import Refusal, invalid, too_large
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.packing import SUFFIXES
@@ -233,7 +234,7 @@ class _Form:
             raise invalid("the part named file has a Content-Transfer-Encoding; send it as it is")
         self._name = shown(called)
         self._suffix = _suffix(called, self._headers.get(b"content-type", b""))
-        self._file = os.fdopen(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
+        self._file = os.fdopen(create_private(self._path), "wb")
         self._taking = True
 
     def _data(self, data: bytes, start: int, end: int) -> None:

@@ -27,6 +27,7 @@ from bizverify.server.store.keys import Key
 from bizverify.watch import book
 from bizverify.watch.checking import LocalJudge, check
 from bizverify.watch.delivery import FILE, WEBHOOK
+from bizverify.watch.notices import Gathering
 from bizverify.watch.values import Recorded
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ _SHORTEST: Final = 5.0
 """Seconds between rounds: what falls due in them is checked together."""
 _GATHERED: Final = 0.5
 """Seconds that new watches wait for others, so that a list that is being sent is not checked one by one."""
+_SUMMARY: Final = 60.0
+"""Seconds that what is closed at its first check waits for more: a list that is being sent is one notice."""
 _SPREAD: Final = 0.1
 """How much earlier than the plan says a watch may be due, so that those added together part with time."""
 _UNANSWERED: Final = 300.0
@@ -133,7 +136,7 @@ class Watching:
         watches = await self._store.read(lambda db: book.due(db, now, CHUNK, [key.id]))
         try:
             checked = await anyio.to_thread.run_sync(self._checked, key.scope, watches)
-            recorded = await self._store.write(lambda db: self._recorded(db, key.id, watches, checked))
+            recorded = await self._store.write(lambda db: self._recorded(db, key.id, now, watches, checked))
         except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
             failures = self._failed.get(key.id, (0, 0.0))[0]
             pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
@@ -142,7 +145,7 @@ class Watching:
             return
         self._failed.pop(key.id, None)
         self.lists.changed(key.id, watches["number"])
-        if not recorded.closures.is_empty():
+        if not (recorded.closures.is_empty() and recorded.closed_already.is_empty()):
             self._found()
         _log.info(
             "key %s: watches checked: %d, grades changed: %d, closed: %d",
@@ -156,14 +159,18 @@ class Watching:
         engine, source = self._engine(scope), self.sources.source(offline=False)
         return check(watches, LocalJudge(engine, partial(source.answer, engine)))
 
-    def _recorded(self, db: sqlite3.Connection, owner: str, watches: pl.DataFrame, checked: pl.DataFrame) -> Recorded:
+    def _recorded(
+        self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
+    ) -> Recorded:
         """Write a check down; where notices go is looked up with it, since it may have been set a moment ago."""
         now, key = self._clock.now(), stored.find(db, owner)
         channels = [FILE] if self._notices is not None else []
         if key is not None and key.webhook_url is not None:
             channels.append(WEBHOOK)
         early = pl.col("number").hash(int(now)) / 2.0**64 * _SPREAD
-        recorded = book.record(db, checked, now, now + self._interval(key) * (1 - early), channels)
+        again = started + self._interval(key) * (1 - early)
+        gathering = Gathering(now - _SUMMARY, now + _SUMMARY)
+        recorded = book.record(db, checked, now, again, channels, gathering)
         unanswered = watches.join(checked, on="number", how="anti")["number"].to_list()
         if unanswered:
             book.postpone(db, unanswered, now + _UNANSWERED)

@@ -178,6 +178,16 @@ class Closure(Struct):
     detected_at: str
 
 
+class ClosedAlready(Struct):
+    """Told as a closure is: the businesses that were closed when they were first checked, in one notice."""
+
+    event: Literal["closed_already"]
+    id: str
+    closed: int
+    biz_nos: list[BusinessNumber]
+    detected_at: str
+
+
 class Quota(Struct):
     """The month's lookups (calendar month in Asia/Seoul)."""
 

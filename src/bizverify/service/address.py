@@ -48,7 +48,7 @@ class BaseUrl:
         host = _host(parts)
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
             raise UsageError(
-                f"http://{host}: plain http would show the API key to the network; use https, or --allow-http"
+                f"http://{host}: plain http would show the API key to the network; use https, or `allow_http=True`"
             )
         return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host)
 

@@ -51,7 +51,7 @@ class ApiKey:
             return cls(os.environ[ENV_KEY].strip())
         path = file or os.environ.get(ENV_KEY_FILE)
         if not path:
-            raise UsageError(f"no API key: set {ENV_KEY}, or name a file that holds it (--key-file, {ENV_KEY_FILE})")
+            raise UsageError(f"no API key: set {ENV_KEY}, or name a file that holds it (`key_file=`, {ENV_KEY_FILE})")
         return cls(_content(Path(path).expanduser()))
 
     def reveal(self) -> str:

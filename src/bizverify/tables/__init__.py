@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from bizverify.errors import InputError, UsageError
-from bizverify.tables import csv, excel, json, parquet
+from bizverify.errors import InputError, UsageError, parameter
+from bizverify.tables import csv, excel, html, json, parquet
 from bizverify.tables.detect import detect_format
 from bizverify.tables.packing import File, opened, packing_of, sink
 from bizverify.tables.publish import published
+from bizverify.tables.remedies import OPTIONS, reworded
 from bizverify.tables.table import Enriched, Format, Table
 
 __all__ = [
@@ -33,33 +35,59 @@ WORKBOOKS: Final = ("xlsx", "xls", "xlsb", "ods")
 
 @contextmanager
 def open_table(
-    path: Path, *, sheet: str | None = None, encoding: str | None = None, json_path: str | None = None
+    path: Path,
+    *,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    has_header: bool = True,
+    options: Mapping[str, str] = OPTIONS,
 ) -> Iterator[Table]:
     """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
 
-    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding`` or ``json_path`` has no meaning for
-    the format.
+    ``options``: the options of the caller that messages may name (see :mod:`bizverify.tables.remedies`).
+    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path`` or a missing header has
+    no meaning for the format.
     """
     with ExitStack() as resources:
         try:
-            table = _opened(path, sheet, encoding, json_path, resources)
+            table = _opened(path, sheet, encoding, json_path, has_header, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(f"{path}: cannot be read: {reason}; TMPDIR chooses where copies are made") from error
-        yield table
+        except (InputError, UsageError) as error:
+            if (message := reworded(str(error), options)) == str(error):
+                raise
+            raise type(error)(message) from error
+        yield replace(table, notes=tuple(reworded(note, options) for note in table.notes))
 
 
-def _opened(path: Path, sheet: str | None, encoding: str | None, json_path: str | None, resources: ExitStack) -> Table:
+def _opened(
+    path: Path,
+    sheet: str | None,
+    encoding: str | None,
+    json_path: str | None,
+    has_header: bool,
+    resources: ExitStack,
+) -> Table:
     file = opened(path, resources)
     format = detect_format(file)
     for option, given, formats, meant in (
-        ("--sheet", sheet, WORKBOOKS, "workbooks"),
-        ("--encoding", encoding, ("csv",), "CSV files"),
-        ("--json-path", json_path, ("json",), "JSON documents"),
+        ("sheet", sheet, (*WORKBOOKS, "html"), "workbooks"),
+        ("encoding", encoding, ("csv", "html"), "CSV files"),
+        ("json_path", json_path, ("json",), "JSON documents"),
+        ("has_header", None if has_header else False, ("csv", *WORKBOOKS), "CSV files and workbooks"),
     ):
         if given is not None and format not in formats:
-            raise UsageError(f"{path}: {option} is for {meant}, this file is {format}")
-    return _read(file, format, sheet, encoding, json_path, resources)
+            named = parameter(option, given) if isinstance(given, bool) else parameter(option)
+            raise UsageError(f"{path}: {named} is for {meant}, this file is {format}")
+    if format == "csv":
+        return csv.read(file, encoding, resources, has_header=has_header)
+    if format in WORKBOOKS:
+        return excel.read(file, format, sheet, has_header=has_header)
+    if format == "html":
+        return html.read(file, encoding, sheet)
+    return _read(file, format, json_path, resources)
 
 
 @contextmanager
@@ -81,7 +109,7 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     Raises :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
     """
     if encoding is not None and format != "csv":
-        raise UsageError(f"{target}: --output-encoding is for CSV files")
+        raise UsageError(f"{target}: `output_encoding=` is for CSV files")
     if format == "xlsx":
         return excel.write(result, target)
     if format == "parquet":
@@ -104,21 +132,10 @@ def written_rows(table: Table, path: Path, format: Format, encoding: str | None)
             source = table.source
             inner = source.path if format == "json" and isinstance(source, json.Document) else None
             return json.count(file, format, inner or None, resources)
-        return _read(file, format, None, None, None, resources).count()
+        return _read(file, format, None, resources).count()
 
 
-def _read(
-    file: File,
-    format: Format,
-    sheet: str | None,
-    encoding: str | None,
-    json_path: str | None,
-    resources: ExitStack,
-) -> Table:
-    if format == "csv":
-        return csv.read(file, encoding, resources)
-    if format in WORKBOOKS:
-        return excel.read(file, format, sheet)
+def _read(file: File, format: Format, json_path: str | None, resources: ExitStack) -> Table:
     if format == "parquet":
         return parquet.read(file)
     return json.read(file, format, json_path, resources)

@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import polars as pl
 
 from bizverify import number
-from bizverify.errors import ColumnError, UsageError
-from bizverify.model import ADDED_COLUMNS, Choice
+from bizverify.errors import ColumnError, UsageError, parameter
+from bizverify.model import ADDED_COLUMNS, Alert, Choice, Part
+from bizverify.tables.content_roles import CONFIDENCE, content_role, headless_alert
+from bizverify.tables.given_columns import given_choice, kept_columns, listed_headers, named_column
 from bizverify.tables.parties import ROLES as PARTY_ROLES
 from bizverify.tables.parties import Party, parties, wanted
+from bizverify.tables.preference import SAMPLE_ROWS, Columns, Preferred
 from bizverify.tables.table import TEXTS, Table
-from bizverify.tables.words import has_role, is_trap, level_of, side_of
+from bizverify.tables.words import has_role, is_trap, level_of, numbered, side_of
 
-__all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "own_columns"]
+__all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column", "own_columns"]
 
-_SAMPLE_ROWS: Final = 1000
 _TIE: Final = 0.05
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
-_BY_CONTENT: Final = 0.5
+_MOSTLY: Final = 0.5
+_NEARLY_ALL: Final = 0.9
+_SHOWN: Final = 6
+_PARTS: Final = (3, 2, 5)
 _Shares = tuple[float | None, float | None]
 _POSITION: Final = re.compile(r"#[1-9][0-9]*")
 
@@ -38,50 +44,56 @@ class Chosen:
 def choose_columns(
     table: Table,
     roles: Sequence[str],
-    given: Mapping[str, str] | None = None,
+    given: Mapping[str, str | Sequence[str]] | None = None,
     ours: Collection[int] = (),
 ) -> Chosen:
     """Choose a column for each role; the first role must get one.
 
-    ``given`` names headers by role (or positions, ``#3`` for the third column) and overrides; ``ours`` are the
-    positions of columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes.
-    The number column must also look like one: its first 1,000 rows lower or raise the confidence, and a column that
-    holds nothing but numbers with right check digits is found without any header.
+    ``given`` names headers by role, as :func:`given_choice` reads them, and overrides; ``ours`` are the positions of
+    columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes. The number
+    column must also look like one: its first 1,000 rows lower or raise the confidence, and a column that holds nothing
+    but numbers with right check digits is found without any header. Where no column has a header (all are ``#1``,
+    ``#2``, …) the others are found by content, too.
 
     Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
-    and a note tells which and why. Raises :class:`ColumnError` when no number column is found or two fit equally well.
+    and a note tells which and why. Where several columns fit a role, the others are named in a note
+    (:mod:`bizverify.tables.preference`). Raises :class:`ColumnError` when no number column is found or two fit equally
+    well.
     """
-    given = dict(given or {})
-    if unknown := set(given) - set(roles):
-        raise UsageError(f"unknown column role {sorted(unknown)[0]!r}; the roles are {', '.join(roles)}")
-    schema = table.frame.collect_schema()
-    textual = [_prints(schema[id_]) for id_ in table.ids]
-    chosen = {role: _given(table, role, header) for role, header in given.items()}
-    for role, choice in chosen.items():
-        if not textual[choice.column]:
-            kind = schema[table.ids[choice.column]]
-            raise ColumnError(f"{table.name}: column {choice.header!r} holds {kind}, which cannot be the {role}")
-    taken = {choice.column for choice in chosen.values()}
-    free = [place for place, fits in enumerate(textual) if fits and place not in taken and place not in ours]
+    chosen = _given_columns(table, roles, given or {})
     key, *others = roles
-    shares = _shares(table, free)
-    fitting = _number_columns(table, shares)
+    schema = table.frame.collect_schema()
+    taken = _taken(chosen)
+    textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
+    free = [place for place in textual if place not in taken]
+    sample = _sample(table, [*free, *taken])
+    headless = all(_POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
+    shares = _shares(table, sample, free, headless=headless)
+    fitting = _number_columns(table, shares, _MOSTLY if headless else _NEARLY_ALL)
     groups: tuple[Party, ...] = ()
     if any(role in PARTY_ROLES for role in roles):
         holding = {choice.column for choice in fitting if shares[choice.column][0] or side_of(choice.header)}
         users = ["" if place in ours else header for place, header in enumerate(table.headers)]
-        groups = parties(users, holding | {choice.column for role, choice in chosen.items() if role == key})
+        groups = parties(users, holding | ({chosen[key].column} if key in chosen else set()))
     notes: tuple[str, ...] = ()
     if key not in chosen:
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
-        chosen[key], notes = _by_party(table, fitting, near or groups) or (_best(table, fitting), ())
-    if chosen[key].why == "content":
-        notes = (*notes, _unheaded(chosen[key]))
+        chosen[key], notes = (
+            _by_party(table, fitting, near or groups) or _in_parts(table, sample, free) or _best(table, fitting, shares)
+        )
+    if chosen[key].why == "content" and not headless:
+        notes = (*notes, _unheaded(table, chosen[key]))
+    columns = Columns(table, sample, partial(_rated, table))
     for role in others:
-        places = [place for place in free if place not in {choice.column for choice in chosen.values()}]
-        if role not in chosen and (found := _beside(table, role, places, chosen[key].column, groups)):
+        left = [place for place in free if place not in _taken(chosen)]
+        if not headless:
+            notes += _add_role(columns, role, _pools(role, left, chosen[key].column, groups), chosen)
+        elif role not in chosen and (found := content_role(table, sample, role, left, chosen.get("address"))):
             chosen[role] = found
-    return Chosen({role: chosen[role] for role in roles if role in chosen}, notes)
+    chosen = {role: chosen[role] for role in roles if role in chosen}
+    if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
+        notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
+    return Chosen(chosen, notes)
 
 
 def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDED_COLUMNS) -> dict[str, int]:
@@ -100,81 +112,58 @@ def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDE
     return {}
 
 
-def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
-    """Return the positions of the columns that ``select`` names: headers, or ``#3`` for the third column.
-
-    A header that repeats stands for all that bear it. An item that is no header is read as several, separated by
-    commas. Raises :class:`UsageError` for what names no column.
-    """
-    kept: set[int] = set()
-    for item in select:
-        if not item.strip(", "):
-            raise UsageError(f"{table.name}: --select {item.strip()!r} names no column; {_listed(table)}")
-        kept |= _named(table, item) or _listed_places(table, item)
-    return frozenset(kept)
+def _taken(chosen: Mapping[str, Choice]) -> set[int]:
+    return {part.column for choice in chosen.values() for part in choice.parts}
 
 
-def named_column(table: Table, name: str, option: str) -> int:
-    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
-    places = sorted(_named(table, name))
-    if len(places) == 1:
-        return places[0]
-    if places:
-        numbers = " or ".join(f"#{place + 1}" for place in places)
-        raise UsageError(f"{table.name}: {len(places)} columns are headed {name!r}; give {option} {numbers}")
-    raise UsageError(f"{table.name}: {option} {name!r} names no column; {_listed(table)}")
+def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str | Sequence[str]]) -> dict[str, Choice]:
+    """The columns that the user names, of types that can be read as text."""
+    if unknown := set(given) - set(roles):
+        raise UsageError(f"unknown column role {sorted(unknown)[0]!r}; the roles are {', '.join(roles)}")
+    schema = table.frame.collect_schema()
+    chosen = {role: given_choice(table, role, header) for role, header in given.items()}
+    for role, choice in chosen.items():
+        for part in choice.parts:
+            kind = schema[table.ids[part.column]]
+            if not _prints(kind):
+                raise ColumnError(f"{table.name}: column {part.header!r} holds {kind}, which cannot be the {role}")
+    return chosen
 
 
-def _listed_places(table: Table, item: str) -> set[int]:
-    """The columns of a list with commas, of which headers may hold some: the longest header that fits is taken."""
-    places: set[int] = set()
-    parts = item.split(",")
-    while parts:
-        for length in range(len(parts), 0, -1):
-            if found := _named(table, ",".join(parts[:length])):
-                places |= found
-                parts = parts[length:]
-                break
-        else:
-            raise UsageError(f"{table.name}: --select {parts[0].strip()!r} names no column; {_listed(table)}")
-    return places
+def _add_role(
+    columns: Columns, role: str, pools: Sequence[Sequence[int]], chosen: dict[str, Choice]
+) -> tuple[str, ...]:
+    """Choose a role's column from the first pool that has one; return what the user should know."""
+    if role in chosen:
+        return columns.details_of(chosen[role], pools[0]) if role == "address" else ()
+    notes: tuple[str, ...] = ()
+    for pool in pools:
+        found = _preferred(columns, role, pool, chosen.get("address"))
+        if found.choice is not None:
+            chosen[role] = found.choice
+            return (*notes, *found.notes) if role != "address" else found.notes
+        notes += found.notes
+    return notes
 
 
-def _named(table: Table, name: str) -> set[int]:
-    """The positions that a header or ``#n`` names, spaces around it left aside."""
-    name = name.strip()
-    if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
-        return {int(name[1:]) - 1}
-    return {place for place, header in enumerate(table.headers) if header.strip() == name}
+def _preferred(columns: Columns, role: str, pool: Sequence[int], address: Choice | None) -> Preferred:
+    if role == "address":
+        return columns.address(pool)
+    if role == "name":
+        return columns.name(pool)
+    if role == "zipcode":
+        return columns.zipcode(pool, address)
+    rated = [choice for place in pool if (choice := _rated(columns.table, role, place))]
+    return Preferred(max(rated, key=lambda choice: choice.confidence, default=None))
 
 
-def _given(table: Table, role: str, header: str) -> Choice:
-    if _POSITION.fullmatch(header) and int(header[1:]) <= len(table.headers):
-        place = int(header[1:]) - 1
-        return Choice(place, table.headers[place], 1.0, "given")
-    places = [place for place, found in enumerate(table.headers) if found == header]
-    if len(places) == 1:
-        return Choice(places[0], header, 1.0, "given")
-    if places:
-        numbers = " or ".join(f"#{place + 1}" for place in places)
-        raise ColumnError(f"{table.name}: {len(places)} columns are headed {header!r}; give --columns {role}={numbers}")
-    raise ColumnError(f"{table.name}: no column is headed {header!r}; {_listed(table)}")
-
-
-def _by_header(table: Table, role: str, places: Sequence[int]) -> Choice | None:
-    choices = [choice for place in places if (choice := _rated(table, role, place))]
-    return max(choices, key=lambda choice: choice.confidence, default=None)
-
-
-def _beside(table: Table, role: str, places: Sequence[int], number: int, groups: Sequence[Party]) -> Choice | None:
-    """A role's column: where the number is one party's, then from that party, else from what is no party's."""
+def _pools(role: str, places: Sequence[int], number: int, groups: Sequence[Party]) -> list[list[int]]:
+    """Where a role's column may be: where the number is one party's, with that party, else with none."""
     own = [party.columns for party in groups if party.number == number]
     if not own or role not in PARTY_ROLES:
-        return _by_header(table, role, places)
+        return [list(places)]
     others = frozenset[int]().union(*(party.columns for party in groups))
-    return _by_header(table, role, [place for place in places if place in own[0]]) or _by_header(
-        table, role, [place for place in places if place not in others]
-    )
+    return [[place for place in places if place in own[0]], [place for place in places if place not in others]]
 
 
 def _rated(table: Table, role: str, place: int) -> Choice | None:
@@ -184,8 +173,8 @@ def _rated(table: Table, role: str, place: int) -> Choice | None:
     return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
 
 
-def _number_columns(table: Table, shares: Mapping[int, _Shares]) -> list[Choice]:
-    """The columns that may hold the number, the surest first."""
+def _number_columns(table: Table, shares: Mapping[int, _Shares], least: float) -> list[Choice]:
+    """The columns that may hold the number, the surest first; ``least``: the share of right ones without a header."""
     choices = []
     for place, (ten_digits, checked) in shares.items():
         rated = _rated(table, "b_no", place)
@@ -193,8 +182,8 @@ def _number_columns(table: Table, shares: Mapping[int, _Shares]) -> list[Choice]
             weight = 1.0 if ten_digits is None else 0.6 + 0.4 * min(1.0, 2 * ten_digits)
             confidence = round(rated.confidence * weight, 2)
             choices.append(Choice(place, rated.header, confidence, rated.why))
-        elif checked is not None and checked >= 0.9 and not is_trap("b_no", table.headers[place]):
-            choices.append(Choice(place, table.headers[place], _BY_CONTENT, "content"))
+        elif checked is not None and checked >= least and not is_trap("b_no", table.headers[place]):
+            choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
     return sorted(choices, key=lambda choice: -choice.confidence)
 
 
@@ -213,68 +202,122 @@ def _by_party(
         return None
     party, reason = decided
     others = [choices[rival.number] for rival in rivals if rival is not party]
-    instead = ", ".join(f"for {_called(other)} give --columns b_no=#{other.column + 1}" for other in others)
+    instead = ", ".join(f"for {_called(other)} give `columns={{'b_no': '#{other.column + 1}'}}`" for other in others)
     return choices[party.number], (
         f"each row holds {len(rivals)} parties; {_called(choices[party.number])} was chosen, with what belongs to it, "
         f"because {reason}; {instead}",
     )
 
 
-def _best(table: Table, fitting: Sequence[Choice]) -> Choice:
+def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]) -> tuple[Choice, tuple[str, ...]]:
+    """The column that fits best, and a note about others that hold numbers too."""
     if not fitting:
+        named = "#1" if all(map(_POSITION.fullmatch, table.headers)) else "HEADER"
         raise ColumnError(
-            f"{table.name}: no column with business numbers was found; {_listed(table)}; "
-            "name it with --columns b_no=HEADER"
+            f"{table.name}: no column with business numbers was found; {listed_headers(table)}; "
+            f"name it with {parameter('columns', {'b_no': named})}"
         )
     best, *rest = fitting
     equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
     if equal:
         names = " and ".join(map(_called, [best, *equal]))
-        advice = f"'{best.header}'" if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
+        advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
         raise ColumnError(
-            f"{table.name}: {names} fit equally well as the business number; choose with --columns b_no={advice}"
+            f"{table.name}: {names} fit equally well as the business number; choose with "
+            f"{parameter('columns', {'b_no': advice})}"
         )
-    return best
-
-
-def _unheaded(choice: Choice) -> str:
-    return (
-        f"column {choice.column + 1} was chosen by what it holds, its header is {choice.header!r}; if that is a value "
-        "and not a header, put a row of headers above it: the row is not verified now"
+    rivals = [choice for choice in rest if (shares[choice.column][0] or 0.0) >= _MOSTLY]
+    if not rivals:
+        return best, ()
+    names = ", ".join(f"{_called(one)}, where {shares[one.column][0] or 0:.0%} are numbers" for one in rivals)
+    why = "its header says so most surely" if best.why != "content" else "its numbers have right check digits"
+    return best, (
+        f"b_no: {_called(best)} was taken and not {names}, because {why}; "
+        f"{parameter('columns', {'b_no': f'#{rivals[0].column + 1}'})} takes another",
     )
+
+
+def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tuple[Choice, tuple[str, ...]] | None:
+    """Three columns side by side that hold a number in its parts of 3, 2 and 5 digits, and whose headers say so."""
+    for place in places:
+        three = range(place, place + len(_PARTS))
+        if not set(three) <= set(places):
+            continue
+        stem = _common_stem([table.headers[each] for each in three])
+        if stem is None or level_of("b_no", stem) != "sure" or not _holds_parts(table, sample, three):
+            continue
+        first, *rest = [Part(each, table.headers[each]) for each in three]
+        choice = Choice(first.column, first.header, 1.0, "header", tuple(rest))
+        names = " + ".join(repr(part.header) for part in choice.parts)
+        return choice, (f"b_no: the number is in three columns, {names}, which are joined",)
+    return None
+
+
+def _common_stem(headers: Sequence[str]) -> str | None:
+    """What headers are called that are numbered from 1, or the first of them where the others are blank (merged)."""
+    if not any(header.strip() for header in headers[1:]):
+        return headers[0]
+    words = [numbered(header) for header in headers]
+    stems = {word and word[0] for word in words}
+    return stems.pop() if len(stems) == 1 and [word and word[1] for word in words] == [1, 2, 3] else None
+
+
+def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> bool:
+    """Whether no cell has more digits than its part of a number, and some cells have any."""
+    ids = [table.ids[place] for place in places]
+    if not set(ids) <= set(sample.columns):
+        return False
+    fits = [
+        pl.col(id_).str.contains(rf"^\s*[0-9]{{1,{width}}}(?:\.0)?\s*$").mean()
+        for id_, width in zip(ids, _PARTS, strict=True)
+    ]
+    return all((share or 0.0) >= _NEARLY_ALL for share in sample.select(fits).row(0))
+
+
+def _unheaded(table: Table, choice: Choice) -> str:
+    """What to say of a number column that only its content shows; loudly where no header of the table says anything."""
+    text = (
+        f"column {choice.column + 1} was chosen by what it holds, its header is {choice.header!r}; if that is a value "
+        "and not a header, give `has_header=False` or put a row of headers above it: the row is not verified now"
+    )
+    if any(has_role(header) for header in table.headers):
+        return text
+    first = ", ".join(header for header in table.headers[:_SHOWN] if header)
+    return Alert(f"the first row ({first}) was read as the header, though it names nothing that is known: {text}")
 
 
 def _called(choice: Choice) -> str:
     return f"{choice.header!r} (#{choice.column + 1})"
 
 
-def _shares(table: Table, places: Sequence[int]) -> dict[int, _Shares]:
+def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
+    """The first rows of the columns that hold text or numbers, as text."""
+    schema, names = table.frame.collect_schema(), table.ids
+    asked = [names[place] for place in places if schema[names[place]].is_numeric() or schema[names[place]] in TEXTS]
+    return table.frame.head(SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
+
+
+def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Shares]:
     """For each column: the share of its first non-blank cells that are ten digits, and that have a right check digit.
 
-    ``None`` where there are no cells or none that could be a number; the second also where there are fewer than three.
+    ``None`` where there are no cells or none that could be a number; the second also where there are fewer than three,
+    unless the list is ``headless`` and both of two are right.
     """
     shares: dict[int, _Shares] = dict.fromkeys(places, (None, None))
-    schema = table.frame.collect_schema()
-    names = table.ids
-    ids = {names[place]: place for place in places}
-    asked = [id_ for id_ in ids if schema[id_].is_numeric() or schema[id_] in TEXTS]
-    if not asked:
+    ids = {id_: place for place in places if (id_ := table.ids[place]) in sample.columns}
+    if not ids:
         return shares
     # all columns below one another, so that the rule is planned and run once however many there are
-    sample = table.frame.head(_SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
-    cells = sample.lazy().unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
+    cells = sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
     cells = cells.with_columns(digits=number.compact_expr(pl.col("cell")))
     cells = cells.with_columns(right=number.checksum_expr(number.key_expr(pl.col("digits"))).fill_null(False))
     found = cells.group_by("id").agg(pl.col("digits").is_not_null().mean(), pl.col("right").mean(), pl.len()).collect()
     for id_, ten, right, count in found.iter_rows():  # a row is a column of the table
-        shares[ids[id_]] = (ten, right if count >= 3 else None)
+        enough = count >= 3 or (headless and count == 2 and right == 1.0)
+        shares[ids[id_]] = (ten, right if enough else None)
     return shares
 
 
 def _prints(dtype: pl.DataType) -> bool:
     """Whether values of a type can be read as the text of a cell."""
     return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Duration))
-
-
-def _listed(table: Table) -> str:
-    return "the headers are: " + ", ".join(header or "(blank)" for header in table.headers)

@@ -22,13 +22,15 @@ EXTENSIONS: Final[dict[str, Format]] = {
     ".xls": "xls",
     ".xlsb": "xlsb",
     ".ods": "ods",
+    ".html": "html",
+    ".htm": "html",
     ".json": "json",
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_READ_ONLY: Final[tuple[Format, ...]] = ("xls", "xlsb", "ods")
+_READ_ONLY: Final[tuple[Format, ...]] = ("xls", "xlsb", "ods", "html")
 _PACKABLE: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
 _DEFAULT_EXTENSION: Final[dict[Format, str]] = {
     "csv": ".csv",
@@ -36,11 +38,12 @@ _DEFAULT_EXTENSION: Final[dict[Format, str]] = {
     "xls": ".xlsx",
     "xlsb": ".xlsx",
     "ods": ".xlsx",
+    "html": ".xlsx",
     "json": ".json",
     "ndjson": ".ndjson",
     "parquet": ".parquet",
 }
-READABLE: Final = "CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON and Parquet are read"
+READABLE: Final = "CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, HTML tables, JSON, NDJSON and Parquet are read"
 
 _HEAD: Final = 4096
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -52,6 +55,10 @@ _FOREIGN: Final = {
     b"Rar!": "a RAR archive; unpack it first",
     b"7z\xbc\xaf": "a 7-Zip archive; unpack it first",
     _SEALED: "a Parquet file with an encrypted footer; write it without encryption",
+    b"\x89PNG": "an image; give the file that it was made from",
+    b"\xff\xd8\xff": "an image; give the file that it was made from",
+    b"GIF8": "an image; give the file that it was made from",
+    b"{\\rtf": "a document in rich text (.rtf); copy its table into a sheet and save that as .xlsx",
     b"SQLite format 3": "a SQLite database; export the table as .csv",
 }
 _STREAMS: Final = {  # names of an OLE file's streams, as its directory spells them
@@ -60,7 +67,16 @@ _STREAMS: Final = {  # names of an OLE file's streams, as its directory spells t
     "HwpSummaryInformation": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
     "WordDocument": "a Word document; copy its table into a sheet and save that as .xlsx",
 }
+_OTHER_ZIPS: Final = {
+    "word/": "a Word document (.docx)",
+    "ppt/": "a PowerPoint presentation (.pptx)",
+    "Index/": "a workbook of Numbers, or another document of Apple's",
+}
+_OBJECTS: Final = re.compile(rb'(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _ARRAY: Final = re.compile(rb"\[\s*(?:[\[{}\]\"0-9]|-[0-9]|null|true|false|$)")  # "[거래처 목록]" is a title
+_PAGE: Final = re.compile(rb"<(?:html|body|head|table|tr|!doctype\s+html)[\s>]")
+_MHTML: Final = re.compile(rb"^(?:mime-version: |content-type: multipart/related)", re.MULTILINE)
+_MAIL_HEADER: Final = re.compile(rb"[a-z-]+: ")
 _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
@@ -68,8 +84,11 @@ def detect_format(file: File) -> Format:
     """Return the format of a file; raise :class:`InputError` when there is none that is read."""
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
-    if not head.strip(b"\x00\t\r\n \xef\xbb\xbf"):
-        raise InputError(f"{file.path}: is empty")
+    if file.path.name.startswith("~$"):
+        raise InputError(f"{file.path}: is what Excel leaves beside an open workbook; give the workbook itself")
+    if not head.strip(b"\x00\t\r\n \xef\xbb\xbf\xff\xfe"):
+        what = "is empty" if not head else "is empty but for blanks" if head.strip(b"\x00") else "holds zero bytes only"
+        raise InputError(f"{file.path}: {what}; export or copy it again")
     return _binary_format(file, head) or _text_format(file, head)
 
 
@@ -132,7 +151,7 @@ def _zip_format(file: File) -> Format:
             names = set(archive.namelist())
             kind = archive.read("mimetype")[:64] if "mimetype" in names else b""
     except BROKEN_ZIP as error:
-        raise InputError(f"{file.path}: is a damaged zip or workbook ({error})") from error
+        raise InputError(f"{file.path}: is a damaged zip or workbook ({error}); copy or export it again") from error
     if "xl/workbook.xml" in names:
         return "xlsx"
     if "xl/workbook.bin" in names:
@@ -141,6 +160,9 @@ def _zip_format(file: File) -> Format:
         return "ods"
     if kind.startswith(b"application/hwp+zip"):
         raise InputError(f"{file.path}: is a Hangul (.hwpx) document; copy its table into a sheet, save that as .xlsx")
+    for folder, what in _OTHER_ZIPS.items():
+        if any(name.startswith(folder) for name in names):
+            raise InputError(f"{file.path}: is {what}; copy its table into a sheet and save that as .xlsx")
     if any(name.startswith("xl/") for name in names):
         raise InputError(f"{file.path}: is a workbook of an unusual make; open it in Excel and save it again")
     raise InputError(f"{file.path}: is a zip but not a workbook; unpack it first; {READABLE}")
@@ -159,20 +181,43 @@ def _text_format(file: File, head: bytes) -> Format:
     suffix = file.name.suffix.lower()
     by_name = EXTENSIONS.get(suffix)
     start = head.removeprefix(codecs.BOM_UTF8).lstrip()
-    if start[:9].lower() == b"<!doctype" or start[:5].lower() in (b"<html", b"<tabl", b"<?xml", b"<meta"):
-        raise InputError(
-            f"{file.path}: is a web page or XML that bears the name of a table; open it in Excel and save it as .xlsx"
-        )
     utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_utf16(head)
-    if by_name in ("json", "ndjson") or (by_name == "csv" and suffix != ".txt"):
+    if _is_web_page(file, start.replace(b"\x00", b"").lower() if utf16 else start.lower()):
+        return "html"
+    if by_name in ("json", "ndjson") and (utf16 or not _is_csv(start)):
         return by_name
+    if by_name == "csv" and suffix != ".txt":
+        return "json" if _OBJECTS.match(start) else by_name
     if b"\x00" in head and not utf16:
         raise InputError(f"{file.path}: holds binary data of no known format; {READABLE}")
     if start[:1] == b"{" or _ARRAY.match(start):
         return "json"
-    if by_name == "csv" or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
-        return "csv"
+    if by_name is not None or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
+        return "csv"  # also a text that bears the name of a workbook
     raise InputError(f"{file.path}: neither its extension nor its content is of a known format; {READABLE}")
+
+
+def _is_web_page(file: File, start: bytes) -> bool:
+    """Whether a text is a page in HTML, by its first part in lower case; refuse its kin, which only Excel reads."""
+    if _MAIL_HEADER.match(start) and _MHTML.search(start):
+        raise InputError(
+            f"{file.path}: is a web page in a single file (MHTML), as Excel saves one; open it in Excel and save it as "
+            ".xlsx"
+        )
+    if b"urn:schemas-microsoft-com:office:spreadsheet" in start and not _PAGE.search(start):
+        raise InputError(f"{file.path}: is an XML spreadsheet of Excel 2003; open it in Excel and save it as .xlsx")
+    marked_up = start.lstrip(b"\xff\xfe")[:1] == b"<"
+    called = file.name.suffix.lower() in (".xls", ".html", ".htm")
+    if (marked_up or called) and _PAGE.search(start):
+        return True
+    if start.startswith(b"<?xml"):
+        raise InputError(f"{file.path}: is XML of a kind that is not read; open it in Excel and save it as .xlsx")
+    return False
+
+
+def _is_csv(start: bytes) -> bool:
+    """Whether a file that is called JSON is CSV: it begins as no JSON does, comments and Python's quotes among it."""
+    return start[:1] not in b"{[/#'\0" and any(mark in start.splitlines()[0] for mark in _TEXT_MARKS)
 
 
 def _is_utf16(head: bytes) -> bool:

@@ -29,11 +29,14 @@ def write(result: Enriched) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:
-    """Warnings about columns that have the header of a role and hold lists or structs, which no role can."""
+    """Warnings about columns that have the header of a role and hold lists, which no role can.
+
+    Of structs, values can be named (see :mod:`bizverify.tables.nested`).
+    """
     return tuple(
         f"column {header!r} holds {dtype}, so it is not used; give its text in a column of its own"
         for header, dtype in zip(headers, dtypes, strict=True)
-        if dtype.is_nested() and has_role(header)
+        if dtype.is_nested() and not isinstance(dtype, pl.Struct) and has_role(header)
     )
 
 

@@ -11,8 +11,8 @@ from typing import Final
 import polars as pl
 
 from bizverify import number
-from bizverify.errors import InputError
-from bizverify.model import OUR_COLUMNS
+from bizverify.errors import InputError, parameter
+from bizverify.model import ADDED_COLUMNS, OUR_COLUMNS
 from bizverify.tables.columns import has_role
 
 LOOK: Final = 40
@@ -34,12 +34,33 @@ _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 class Heading:
     """The header lines of a table: ``first`` to ``last`` among the given rows, and the header of each column.
 
-    A header of two lines is its group's label and its own: ``공급자 등록번호``. A blank one is an empty text.
+    Without a header both are -1. A header of two lines is its group's label and its own: ``공급자 등록번호``. A blank
+    one is an empty text.
     """
 
     first: int
     last: int
     headers: tuple[str, ...]
+
+
+def headless(rows: Sequence[Row], *, name: str = "the table") -> Heading | None:
+    """Return the heading of a table without one: no line, and ``#1``, ``#2``, … as its headers.
+
+    ``None`` where the first row has the names of our columns: the output of an earlier run, which has a header.
+    Raises :class:`InputError` where there is no row.
+    """
+    first = next((row for row in rows if any(map(_filled, row))), None)
+    if first is None:
+        raise InputError(f"{name}: is empty")
+    if sum(bool(cell and _OURS.fullmatch(cell)) for cell in first) >= len(ADDED_COLUMNS):
+        return None
+    return Heading(-1, -1, tuple(f"#{place + 1}" for place in range(max(map(len, rows)))))
+
+
+def headless_note(headers: Sequence[str]) -> str:
+    """What to say of a table that is read without a header."""
+    called = f"its columns are called {headers[0]} to {headers[-1]}" if len(headers) > 1 else "its column is called #1"
+    return f"read without a header: {called}, in the output too"
 
 
 def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "the table") -> Heading:
@@ -60,7 +81,8 @@ def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: s
     if not free:
         place = next(place for place, count in enumerate(counts) if count)
         raise InputError(
-            f"{name}: has no header, row {place + 1} holds a business number already; put a row of headers above it"
+            f"{name}: has no header, row {place + 1} holds a business number already; give "
+            f"{parameter('has_header', False)}, or put a row of headers above it"
         )
     main = _main_line(rows, counts, free)
     first, last = _lines(rows, main, free, merges)
@@ -83,8 +105,11 @@ def _labelled(row: Row) -> bool:
 
 
 def _numbered(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
-    """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number."""
-    cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell]
+    """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number.
+
+    With thousands separators it is an amount: title rows hold some.
+    """
+    cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
     digits = number.compact_expr(pl.col("cell"))
     found = frame.select("row", digits.alias("digits"), number.is_valid_expr(pl.col("cell")).alias("valid"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 import zlib
@@ -21,6 +22,7 @@ Packing = Literal["gzip", "zstd"]
 SUFFIXES: Final[dict[str, Packing]] = {".gz": "gzip", ".zst": "zstd"}
 _MAGIC: Final[dict[bytes, Packing]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _CHUNK: Final = 1 << 20
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/+(.+)")
 
 BROKEN_ZIP: Final = (BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError)
 """What zipfile raises over a damaged or unusual zip; encryption is a RuntimeError, and so is an unknown packing."""
@@ -56,20 +58,29 @@ def opened(path: Path, resources: ExitStack) -> File:
     Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
     """
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where a name is too long
-        raise InputError(f"{path}: is a folder, not a file")
+        raise InputError(f"{path}: is a folder, not a file; give a file in it")
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise InputError(f"{path}: is a pipe, which can be read only once; save what it gives as a file first")
         with path.open("rb") as file:
             head = file.read(4)
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        if url := url_of(path):
+            remedy = "give the path alone" if url.startswith("file:") else "copy the file here and give the copy's path"
+            raise InputError(f"{url}: is a URL, and only files on this machine are read; {remedy}") from None
+        raise InputError(f"{path}: there is no such file in {path.absolute().parent}; check its name") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be opened: {error.strerror}") from error
+        raise InputError(f"{path}: cannot be opened: {error.strerror}; check who may read it") from error
     for magic, packing in _MAGIC.items():
         if head.startswith(magic):
             return File(path, resources.enter_context(_unpacked(path, packing)), packing)
     return File(path, _spelled(path, resources))
+
+
+def url_of(path: Path) -> str | None:
+    """The URL that was given as a path, which as a path has lost its slashes; ``None`` for other paths."""
+    found = _URL.match(path.as_posix())
+    return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
 
 
 def _spelled(path: Path, resources: ExitStack) -> Path:

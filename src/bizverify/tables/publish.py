@@ -15,8 +15,16 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError, OutputError
+from bizverify.filesystem import (
+    PRIVATE,
+    create_private,
+    lock_file,
+    remove_unless_locked,
+    set_mode,
+    sync_file,
+    sync_folder,
+)
 
-PRIVATE: Final = 0o600
 _OURS: Final = ".bizverify-"
 _NAME_KEPT: Final = 100
 _STALE: Final = 24 * 3600.0
@@ -34,18 +42,21 @@ def published(target: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(target))
     temporary, lock = _reserve(target)
     try:
-        yield temporary
-        _sync(temporary)
+        try:
+            yield temporary
+            sync_file(temporary)
+        finally:
+            os.close(lock)  # before it is moved or removed: Windows does neither with a file that is open
         temporary.replace(target)
-        _sync(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         if _is_of_another_file(error, temporary):
             place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
             raise InputError(f"{place}cannot be read: {error.strerror or error}") from error
         raise OutputError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
-        os.close(lock)
+        with suppress(OSError):  # what still has it open after an error must not hide that error; it is swept later
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -62,10 +73,10 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
         backup = _backup(target, apart_from)
     except OSError as error:
         raise OutputError(
-            f"{target}: cannot be backed up: {error.strerror or error}; give another output or --no-backup"
+            f"{target}: cannot be backed up: {error.strerror or error}; give another output or `backup=False`"
         ) from error
     try:
-        _sync(target.parent)
+        sync_folder(target.parent)
         yield backup if called.is_symlink() else called.with_name(backup.name)
     finally:
         with suppress(OSError):  # where it cannot be told, the backup stays
@@ -97,12 +108,15 @@ def _reserve(target: Path) -> tuple[Path, int]:
         raise OutputError(f"{target}: the folder {target.parent} does not exist; create it first")
     _sweep(target)
     temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept(target)}")
+    descriptor = None
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
-        _lock(descriptor)
-        os.fchmod(descriptor, mode)
+        descriptor = create_private(temporary)
+        lock_file(descriptor)
+        set_mode(descriptor, temporary, mode)
     except OSError as error:
+        if descriptor is not None:
+            os.close(descriptor)
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise OutputError(f"{target}: cannot be written: {error.strerror}; choose another output") from error
@@ -122,25 +136,8 @@ def _sweep(target: Path) -> None:
     pattern = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-{re.escape(_kept(target))}")
     with suppress(OSError):
         for left in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
-            descriptor = os.open(left, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-            try:
-                if time.time() - os.fstat(descriptor).st_mtime > _STALE and _lock(descriptor):
-                    left.unlink()
-            finally:
-                os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed or the process dies; whether that was possible."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another's, or a file system without locks
-        return False
-    return True
+            if time.time() - left.lstat().st_mtime > _STALE:
+                remove_unless_locked(left)
 
 
 def _backup(target: Path, apart_from: Path) -> Path:
@@ -161,18 +158,10 @@ def _backup(target: Path, apart_from: Path) -> Path:
 
 
 def _copy(target: Path, backup: Path) -> None:
-    os.close(os.open(backup, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+    os.close(create_private(backup))
     try:
         with published(backup) as temporary:
             shutil.copy2(target, temporary)
     except BaseException:
         backup.unlink()
         raise
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

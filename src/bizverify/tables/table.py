@@ -14,7 +14,7 @@ from bizverify.errors import OutputError
 from bizverify.model import REASON_SEPARATOR
 from bizverify.tables.packing import File
 
-Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "json", "ndjson", "parquet", "frame"]
+Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet", "frame"]
 
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
 """The types of columns that hold text."""
@@ -30,7 +30,9 @@ class Table:
     ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON. Users' headers may repeat,
     be blank or clash with ours, so they are kept beside the frame, in ``headers``, and put back on writing.
     ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``notes`` are
-    for the user. ``above``: lines above the last line of the header, which only an output of the same format has again.
+    for the user. ``above``: lines above the last line of the header, which only an output of the same format has again;
+    ``titles`` of them stand above its first line, the others are part of the headers. ``title_rows``: the rows above
+    the header of a workbook, as texts, which a new workbook has again.
     ``rows``: how many there are, where the reader has counted them.
     """
 
@@ -43,6 +45,8 @@ class Table:
     notes: tuple[str, ...] = field(default=())
     above: int = 0
     rows: int | None = None
+    titles: int = 0
+    title_rows: tuple[tuple[str | None, ...], ...] = ()
 
     @property
     def path(self) -> Path | None:
@@ -80,7 +84,9 @@ class Enriched:
     ``frame`` has the table's columns, the nine added ones under their contract names (``reasons`` as text), and
     nothing else that is written. ``layout`` lists the output's columns as (column of ``frame``, header). ``tally`` is
     a one-row query over the same rows; a writer collects it together with what it writes. ``summary`` is given when
-    the user asked for a summary sheet: it makes the sheet's sections of the collected tally.
+    the user asked for a summary sheet: it makes the sheet's sections of the collected tally. ``record_columns``: the
+    places of the table's columns that the answers are about (number, name, address), where they are known.
+    ``warn`` is called with each warning that is known only once the output is written.
     """
 
     table: Table
@@ -88,6 +94,8 @@ class Enriched:
     layout: tuple[tuple[str, str], ...]
     tally: pl.LazyFrame
     summary: Callable[[pl.DataFrame], tuple[Section, ...]] | None = None
+    record_columns: frozenset[int] = frozenset()
+    warn: Callable[[str], object] = lambda _: None
 
     def titled(self, *, lists: bool) -> pl.LazyFrame:
         """The output's columns under their headers, made unique where a header repeats or is blank.

@@ -5,18 +5,82 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final, Literal
 
 Side = Literal["supplier", "buyer"]
+Purpose = Literal["mail", "delivery", "business", "billing", "head office", "site", "home", "former"]
+Notation = Literal["road", "any", "lot"]
 
 _LEVELS: Final = ("sure", "likely")
+_REMEMBERED: Final = 1 << 16
+"""Headers: they are asked for often, and a sheet has up to 16,384 of them."""
 _PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
 _SIDES: Final[dict[Side, re.Pattern[str]]] = {  # the words of tax invoices and of market places
     "supplier": re.compile("공급하는자|공급자|판매자|supplier|seller"),
     "buyer": re.compile("공급받는자|구매자|매입자|buyer|purchaser"),
 }
+PURPOSES: Final[dict[Purpose, re.Pattern[str]]] = {  # in the order in which letters are sent there
+    "mail": re.compile("우편물|우편수령|우편주소|우편발송|(?<![a-z])dm(?![a-z])|발송|수령|수취|수신|mailing|recipient"),
+    "delivery": re.compile("배송|배달|납품|택배|delivery|shipping|shipto"),
+    "business": re.compile("사업장|사업자|회사|업체|업소|거래처|점포|매장|company|business"),  # and 주소 without more
+    "billing": re.compile("청구|계산서|billing|invoice"),
+    "head office": re.compile("본사|본점|주된사무소|등기|headoffice|headquarter|(?<![a-z])hq"),
+    "site": re.compile("지점|지사|공장|창고|물류|현장|설치|보관|branch|factory|warehouse|site(?!s)"),
+    "home": re.compile("자택|집주소|대표자|대표이사|거주|주민|개인|home|residence|owner"),
+    "former": re.compile("이전주소|종전|과거|변경전|former|previous|(?<![a-z])old"),
+}
+"""What an address or a postal code is for, by the words of its header."""
+
+_NOTATIONS: Final[dict[Notation, re.Pattern[str]]] = {
+    "road": re.compile("도로명|신주소|새주소|road|rnaddr"),
+    "lot": re.compile("지번|구주소|jibun|lctnaddr"),
+}
+_DETAIL: Final = re.compile(
+    "(?:상세|나머지|세부|하위)(?:주소|소재지)[0-9]?$|(?:주소|소재지)(?:상세|나머지|세부|[23])$|동호수?$"
+    "|addr(?:ess)?(?:line)?[23]$|addr(?:ess)?(?:details?|dtl)[0-9]?$|(?:detail(?:ed)?|dtl)addr(?:ess)?[0-9]?$"
+    "|street(?:address)?(?:line)?[23]$"
+)
+"""``상세주소``, ``주소2``, ``Address Line 2``: the rest of an address that begins in another column."""
+
+_REGIONS: Final = tuple(
+    re.compile(f"(?:사업장|업소|회사|소재지|주소)?(?:{words})(?:명|명칭)?")
+    for words in (
+        "시도|광역시도",
+        "시군구",
+        "읍면동|법정동|행정동|읍면",
+        "리|법정리",
+        "도로명?",
+        "건물번호",
+        "지번|번지",
+    )
+)
+_ROAD: Final = frozenset({4, 5})
+_LOT: Final = frozenset({2, 3, 6})
+_LEAST_PARTS: Final = 3
+
+
+def address_parts(headers: Sequence[str]) -> list[int]:
+    """The positions of the columns in which an address is split by region, road and number, in its order.
+
+    None where fewer than three are found, or no road or 동 with a number, or where the number is itself in two columns.
+    """
+    plain = [_plain(header) for header in headers]
+    found = {
+        order: place
+        for order, words in enumerate(_REGIONS)
+        if (place := next((at for at, header in enumerate(plain) if words.fullmatch(header)), None)) is not None
+    }
+    if found.keys() >= _ROAD:  # an address by road names no 동 and no lot
+        found = {order: place for order, place in found.items() if order not in _LOT}
+    elif found.keys() >= {min(_LOT), max(_LOT)}:
+        found = {order: place for order, place in found.items() if order not in _ROAD}
+    else:
+        return []
+    split = any(re.search("본번|부번", header) for header in plain)
+    return [] if split or len(found) < _LEAST_PARTS else list(found.values())
 
 
 def has_role(header: str, *roles: str) -> bool:
@@ -24,6 +88,7 @@ def has_role(header: str, *roles: str) -> bool:
     return any(level_of(role, header) for role in roles or _synonyms())
 
 
+@lru_cache(_REMEMBERED)
 def level_of(role: str, header: str) -> str | None:
     """How surely a header names a role: ``sure``, ``likely``, ``contains``, or not at all.
 
@@ -59,6 +124,30 @@ def without_side(header: str) -> str:
     return _SIDES[side].sub("", plain) if side else plain
 
 
+def purpose_of(header: str) -> Purpose | None:
+    """What the address or postal code under a header is for; ``None`` where the header does not say."""
+    plain = _plain(header)
+    return next((purpose for purpose, words in PURPOSES.items() if words.search(plain)), None)
+
+
+def notation_of(header: str) -> Notation:
+    """How the addresses under a header are written: by road, by lot, or either way."""
+    plain = _plain(header)
+    return next((notation for notation, words in _NOTATIONS.items() if words.search(plain)), "any")
+
+
+def is_detail(header: str) -> bool:
+    """Whether a header names the rest of an address and not the whole of one."""
+    plain, words = _plain(header), _synonyms()["address"]
+    return bool(_DETAIL.search(plain)) and not any(plain in words[level] for level in _LEVELS)
+
+
+def numbered(header: str) -> tuple[str, int] | None:
+    """A header's words and the figure behind them: ``사업자번호1``, ``사업자번호(1)``; ``None`` without a figure."""
+    found = re.fullmatch("(.*[^0-9])([1-9])", _plain(header))
+    return (found[1], int(found[2])) if found else None
+
+
 @cache
 def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
     text = files("bizverify.tables").joinpath("headers.toml").read_text(encoding="utf-8")
@@ -68,5 +157,6 @@ def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
     }
 
 
+@lru_cache(_REMEMBERED)
 def _plain(header: str) -> str:
     return _PUNCTUATION.sub("", unicodedata.normalize("NFKC", header)).lower()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from bizverify.watch.checking import compared
-from bizverify.watch.notices import announce
+from bizverify.watch.notices import Gathering, announce, summarise
 from bizverify.watch.values import Added, Change, Entry, Recorded, Watch
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
@@ -188,6 +188,18 @@ def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) 
     return [number for (number,) in rows.fetchall()]
 
 
+def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None = None) -> None:
+    """Let all of an owner's watches be due; with ``wait`` those that were last checked so many seconds ago or longer.
+
+    So are those that were checked, or added, later than now: the clock was wrong.
+    """
+    db.execute(
+        "UPDATE watches SET due = :now WHERE owner = :owner AND due > :now"
+        " AND (:wait IS NULL OR checked <= :now - :wait OR coalesce(checked, created) > :now)",
+        {"owner": owner, "now": now, "wait": wait},
+    )
+
+
 def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
     """The watches that are due, the longest waiting first, ``limit`` at most; of some owners, or of all.
 
@@ -208,8 +220,12 @@ def record(
     now: float,
     next_due: float | pl.Expr,
     channels: Sequence[str] = (),
+    gathering: Gathering | None = None,
 ) -> Recorded:
     """Write down what a check found: the watches, the changes of grade, and a notice of each closure.
+
+    What was closed already when it was first checked is told in one notice, with what other checks found of the kind,
+    as far as ``gathering`` says.
 
     ``checked`` is of :func:`bizverify.watch.checking.check`; what does not fit its watch any more (removed, or its name
     or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
@@ -242,6 +258,7 @@ def record(
         .iter_rows(),
     )
     announce(db, found.filter("closure"), now, channels)
+    summarise(db, found.filter("closed_already"), now, channels, gathering or Gathering(now, now))
     return Recorded(found)
 
 

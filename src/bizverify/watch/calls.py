@@ -21,7 +21,7 @@ from bizverify.watch.reconcile import BUSINESS, Businesses, Reconciled, business
 from bizverify.watch.report import SyncReport
 from bizverify.watch.values import Entry
 
-_FORCE: Final = "If they shall all be removed, give --force; --keep removes nothing"
+_FORCE: Final = "If they shall all be removed, give `force=True`; `keep=True` removes nothing"
 _SMALL: Final = 20
 """A list of fewer businesses may lose most of them by one sync."""
 

@@ -76,7 +76,9 @@ def compared(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.Dat
 
     - ``status_before``, ``grade_before`` (String),
     - ``changed`` (Boolean): the grade is another than at the last check; never so at the first,
-    - ``closure`` (Boolean): found closed, and not closed before.
+    - ``first`` (Boolean): it is the first check, or the first that found a status,
+    - ``closure`` (Boolean): found closed, and not closed before, though its status was known,
+    - ``closed_already`` (Boolean): found closed by the first check that found a status; nobody saw it close.
 
     Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were.
     """
@@ -96,14 +98,17 @@ def compared(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.Dat
     )
     before = pl.col("before").struct.field("biz_status")
     after = pl.col("after").struct.field("biz_status")
-    in_the_dark = after.fill_null(UNKNOWN).eq(UNKNOWN) & before.fill_null(UNKNOWN).ne(UNKNOWN)
+    was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
+    in_the_dark = was_known & ~is_known
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
     return (
         work.with_columns(
             pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
             before.alias("status_before"),
             pl.col("before").struct.field("grade").alias("grade_before"),
-            (closed & pl.col("closed").is_null()).alias("closure"),
+            (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
+            (closed & was_known & pl.col("closed").is_null()).alias("closure"),
+            (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
             pl.when(open_again)
             .then(None)
             .when(closed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import stat
@@ -11,15 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import OutputError
+from bizverify.filesystem import last_byte, open_private, sync_folder
 from bizverify.service.webhook import Outcome, WebhookSender, WebhookUrl
-from bizverify.watch.notices import EVENT
 from bizverify.watch.signing import signed
 from bizverify.watch.values import Delivery
 
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
 """The channels, as they are written in the database."""
-_PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Webhook:
 
 async def send(sender: WebhookSender, webhook: Webhook, delivery: Delivery, now: float) -> Outcome:
     """Send one notice, signed; raises nothing."""
-    body = delivery.payload.encode()
-    return await sender.send(webhook.url, signed(webhook.secret, EVENT, delivery.id, body, now), body)
+    body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
+    return await sender.send(webhook.url, signed(webhook.secret, event, delivery.id, body, now), body)
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
@@ -74,14 +74,14 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
     """
     try:
         is_new = not path.exists()
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
+        file = open_private(path, append=True)
         try:
             content = "".join(f"{line}\n" for line in lines).encode()
             _write_all(file, b"\n" + content if content and _is_torn(file) else content)
         finally:
             os.close(file)
         if is_new:
-            _sync_folder(path)
+            sync_folder(path.parent)
     except OSError as error:
         raise OutputError(
             f"{path}: closures cannot be appended: {error.strerror or error}; make it writable, or free space"
@@ -89,8 +89,7 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
 
 
 def _is_torn(file: int) -> bool:
-    about = os.fstat(file)
-    return stat.S_ISREG(about.st_mode) and about.st_size > 0 and os.pread(file, 1, about.st_size - 1) != b"\n"
+    return stat.S_ISREG(os.fstat(file).st_mode) and last_byte(file) not in (b"", b"\n")
 
 
 def _write_all(file: int, content: bytes) -> None:
@@ -109,11 +108,3 @@ def _write(file: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(file, left) :]
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

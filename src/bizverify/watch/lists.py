@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 import polars as pl
 
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Halt
 from bizverify.execute.terms import terms_of
@@ -77,11 +77,11 @@ def opened(local: Local = None, **terms: Any) -> WatchList:
 
         if not terms.get("base_url") and not os.environ.get(ENV_BASE_URL):
             raise UsageError(
-                f"no base URL: give the service's address, or set {ENV_BASE_URL}; for a local list: --local"
+                f"no base URL: give the service's address, or set {ENV_BASE_URL}; for a local list: `local=True`"
             )
         return ServiceList(**terms)
     if terms:
-        raise UsageError(f"--{next(iter(terms)).replace('_', '-')} is for the service's list, not for a local one")
+        raise UsageError(f"{parameter(next(iter(terms)))} is for the service's list, not for a local one")
     return LocalList(None if local is True else local)
 
 

@@ -22,7 +22,7 @@ OWNER: Final = "local"
 
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
 VERSION: Final = 1
-WATCH_FILE: Final = FileKind("a watch file", "--local", APPLICATION_ID, VERSION, DDL)
+WATCH_FILE: Final = FileKind("a watch file", "`local=`", APPLICATION_ID, VERSION, DDL)
 
 
 def watch_path(given: str | Path | None = None) -> Path:
@@ -94,7 +94,7 @@ class LocalFile:
         if not self._create:
             raise StoreError(
                 f"{self.path}: there is no watch file; begin one with `bizverify watch add` or `bizverify watch sync`, "
-                f"or name another with --local or {ENV}"
+                f"or name another with `local=` or {ENV}"
             )
         default = state_directory() / NAME
         if self.path == Path(os.path.realpath(default)):

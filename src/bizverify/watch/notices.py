@@ -12,20 +12,24 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from bizverify.watch.values import CLOSED, Delivery, as_text
 
 EVENT: Final = "closure"
-"""The name of the one event that there is."""
+"""A business closed: the event of each notice but the summaries."""
+SUMMARY: Final = "closed_already"
+"""Businesses were closed already when they were first checked: one notice of all of them."""
 
 _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
 )
 _LONGEST_ERROR: Final = 300
+_UNDER_WAY: Final = 5.0
+"""Seconds before a notice is due in which it is not changed: it may have been read, to be sent."""
 
 
 def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
@@ -54,10 +58,62 @@ def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channel
         ).iter_rows(),
     )
     for channel in channels:
-        db.executemany(
-            "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)",
-            numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows(),
+        _begin(db, numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows())
+
+
+class Gathering(NamedTuple):
+    """How long summaries gather: one begun since ``since`` takes what is found now, else one is sent at ``until``."""
+
+    since: float
+    until: float
+
+
+def summarise(
+    db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], gathering: Gathering
+) -> None:
+    """Make one notice for each owner of the watches that were closed already when they were first checked.
+
+    Where there is one that nobody was told of and that still gathers, they are added to it.
+    """
+    for group in found.partition_by("owner", maintain_order=True):
+        owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
+        gathered = _gathering(db, owner, now, channels, gathering.since)
+        if gathered is not None:
+            number, payload = gathered
+            numbers = [*payload["biz_nos"], *numbers]
+            summary = payload | {"closed": len(numbers), "biz_nos": numbers}
+            db.execute("UPDATE notices SET payload = ? WHERE number = ?", (_as_json(summary), number))
+            continue
+        id_ = secrets.token_hex(16)
+        summary = {"event": SUMMARY, "id": id_, "closed": len(numbers), "biz_nos": numbers, "detected_at": as_text(now)}
+        made = db.execute(
+            "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
+            (id_, owner, _as_json(summary), now),
         )
+        _begin(db, [(made.lastrowid, channel, owner, now, gathering.until) for channel in channels])
+
+
+def _gathering(
+    db: sqlite3.Connection, owner: str, now: float, channels: Sequence[str], since: float
+) -> tuple[int, dict[str, Any]] | None:
+    """The number and payload of an owner's summary that is for the same channels, none of which has been tried."""
+    row = db.execute(
+        "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since"
+        " AND (SELECT json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number"
+        " AND attempts = 0 AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels"
+        " AND (SELECT count(*) FROM deliveries d WHERE d.notice = n.number) = json_array_length(:channels)"
+        " ORDER BY number DESC LIMIT 1",
+        {"owner": owner, "since": since, "soon": now + _UNDER_WAY, "channels": _as_json(sorted(channels))},
+    ).fetchone()
+    return None if row is None else (row[0], json.loads(row[1]))
+
+
+def _begin(db: sqlite3.Connection, deliveries: Iterable[tuple[object, ...]]) -> None:
+    db.executemany("INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)", deliveries)
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def waiting(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
-from bizverify.errors import OutputError, UsageError
+from bizverify.errors import OutputError, UsageError, parameter
+from bizverify.execute.alerts import stale_registry_alert
 from bizverify.labels.remembered import Labels, remembered
 from bizverify.model import Lang
 from bizverify.models import resolved
@@ -25,7 +26,9 @@ from bizverify.watch.checking import LocalJudge
 from bizverify.watch.checking import check as judged
 from bizverify.watch.lists import Local, in_a_loop
 from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
+from bizverify.watch.notices import Gathering
 from bizverify.watch.report import CheckReport
+from bizverify.watch.times import wait_of
 from bizverify.watch.values import Delivery, Recorded
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ _AT_ONCE: Final = 10_000
 _SHOWN: Final = (
     *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
+_GATHERED: Final = 3600.0
+"""Seconds in which a check is done: its lots share the notice of what was closed already."""
 _KEPT: Final = 90 * 86400.0
 """Seconds after which a notice that was delivered everywhere is forgotten."""
 _PATIENCE: Final = 3
@@ -76,7 +81,7 @@ def check(
     model: str | Path | Scorecard | None = None,
     labels: Labels = None,
     lang: Lang = "en",
-    today: date | None = None,
+    today: date | str | None = None,
     every: float = EVERY,
     everything: bool = False,
     notify: str | Path | None = None,
@@ -89,7 +94,10 @@ def check(
     """Verify again what is due on a local list, with the embedded engine, and tell of closures.
 
     ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today`` as for :func:`bizverify.enrich`. A watch is
-    due ``every`` so many hours; ``everything``: all of them are, now. Closures are told by the report, and, where they
+    due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a nightly
+    run that begins a little earlier looks at it; ``everything``: all of them are due, now.
+
+    Closures are told by the report (in one notice what was closed already when it was first checked), and, where they
     are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the secret in
     BIZVERIFY_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered is in the
     report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not given.
@@ -100,7 +108,7 @@ def check(
     running), and what the engine raises.
     """
     if not 0 < every <= _SELDOM:
-        raise UsageError(f"--every {every:g}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
+        raise UsageError(f"{parameter('every', every)}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
     known = remembered(labels)
@@ -118,8 +126,7 @@ def check(
         patrol = _Round(file, engine, every * 3600, channels, now)
         if forget:
             patrol.forget()
-        if everything:
-            patrol.make_due()
+        patrol.make_due(everything=everything)
         patrol.look()
         patrol.deliver()
         report = patrol.report(time.monotonic() - clock)
@@ -138,14 +145,20 @@ class _Round:
     interval: float
     channels: _Channels
     now: Callable[[], float]
+    started: float = field(init=False)
+    _due: int = field(default=0, init=False)
     _checked: int = field(default=0, init=False)
+    _first: int = field(default=0, init=False)
     _found: list[pl.DataFrame] = field(default_factory=list, init=False)
 
-    def make_due(self) -> None:
-        """Let all watches be due."""
-        now = self.now()
+    def __post_init__(self) -> None:
+        self.started = self.now()
+
+    def make_due(self, *, everything: bool) -> None:
+        """Let all watches be due, or those that should be: ``every`` was another at their check, or the clock."""
+        wait = wait_of(self.interval)
         with self.file.writing() as db:
-            db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due > ?", (now, OWNER, now))
+            book.make_due(db, OWNER, self.started, None if everything else wait)
 
     def forget(self) -> None:
         """Drop what waits for channels that are not given."""
@@ -158,21 +171,23 @@ class _Round:
 
     def look(self) -> None:
         """Check what is due, so many watches at a time, each lot written down with the notices of its closures."""
-        started = self.now()
+        again = self.started + wait_of(self.interval)
         while True:
             with self.file.reading() as db:
-                due = book.due(db, started, _AT_ONCE, [OWNER])
+                due = book.due(db, self.started, _AT_ONCE, [OWNER])
             if due.is_empty():
                 return
             checked = judged(due, LocalJudge(self.engine))
-            at = max(self.now(), started)
-            again = at + self.interval
+            at = max(self.now(), self.started)
             with self.file.writing() as db:
-                recorded: Recorded = book.record(db, checked, at, again, self.channels.names)
-                still = book.due(db, started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
+                gathering = Gathering(self.started, at + _GATHERED)
+                recorded: Recorded = book.record(db, checked, at, again, self.channels.names, gathering)
+                still = book.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
                 book.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
+            self._due += due.height
             self._checked += recorded.watches.height
-            self._found.append(recorded.watches.filter(pl.col("changed") | pl.col("closure")))
+            self._first += int(recorded.watches["first"].sum())
+            self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
 
     def deliver(self) -> None:
         """Tell the file and the webhook what they have not acknowledged."""
@@ -192,9 +207,12 @@ class _Round:
         return CheckReport(
             watches=str(self.file.path),
             watched=watched,
+            due=self._due,
             checked=self._checked,
+            first=self._first,
             changes=found.filter("changed").select(_SHOWN),
             closures=found.filter("closure").select(_SHOWN),
+            closed_already=found.filter("closed_already").select(_SHOWN),
             notices=tuple(json.loads(one.payload) for one in open_ if one.channel == TOLD),
             undelivered=tuple(_open(one) for one in open_ if one.channel not in (TOLD, None)),
             next_due=next_due,
@@ -261,7 +279,10 @@ class _Round:
     def _warnings(self) -> tuple[str, ...]:
         from bizverify.watch.delivery import append_lines
 
-        notes = [] if self.engine.registry is not None else [_NO_REGISTRY]
+        notes: list[str] = [] if self.engine.registry is not None else [_NO_REGISTRY]
+        today = self.engine.today or date.today()
+        if stale := stale_registry_alert(self.engine.registry, self.engine.model.stale_after, today):
+            notes.append(stale)
         if self.channels.file is not None:  # to be heard of now, not when a business closes
             try:
                 append_lines(self.channels.file, [])
@@ -272,13 +293,14 @@ class _Round:
 
 _NO_REGISTRY: Final = (
     "no registry was given, so that closures cannot be found; build one with `bizverify data build-registry` and give "
-    "it with --registry"
+    "it with `registry=`"
 )
 _EMPTY: Final = {
     **dict.fromkeys(_SHOWN, pl.String),
     "bounce_prob": pl.Float64,
     "changed": pl.Boolean,
     "closure": pl.Boolean,
+    "closed_already": pl.Boolean,
 }
 
 
@@ -301,7 +323,7 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
 
     secret = os.environ.get(SECRET, "")
     if not secret.strip():
-        raise UsageError(f"--webhook needs a secret that signs what is sent; set {SECRET}")
+        raise UsageError(f"`webhook=` needs a secret that signs what is sent; set {SECRET}")
     if len(secret.strip()) < _SECRET_LENGTH:
         raise UsageError(
             f"{SECRET}: can be guessed; take {_SECRET_LENGTH} characters and more, as of `openssl rand -hex 32`"

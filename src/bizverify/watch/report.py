@@ -14,6 +14,7 @@ from bizverify.execute.rows import ROW_ID
 from bizverify.model import Choice, counted
 from bizverify.shown import Shown
 from bizverify.watch.errands import Done
+from bizverify.watch.notices import EVENT, SUMMARY
 from bizverify.watch.reconcile import Businesses, Reconciled
 
 SHOWN: Final = 5
@@ -102,7 +103,7 @@ class SyncReport(Shown):
         return str(self)
 
     def _said(self) -> Iterator[tuple[str, str]]:
-        yield "list", f"{self.watches}: {counted(self.plan.watched, 'business').replace('businesss', 'businesses')}"
+        yield "list", f"{self.watches}: {counted(self.plan.watched, 'business', 'businesses')}"
         yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
         yield from self._rows_left_out()
         yield "unchanged", f"{self.plan.unchanged:,}"
@@ -127,7 +128,7 @@ class SyncReport(Shown):
 
     def _outcome(self) -> Iterator[tuple[str, str]]:
         if not self.applied:
-            yield "", "nothing was changed; --apply does it" if self.to_do else "nothing is to be done"
+            yield "", "nothing was changed; `apply=True` does it" if self.to_do else "nothing is to be done"
             return
         yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
         for name, note in self.done.refused[:SHOWN]:
@@ -143,20 +144,25 @@ class SyncReport(Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckReport(Shown):
-    """One check of a local list. ``checked``: watches that were looked at.
+    """One check of a local list. ``due``: watches that were to be looked at; ``checked``: those that were.
 
-    ``changes`` and ``closures`` are frames: ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``,
-    ``status_before``, ``grade_before``, ``grade`` (String), ``bounce_prob`` (Float64). ``notices``: closures that are
-    told now, those that an earlier check could not tell any more among them, as the objects that a webhook gets.
+    ``first``: those of them that were checked, or whose status was found, for the first time. ``changes``,
+    ``closures`` (closed since the check before) and ``closed_already`` (closed when their status was first found) are
+    frames: ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``, ``status_before``, ``grade_before``,
+    ``grade`` (String), ``bounce_prob`` (Float64). ``notices``: what is told now, and what an earlier check could not
+    tell any more, as the objects that a webhook gets: each closure, and in one object all that was closed already.
     ``undelivered``: what could not be delivered, each with ``id``, ``biz_no``, ``channel`` and ``error``.
     ``next_due`` is in seconds since 1970, ``None`` where nothing is watched.
     """
 
     watches: str
     watched: int
+    due: int
     checked: int
+    first: int
     changes: pl.DataFrame
     closures: pl.DataFrame
+    closed_already: pl.DataFrame
     notices: tuple[dict[str, Any], ...]
     undelivered: tuple[dict[str, Any], ...]
     next_due: float | None
@@ -180,9 +186,12 @@ class CheckReport(Shown):
         return {
             "list": self.watches,
             "watched": self.watched,
+            "due": self.due,
             "checked": self.checked,
+            "first_checks": self.first,
             "changes": self.changes.to_dicts(),
-            "closures": list(self.notices),
+            "closures": [notice for notice in self.notices if notice["event"] == EVENT],
+            "closed_already": [number for notice in self._summaries for number in notice["biz_nos"]],
             "undelivered": list(self.undelivered),
             "next_check_at": local_text(self.next_due),
             "seconds": round(self.seconds, 3),
@@ -191,26 +200,53 @@ class CheckReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """What people read: how much was checked, closures, other changes of grade, what could not be told."""
-        return [("checked", f"{self.checked:,} of {self.watched:,}"), *self.news()]
+        return [("checked", self._progress()), *self.news()]
 
     def __repr__(self) -> str:
         return str(self)
 
+    @property
+    def _summaries(self) -> list[dict[str, Any]]:
+        return [notice for notice in self.notices if notice["event"] == SUMMARY]
+
+    def _progress(self) -> str:
+        from bizverify.watch.times import local_text
+
+        if self.due or self.next_due is None:
+            return f"{self.checked:,} of {self.watched:,}"
+        at = str(local_text(self.next_due))[:16].replace("T", " ")
+        return f"0 of {self.watched:,}: nothing was due; the next is due {at}"
+
     def news(self) -> Iterator[tuple[str, str]]:
         """The lines of what happened; none where nothing did."""
-        for notice in self.notices:
-            before = f"was {notice['status_before']}" if notice["status_before"] else "found at its first check"
-            yield "closed", f"{_business(notice)} ({before})"
-        told = [notice["watch_id"] for notice in self.notices]
+        yield from self._closed()
+        told = [notice["watch_id"] for notice in self.notices if notice["event"] == EVENT]
         others = self.changes.filter(~pl.col("watch_id").is_in(told))
         for change in others.head(4 * SHOWN).iter_rows(named=True):
             yield "grade", f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
         if others.height > 4 * SHOWN:
-            yield "grade", f"… and {others.height - 4 * SHOWN:,} more; --json lists all"
+            yield "grade", f"… and {others.height - 4 * SHOWN:,} more; the report as JSON lists all"
         for one in self.undelivered[:SHOWN]:
-            yield "undelivered", f"{dashed(one['biz_no'])} by {one['channel']}: {one['error'] or 'not tried yet'}"
+            what = dashed(one["biz_no"]) or f"{one['notice']['closed']:,} closed already"
+            yield "undelivered", f"{what} by {one['channel']}: {one['error'] or 'not tried yet'}"
         if len(self.undelivered) > SHOWN:
             yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
+
+    def _closed(self) -> Iterator[tuple[str, str]]:
+        """What closed one by one, then in one line what was closed already."""
+        for notice in self.notices:
+            if notice["event"] == EVENT:
+                before = f" (was {notice['status_before']})" if notice["status_before"] else ""
+                yield "closed", f"{_business(notice)}{before}"
+        numbers = [number for notice in self._summaries for number in notice["biz_nos"]]
+        if not numbers:
+            return
+        names = dict(self.closed_already.select("biz_no", "name").iter_rows())
+        first = ", ".join(called(number, names.get(number)) for number in numbers[:SHOWN])
+        more = " …" if len(numbers) > SHOWN else ""
+        some = f" of the {self.first:,}" if len(names) == len(numbers) else ""  # else an earlier check found them
+        were = "was" if len(numbers) == 1 else "were"
+        yield "closed", f"{len(numbers):,}{some} checked for the first time {were} closed already: {first}{more}"
 
 
 def _some(frame: pl.DataFrame) -> str:

@@ -11,6 +11,22 @@ _MILLISECONDS: Final = 1e11
 """A number of seconds that large is in the year 5138, so it is milliseconds."""
 
 
+_SLACK: Final = 0.1
+_MOST_SLACK: Final = 2 * 3600.0
+"""Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
+
+
+def wait_of(interval: float) -> float:
+    """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
+
+    A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
+
+    >>> wait_of(24 * 3600) / 3600, wait_of(3600) / 60
+    (22.0, 54.0)
+    """
+    return interval - min(interval * _SLACK, _MOST_SLACK)
+
+
 def seconds_of(text: object) -> float | None:
     """A time that a service wrote, as seconds since 1970; ``None`` for what is none.
 

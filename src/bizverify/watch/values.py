@@ -65,7 +65,7 @@ class Recorded:
     """What a check found out: one row of ``watches`` for each watch that was checked.
 
     Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
-    grade_before (String), bounce_prob, closed (Float64), changed, closure (Boolean: see
+    grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
     :func:`bizverify.watch.checking.compared`).
     """
 
@@ -81,13 +81,19 @@ class Recorded:
         """The watches that were found closed, and were not before; a notice was made of each."""
         return self.watches.filter("closure")
 
+    @property
+    def closed_already(self) -> pl.DataFrame:
+        """The watches that were closed when they were first checked; they are in one notice."""
+        return self.watches.filter("closed_already")
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A notice that is to be told on one channel.
 
     ``notice`` is its number in the file; ``id`` names it for ever, so that a receiver can tell repeats; ``payload`` is
-    the JSON object that is sent, byte for byte the same at each attempt. ``due``: when it is tried again, ``None`` if
+    the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it tells of several
+    businesses (:data:`bizverify.watch.notices.SUMMARY`). ``due``: when it is tried again, ``None`` if
     it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
     closure was found.
     """

@@ -26,6 +26,7 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
     "form": pl.String,
     "unit": pl.String,
     "postal_match": pl.String,
+    "supported": pl.Boolean,
     "zipcode_given": pl.String,
     "zipcode_right": pl.String,
     "changes": pl.String,
@@ -43,6 +44,7 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     feature ``region``, the building's if one was found; ``covered``: the gazetteer holds the region that is named, so
     that what it does not find does not exist; ``form``: road or lot; ``unit``: given, or missing though the building
     is an apartment complex; ``postal_match``: right, neighbouring (a code of the same dong or road), other_district;
+    ``supported``: whether other words of the row bear out what was repaired, null where nothing was;
     ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
     ``fixed_zipcode``, ``fixed_address``: null where they are not sure.
 

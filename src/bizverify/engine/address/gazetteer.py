@@ -1,8 +1,8 @@
 """The gazetteer: the official road-name addresses as one Parquet file, opened lazily and looked up by packed numbers.
 
-The file has sections (``region``, ``dong``, ``admin``, ``road``, ``building``, ``lot``), each in row groups of its own,
-so that reading one touches nothing else. All names are those of the present day. pyarrow decodes: polars' own decoder
-ends the process over some damaged pages.
+The file has sections (``region``, ``dong``, ``admin``, ``road``, ``building``, ``lot``, ``gone``), each in row groups
+of its own, so that reading one touches nothing else. All names are those of the present day. pyarrow decodes: polars'
+own decoder ends the process over some damaged pages.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,15 +23,18 @@ from bizverify.errors import GazetteerError
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_FIRST_FORMAT: Final = 1
+"""Files of before 2026-12 still open: without the section ``gone`` and the column ``several``."""
 METADATA_KEY: Final = "bizverify.gazetteer"
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "region": ("region", "sido", "sigungu"),
     "dong": ("dong", "region", "emd", "ri", "code"),
     "admin": ("region", "name", "dong"),
-    "road": ("road", "region", "name", "road_key"),
+    "road": ("road", "region", "name", "road_key", "several"),
     "building": ("key", "zipcode", "dong", "apartment", "name"),
     "lot": ("key", "building", "representative"),
+    "gone": ("key", "building"),
 }
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "section": pl.String,
@@ -49,12 +53,16 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "apartment": pl.Boolean,
     "building": pl.UInt32,
     "representative": pl.Boolean,
+    "several": pl.Boolean,
 }
+_LATER: Final = {_FIRST_FORMAT: {"gone", "several"}, FORMAT: set[str]()}
+"""Sections and columns that files of a format do not have yet."""
 NUMBER_LIMIT: Final = 1 << 17
 """Building and lot numbers are below this; so are main and additional numbers alike."""
 
 _REMEDY: Final = "build one with: bizverify data build-gazetteer SRC… -o OUT.parquet"
 _KEPT: Final = 2
+_FRESH_DAYS: Final = 92
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,8 @@ class Gazetteer:
     """An opened gazetteer: cheap, picklable; what it holds is read when it is asked for.
 
     ``version`` names it in reports and manifests, ``buildings`` is how many it has; ``about`` is what it says of
-    itself: ``sources`` (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``.
+    itself: ``sources`` (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, and unless it is
+    of the first format ``source_date`` (of its newest source, null where none is dated) and ``kinds`` (of its sources).
     """
 
     path: Path
@@ -82,6 +91,28 @@ class Gazetteer:
         with _parquet(path) as file:
             about = _about(path, file)
         return cls(path, about["version"], about["buildings"], about)
+
+    @property
+    def source_date(self) -> date | None:
+        """The newest date that its sources give themselves; null where it is not known."""
+        found = self.about.get("source_date")
+        return date.fromisoformat(found) if isinstance(found, str) else None
+
+    def cautions(self, today: date) -> tuple[str, ...]:
+        """What a reader should know of its sources, with the remedy: that they are old, or not all there."""
+        found = []
+        if self.source_date is not None and (today - self.source_date).days > _FRESH_DAYS:
+            found.append(
+                f"{self.path}: the gazetteer's addresses are of {self.source_date:%Y-%m}, older than 3 months, so "
+                "newer roads and buildings are missing; build it again from this month's files (business.juso.go.kr)"
+            )
+        kinds = self.about.get("kinds")
+        if isinstance(kinds, list) and "lots" not in kinds:
+            found.append(
+                f"{self.path}: the gazetteer was built without the files of additional lots, so addresses by such a "
+                "lot are not found; build it again with jibun_rnaddrkor_*.txt, which comes in the same download"
+            )
+        return tuple(found)
 
     def check(self) -> None:
         """Read the whole file; raise :class:`GazetteerError` where it is damaged."""
@@ -119,9 +150,12 @@ class Tables:
     ``admins``
         region UInt32, name String (행정동), dong UInt32: each of its legal dongs
     ``roads``
-        road UInt32, region UInt32, name String, key String (``compact_name`` of the name)
+        road UInt32, region UInt32, name String, key String (``compact_name`` of the name), several Boolean (it stands
+        for several roads of that name)
     ``building_key`` UInt64, sorted, ``building_zip`` UInt32, ``building_dong`` UInt32, ``building_apartment`` Boolean
         one place a building; keys may repeat (two roads of one name in one district)
+    ``gone_key`` UInt64, sorted, ``gone_building`` UInt32
+        keys of abolished addresses, each with the place of its successor, null where none is certain
     """
 
     def __init__(self, gazetteer: Gazetteer) -> None:
@@ -137,6 +171,9 @@ class Tables:
         self.building_zip = buildings["zipcode"].alias("building_zip")
         self.building_dong = buildings["dong"].alias("building_dong")
         self.building_apartment = buildings["apartment"].alias("building_apartment")
+        gone = self._section("gone")
+        self.gone_key = gone["key"].alias("gone_key").set_sorted()
+        self.gone_building = gone["building"].alias("gone_building")
 
     @property
     def building_name(self) -> pl.Series:
@@ -183,13 +220,16 @@ class Tables:
                     f"{path}: was replaced by version {about['version']} while version {self._gazetteer.version} "
                     "was in use; open it again"
                 )
-            first, last = about["sections"][name]["groups"]
+            later = _LATER[about["format"]]
+            first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
             columns = columns or SECTIONS[name]
+            there = [column for column in columns if column not in later]
             try:
-                found = file.read_row_groups(list(range(first, last)), columns=list(columns))
-            except (pa.ArrowException, OSError) as error:
+                found = file.read_row_groups(list(range(first, last)), columns=there)
+                frame = pl.DataFrame(found).rechunk()  # one piece: it is searched
+            except (pa.ArrowException, OSError, pl.exceptions.PanicException) as error:
                 raise _damaged(path, error) from error
-            frame = pl.DataFrame(found).rechunk()  # one piece: it is searched
+            frame = frame.with_columns(pl.lit(None).alias(column) for column in columns if column in later)
         return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
 
 
@@ -232,23 +272,29 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
     if text is None:
         raise GazetteerError(f"{path}: is a Parquet file but not a gazetteer; {_REMEDY}")
-    try:
-        about = json.loads(text)
-    except ValueError:
-        about = None
-    if not isinstance(about, dict) or about.get("format") != FORMAT or set(file.schema_arrow.names) != set(SCHEMA):
-        found = about.get("format") if isinstance(about, dict) else None
-        raise GazetteerError(f"{path}: is a gazetteer of another format ({found}, not {FORMAT}); {_REMEDY}")
+    about = _parse_about(text)
+    form = about.get("format")
+    later = _LATER.get(form) if isinstance(form, int) else None
+    if later is None or set(file.schema_arrow.names) != set(SCHEMA) - later:
+        raise GazetteerError(f"{path}: is a gazetteer of another format ({form}, not {FORMAT}); {_REMEDY}")
     if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
         raise GazetteerError(f"{path}: is a gazetteer without its version or number of buildings; {_REMEDY}")
-    if not _are_sections(about.get("sections"), file.num_row_groups):
+    if not _are_sections(about.get("sections"), [name for name in SECTIONS if name not in later], file):
         raise GazetteerError(f"{path}: is a gazetteer without its sections; {_REMEDY}")
     return about
 
 
-def _are_sections(sections: object, groups: int) -> bool:
+def _parse_about(text: bytes) -> dict[str, Any]:
+    try:
+        about = json.loads(text)
+    except ValueError:
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _are_sections(sections: object, names: list[str], file: pq.ParquetFile) -> bool:
     """Whether all sections are there, each with its row groups one after the other and its number of rows."""
-    if not isinstance(sections, dict) or list(sections) != list(SECTIONS):
+    if not isinstance(sections, dict) or list(sections) != names:
         return False
     last = 0
     for section in sections.values():
@@ -257,6 +303,7 @@ def _are_sections(sections: object, groups: int) -> bool:
                 last = end
             case _:
                 return False
+    groups: int = file.num_row_groups
     return last == groups
 
 

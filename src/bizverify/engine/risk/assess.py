@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, is_blank
-from bizverify.engine.risk.reasons import PLACEHOLDERS, told
-from bizverify.engine.risk.runs import ASSESSABLE, POINTS, column_of, runs
+from bizverify.engine.risk.reasons import BASE, PLACEHOLDERS, Term, told
+from bizverify.engine.risk.runs import ASSESSABLE, MILDEST, POINTS, Run, column_of, runs
 from bizverify.model import GRADES, REASON_SEPARATOR, Lang
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
 }
 """What :func:`assess` adds, beside ``assessable`` and the levels."""
 
+_ACTIONS: Final = {"usual": pl.String, "action": pl.String}
 _GIVEN: Final = "given"
+_RESTRAINED: Final = "restrained"
+"""Whether a level has kept a row from being sent (Boolean)."""
 
 
 def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang) -> pl.LazyFrame:
@@ -81,17 +84,21 @@ class Answers:
         names = [name for term in terms for name in term.placeholders(lang)]
         self.lang: Lang = lang
         self.placeholders = {name: PLACEHOLDERS[name] for name in dict.fromkeys(names)}
-        self.runs = runs(terms, lang, card.actions.repair_features)
-        self.base = card.base.points
+        deciding = [term for term in terms if term.at_best == "confirm" and not term.level.points]
+        repairs = card.actions.repair_features
+        self.runs = runs(deciding, lang, repairs)
+        self._deciding = range(len(self.runs))
+        self.runs += runs([term for term in terms if term not in deciding], lang, repairs)
+        self.base = Term(None, BASE, card.base)
         bounds = pl.concat(run.table.select(low=pl.min("score"), high=pl.max("score")) for run in self.runs).sum()
-        self.lowest = bounds["low"].item()
-        self.outcomes = _outcomes(card, self.lowest, bounds["high"].item())
+        self.lowest = bounds["low"].item() + card.base.points
+        self.outcomes = _outcomes(card, self.lowest, bounds["high"].item() + card.base.points)
         sources = [placeholder.column for placeholder in self.placeholders.values()]
         self.columns = list(dict.fromkeys([ASSESSABLE, _GIVEN, *map(column_of, terms), *sources]))
         # made once: for a few rows, making the expressions would take as long as computing them
         self._prefixed = [{name: f"{at}:{name}" for name in run.table.columns} for at, run in enumerate(self.runs)]
         self._sums = self._summed()
-        self._placed = self._told()
+        self._reasons = self._joined()
 
     def __call__(self, rows: pl.Series) -> pl.Series:
         """Return Struct(:data:`ADDED`)."""
@@ -102,29 +109,39 @@ class Answers:
 
     def _answers(self, rows: pl.DataFrame) -> pl.Series:
         of_runs = [run.of(rows).rename(names) for run, names in zip(self.runs, self._prefixed, strict=True)]
-        frame = pl.concat([rows, *of_runs], how="horizontal").with_columns(self._sums).select(self._placed)
-        outcomes = self.outcomes[frame["place"]]
-        return pl.concat([frame, outcomes], how="horizontal").select(pl.struct(*ADDED)).to_series()
+        frame = pl.concat([rows, *of_runs], how="horizontal").with_columns(self._sums)
+        outcomes = self.outcomes[frame.select(self._place())["place"]]
+        frame = pl.concat([frame, outcomes], how="horizontal").with_columns(self._reasons)
+        return frame.select(pl.struct(*ADDED)).to_series()
 
     def _summed(self) -> list[pl.Expr]:
         """What the lines of the runs come to in all, and the values of the placeholders."""
+        score = pl.sum_horizontal(self._every("score")) + self.base.level.points
         return [
-            pl.sum_horizontal(self._every("score")).alias("score"),
-            pl.max_horizontal(self._every("repair")).alias("repair"),
-            pl.max_horizontal(self._every("others")).alias("others"),
+            score.cast(pl.Int32).alias("score"),
+            *(pl.max_horizontal(self._every(name)).alias(name) for name in POINTS[1:]),
             *self._values(),
         ]
 
-    def _told(self) -> list[pl.Expr]:
-        """The line of :attr:`outcomes`, the score and the reasons."""
+    def _place(self) -> pl.Expr:
+        """The line of :attr:`outcomes`."""
         to_repair = (pl.col("repair") > 0) & (pl.col("repair") >= pl.col("others"))
-        place = pl.when(ASSESSABLE).then(2 + 2 * (pl.col("score") - self.lowest) + to_repair).otherwise(_GIVEN)
-        return [
-            place.cast(pl.UInt32).alias("place"),
-            # the base is part of every score, also where it is no reason
-            pl.when(ASSESSABLE).then("score").otherwise(pl.col("score") + self.base).cast(pl.Int32).alias("score"),
-            pl.concat_str(self._pieces(), ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons"),
+        line = pl.when(ASSESSABLE).then(2 + 2 * (pl.col("score") - self.lowest) + to_repair).otherwise(_GIVEN)
+        return (line * len(MILDEST) + pl.col("at_best")).cast(pl.UInt32).alias("place")
+
+    def _joined(self) -> pl.Expr:
+        """The reasons as one text: what kept a row from being sent, the largest effect first, the base last."""
+        deciding = [piece for at in self._deciding for piece in self._pieces(at, self.runs[at])]
+        weighing = [
+            piece for at, run in enumerate(self.runs) if at not in self._deciding for piece in self._pieces(at, run)
         ]
+        first, later = (
+            [pl.when(pl.col(_RESTRAINED) == restrained).then(piece) for piece in deciding]
+            for restrained in (True, False)
+        )
+        base = pl.when(ASSESSABLE).then(pl.lit(REASON_SEPARATOR + self.base.text(self.lang)))
+        pieces = [*first, *weighing, *later, base]
+        return pl.concat_str(pieces, ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons")
 
     def _every(self, name: str) -> list[pl.Expr]:
         return [pl.col(f"{at}:{name}") for at in range(len(self.runs))]
@@ -137,35 +154,54 @@ class Answers:
             for name, placeholder in self.placeholders.items()
         ]
 
-    def _pieces(self) -> list[pl.Expr]:
-        """The texts of the runs with the values between."""
+    def _pieces(self, at: int, run: Run) -> list[pl.Expr]:
+        """The texts of a run with the values between."""
         pieces = []
-        for at, run in enumerate(self.runs):
-            for column in run.table.columns[len(POINTS) :]:
-                piece = pl.col(f"{at}:{column}")
-                if column.startswith("name:"):
-                    value = pl.lit(None, pl.String)
-                    for name in run.names[column]:
-                        value = pl.when(piece == name).then(pl.col(f"value:{name}")).otherwise(value)
-                    piece = value
-                pieces.append(piece)
+        for column in run.table.columns[len(POINTS) :]:
+            piece = pl.col(f"{at}:{column}")
+            if column.startswith("name:"):
+                value = pl.lit(None, pl.String)
+                for name in run.names[column]:
+                    value = pl.when(piece == name).then(pl.col(f"value:{name}")).otherwise(value)
+                piece = value
+            pieces.append(piece)
         return pieces
 
 
 def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
     """What follows from the score: without an assessment, no address given and one given; then two lines a score.
 
-    The second of the two is for rows in which nothing weighs more than what a repair of the address would mend.
+    The second of the two is for rows in which nothing weighs more than what a repair of the address would mend. Of each
+    line there is one for each of :data:`MILDEST`.
     """
     scores = pl.select(score=pl.int_range(lowest, highest + 1, dtype=pl.Int32)).lazy()
     doublings = -pl.col("score") / card.points_to_double
     scores = scores.with_columns(
         bounce_prob=(card.ceiling / (1 + (doublings * math.log(2)).exp())).round(4), grade=_grade(card)
     )
-    assessed = pl.concat(scores.with_columns(action=_action(card, repair), repair=repair) for repair in (False, True))
-    assessed = assessed.sort("score", "repair").select("bounce_prob", "grade", "action")
-    without = pl.LazyFrame({"action": [None, "fix_address"]}, schema={"action": pl.String})
-    return pl.concat([without, assessed], how="diagonal").select("bounce_prob", "grade", "action").collect()
+    assessed = pl.concat(
+        scores.with_columns(usual=_action(card, repair=False), action=_action(card, repair), repair=repair)
+        for repair in (False, True)
+    )
+    without = pl.LazyFrame({"usual": [None, "do_not_send"], "action": [None, "fix_address"]}, schema=_ACTIONS)
+    lines = pl.concat([without, assessed.sort("score", "repair")], how="diagonal")
+    every = lines.join(pl.LazyFrame({"mildest": MILDEST}), how="cross", maintain_order="left_right")
+    restrained = (pl.col("mildest") == "confirm") & (pl.col("action") == "send").fill_null(False)
+    return every.select("bounce_prob", "grade", _restricted(), restrained.alias(_RESTRAINED)).collect()
+
+
+def _restricted() -> pl.Expr:
+    """The action where it may be no milder than ``mildest``; ``usual``: what it is without a repair of the address."""
+    mildest, action, usual = pl.col("mildest"), pl.col("action"), pl.col("usual")
+    held = pl.when(usual.is_null() | usual.is_in(["hold", "do_not_send"])).then(usual).otherwise(pl.lit("hold"))
+    return (
+        pl.when(mildest == "hold")
+        .then(held)
+        .when((mildest == "confirm") & (action == "send"))
+        .then(pl.lit("confirm"))
+        .otherwise(action)
+        .alias("action")
+    )
 
 
 def _grade(card: Scorecard) -> pl.Expr:

@@ -167,8 +167,11 @@ def _unknown(card: Scorecard) -> Iterator[str]:
 def _faults_of_texts(card: Scorecard) -> Iterator[str]:
     for term in terms_of(card):
         for lang in LANGS:
-            if fault := _fault_of_text(getattr(term.level, lang)):
+            text = getattr(term.level, lang)
+            if fault := _fault_of_text(text):
                 yield f"{term.table} {lang}: {fault}"
+            elif term.feature is None and "{" in text:
+                yield f"{term.table} {lang}: the text {text!r} is the same in every row; take the braces out"
 
 
 def _fault_of_text(text: str) -> str | None:

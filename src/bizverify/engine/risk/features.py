@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import date
+from datetime import date, timedelta
 from typing import Final
 
 import polars as pl
@@ -24,9 +24,11 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         "suspended",
         "unregistered",
         "active",
+        "active_stale",
         "not_found",
         "not_checked",
     ),
+    "status_age": ("stale",),
     "number": ("wrong_check_digit",),
     "kind": ("corporation", "public_or_non_profit", "simplified"),
     "age": ("under_1_year", "from_1_to_3_years", "over_10_years"),
@@ -35,15 +37,19 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "address": (
         "blank",
         "masked",
+        "not_korean",
         "ambiguous",
+        "corrected_unsupported",
         "corrected",
         "exact_with_unit",
         "found",
         "building_only",
+        "abolished",
         "no_number",
         "number_absent",
         "road_absent",
         "lot_unknown",
+        "no_road_or_lot",
         "not_covered",
         "not_found",
     ),
@@ -77,6 +83,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 """The features and their levels; a scorecard gives points to exactly these."""
 
 LABELS: Final = {
+    "status_age": "status",
     "form": "address",
     "unit": "address",
     "change": "address",
@@ -85,21 +92,42 @@ LABELS: Final = {
 }
 """What a feature is called in the reasons, where that is not its own name: one subject, one label."""
 
+STALE_AFTER: Final = 90
+"""Days for which a status is taken to hold, unless the scorecard says otherwise."""
+
+_CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
+_UNCHECKED: Final = ("active_stale", "not_found", "not_checked")
+
+_UNSURE_ADDRESS: Final = ("not_korean", "corrected_unsupported", "no_road_or_lot", "abolished")
+
+AT_BEST: Final[dict[tuple[str, str], str]] = {
+    **{("status", level): "hold" for level in _CLOSED},
+    **{("status", level): "confirm" for level in _UNCHECKED},
+    ("status_age", "stale"): "confirm",
+    **{("address", level): "confirm" for level in _UNSURE_ADDRESS},
+}
+"""The mildest action of a row in which a level holds, whatever its points and whatever a scorecard says.
+
+``confirm`` stands for `send` only; ``hold`` for every milder action, a repair of the address among them.
+"""
+
 WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
 """The features that are told even where no risk can be given."""
 
 _FOUND: Final = ("exact", "lot_to_road")
-_REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only")
+_REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
 
 _FILLED_IN: Final = date(1970, 1, 1)
 """Up to this day dates are those that machines put where there is none: 0001-01-01, 1900-01-01, 1970-01-01."""
 
+_HANGUL: Final = "[가-힣\u1100-\u11ff\u3131-\u318e]"
 _DIGIT: Final = "[0-9０-９]"
 _STARTS_LIKE_POSTAL: Final = r"^\W*[0-9]{3}"
 _POSTAL_AT_HEAD: Final = r"^\W*(?:[0-9]{3}-[0-9]{3}|[0-9]{5,6})\b"
 _OLD_POSTAL_AT_HEAD: Final = r"^\W*[0-9]{3}-[0-9]{3}\b"
 _POSTAL: Final = "^[0-9]{5}$"
 _OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
+_LOST_ZERO: Final = "^[1-9][0-9]{3}$"
 
 
 def is_assessable() -> pl.Expr:
@@ -115,29 +143,35 @@ OPTIONAL: Final = (
 
 
 def levels(
-    today: date, *, registry: bool, gazetteer: bool, columns: Collection[str] = frozenset()
+    today: date,
+    *,
+    registry: bool,
+    gazetteer: bool,
+    stale_after: int = STALE_AFTER,
+    columns: Collection[str] = frozenset(),
 ) -> dict[str, Levels]:
     """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
 
-    ``registry``, ``gazetteer``: whether one was given. The frame must have ``name``, ``address``, ``zipcode`` (String),
-    ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``, ``opened``, and the
-    columns of :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
+    ``registry``, ``gazetteer``: whether one was given. ``stale_after``: days after which a status has to be checked
+    again. The frame must have ``name``, ``address``, ``zipcode`` (String), ``kind`` (String), ``check_digit_ok``
+    (Boolean), the registry's ``biz_status``, ``since``, ``opened``, ``as_of``, and the columns of
+    :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
 
     ``columns``: which of :data:`OPTIONAL` the frame has too; levels that need another are not among those returned.
     ``taxation`` (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is
     when the address was last made sure of, ``crowded`` and ``several_addresses`` (Boolean) say so of the row's address
     and number, ``history`` and ``region`` (String) hold names of levels.
     """
-    possible = _always(today, registry=registry, gazetteer=gazetteer)
+    fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
+    possible = _status(today, fresh, registry=registry) | _always(today, gazetteer=gazetteer)
     for column, feature, more in _optional(today):
         if column in columns:
             possible[feature] = possible.get(feature, {}) | more
     return possible
 
 
-def _always(today: date, *, registry: bool, gazetteer: bool) -> dict[str, Levels]:
+def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
     return {
-        "status": _status(today, registry),
         "number": {"wrong_check_digit": ~pl.col("check_digit_ok")},
         "kind": {
             "corporation": pl.col("kind") == "company",
@@ -188,19 +222,22 @@ def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
     return (day > _months_before(today, most)) & (day <= _months_before(today, least))
 
 
-def _status(today: date, registry: bool) -> Levels:
-    closed = pl.col("biz_status") == "closed"
-    since = pl.col("since")
-    return {
+def _status(today: date, fresh: pl.Expr, *, registry: bool) -> dict[str, Levels]:
+    """What the registry says, and whether that is too old; a business does not open again, so "closed" never is."""
+    status, since = pl.col("biz_status"), pl.col("since")
+    closed = status == "closed"
+    levels = {
         "closed_under_3_months": closed & (since > _months_before(today, 3)),
         "closed_3_to_12_months": closed & (since > _months_before(today, 12)),
         "closed_over_12_months": closed & since.is_not_null(),
         "closed_undated": closed,
-        "suspended": pl.col("biz_status") == "suspended",
-        "unregistered": pl.col("biz_status") == "unregistered",
-        "active": pl.col("biz_status") == "active",
+        "suspended": status == "suspended",
+        "unregistered": status == "unregistered",
+        "active": (status == "active") & fresh,
+        "active_stale": status == "active",
         ("not_found" if registry else "not_checked"): pl.lit(True),
     }
+    return {"status": levels, "status_age": {"stale": status.is_in(["suspended", "unregistered"]) & ~fresh}}
 
 
 def _address() -> Levels:
@@ -211,6 +248,7 @@ def _address() -> Levels:
     return {
         "blank": blank & ~is_blank(pl.col("name")),  # with the number alone, no address was asked about
         "masked": is_masked(address),
+        "not_korean": (~blank & ~address.str.contains(_HANGUL)) | (pl.col("form") == "english").fill_null(False),
         "no_number": ~blank & ~numbered,
     }
 
@@ -222,13 +260,16 @@ def _matched() -> Levels:
     without_building = (level == "region_only") & covered
     return {
         "ambiguous": level == "ambiguous",
+        "corrected_unsupported": _is_corrected() & ~pl.col("supported"),
         "corrected": _is_corrected(),
         "exact_with_unit": found & (pl.col("unit") == "given"),
         "found": found,
         "building_only": level == "building_only",
+        "abolished": level == "abolished",
         "number_absent": (level == "road_only") & covered,
         "road_absent": without_building & (pl.col("form") == "road"),
         "lot_unknown": without_building & (pl.col("form") == "lot"),
+        "no_road_or_lot": covered & level.is_in(("region_only", "none")) & (pl.col("form") == "neither"),
         "not_covered": (level == "region_only") & ~covered,
         "not_found": ~is_blank(pl.col("address")),
     }
@@ -249,22 +290,40 @@ def _change() -> Levels:
     }
 
 
-def _postal(gazetteer: bool) -> Levels:
+def restored_zipcode() -> pl.Expr:
+    """Return the postal code where its four digits are five that lost a zero; null for all other rows."""
+    return pl.when(_lost_zero() & ~_is_elsewhere()).then("zipcode_given")
+
+
+def _odd_postal_code() -> pl.Expr:
+    """The postal code as written, null where it is five digits: on nulls patterns cost nothing."""
     written = pl.col("zipcode")
-    odd = pl.when(~written.str.contains(_POSTAL)).then(written)  # null for most, and on nulls patterns cost nothing
-    code = odd.str.strip_chars().str.strip_suffix(".0")
+    return pl.when(~written.str.contains(_POSTAL)).then(written).str.strip_chars().str.strip_suffix(".0")
+
+
+def _lost_zero() -> pl.Expr:
+    return _odd_postal_code().str.contains(_LOST_ZERO).fill_null(False)
+
+
+def _is_elsewhere() -> pl.Expr:
+    return (pl.col("postal_match") == "other_district").fill_null(False)
+
+
+def _postal(gazetteer: bool) -> Levels:
+    """What is wrong with the postal code. Four digits lack a zero, unless the address is not in Seoul."""
+    written, code = pl.col("zipcode"), _odd_postal_code()
     blank = written.is_null() | (is_blank(code) & code.is_not_null())
-    other = pl.col("postal_match") == "other_district"
+    elsewhere, lost = _is_elsewhere(), _lost_zero()
     judged = {
-        "other_district": other & pl.col("fixed_zipcode").is_not_null(),
+        "other_district": elsewhere & ~lost & pl.col("fixed_zipcode").is_not_null(),
         "neighbouring": pl.col("postal_match") == "neighbouring",
         "differs": pl.col("postal_match").is_null() & (pl.col("fixed_zipcode") != pl.col("zipcode_given")),
     }
     return (judged if gazetteer else {}) | {
-        "outside_region": other,
+        "outside_region": elsewhere & ~lost,
         "old_six_digits": (blank & pl.col("address").str.contains(_OLD_POSTAL_AT_HEAD))
         | code.str.contains(_OLD_POSTAL),
-        "malformed": ~blank & ~code.str.contains(_POSTAL),
+        "malformed": (~blank & ~code.str.contains(_POSTAL) & ~lost) | (lost & elsewhere),
     }
 
 

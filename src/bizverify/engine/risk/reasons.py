@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bizverify.engine.risk.features import LABELS
+from bizverify.engine.risk.features import AT_BEST, LABELS
 from bizverify.model import Lang
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
     ),
     "zipcode": Placeholder("zipcode_given", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
     "fixed_zipcode": Placeholder("fixed_zipcode", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
+    # the day of the status, behind its source
+    "as_of": Placeholder(
+        "as_of",
+        lambda as_of: as_of.dt.to_string(", %Y-%m-%d"),
+        {"en": "", "ko": ""},
+        pattern=", [-+0-9]+",
+        sample=", 2026-01-01",
+    ),
     # words of the user's file: what separates reasons must not come in with them
     "changes": Placeholder(
         "changes",
@@ -93,9 +101,19 @@ class Term:
         """Return the whole reason, placeholders in braces: ``[<label> <points>] <text> (<source>)``."""
         return f"[{self.label} {self.level.points:+d}] {self.told(lang)}"
 
+    @property
+    def at_best(self) -> str | None:
+        """The mildest action of the rows that have it, if it says so."""
+        return None if self.feature is None else AT_BEST.get((self.feature, self.name))
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether the day of the status stands behind its source."""
+        return self.feature == "status" and self.name not in ("not_found", "not_checked")
+
     def told(self, lang: Lang) -> str:
         """Return what follows the bracket, which identifies the reason among those of its label."""
-        return f"{getattr(self.level, lang)} ({self.level.source})"
+        return f"{getattr(self.level, lang)} ({self.level.source}{'{as_of}' if self.is_dated else ''})"
 
     def marked(self, mark: str, lang: Lang) -> str:
         """Return the whole reason; each placeholder is its name between two marks."""
@@ -103,7 +121,7 @@ class Term:
 
     def placeholders(self, lang: Lang) -> list[str]:
         """Return the names in braces."""
-        return PLACEHOLDER.findall(getattr(self.level, lang))
+        return PLACEHOLDER.findall(self.told(lang))
 
 
 def matching(text: str) -> str:
@@ -125,14 +143,16 @@ def terms_of(card: Scorecard) -> list[Term]:
 
 
 def told(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
-    """Return the reasons a card can give in the order in which they stand: the largest effect first, the base in front.
+    """Return the reasons a card can give, without the base, in the order in which they stand: the largest effect first.
 
-    ``possible``: for each feature the levels that can hold at all. A level without points is told if it is ``always``.
+    ``possible``: for each feature the levels that can hold at all. A level without points is told if it is ``always``,
+    or decides on the action.
     """
     terms = [
         term
         for term in terms_of(card)
-        if term.feature is None
-        or ((term.level.points or term.level.always) and term.name in possible.get(term.feature, ()))
+        if term.feature is not None
+        and (term.level.points or term.level.always or term.at_best)
+        and term.name in possible.get(term.feature, ())
     ]
     return sorted(terms, key=lambda term: -abs(term.level.points))

@@ -31,17 +31,19 @@ _MARK: Final = "\x00"
 """Stands around a placeholder's name in a text of a run; the texts of a scorecard hold no control characters."""
 
 _NAMES: Final = pl.Enum(list(PLACEHOLDERS))
-POINTS: Final = ("score", "repair", "others")
+POINTS: Final = ("score", "repair", "others", "at_best")
+MILDEST: Final = ("send", "confirm", "hold")
+"""Actions that a level can set as the mildest one; their places are the values of ``at_best``."""
 
 
 def column_of(term: Term) -> str:
     """Return the column that says whether a reason holds: the codes of its feature's levels."""
-    return ASSESSABLE if term.feature is None else f"level:{term.feature}"
+    return f"level:{term.feature}"
 
 
 def code_of(term: Term) -> int:
     """Return the value that the column has where the reason holds."""
-    return 1 if term.feature is None else FEATURES[term.feature].index(term.name) + 1
+    return FEATURES[str(term.feature)].index(term.name) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,9 @@ class Run:
 
     ``digits``: for each column the part of the combination's number that each of its codes gives. ``table``: one line
     a combination: ``score``, ``repair`` and ``others`` (the points in all, and the most that one reason gives for and
-    against a repair), ``text:0``, ``name:1``, ``text:2`` …: the text, cut at its placeholders. ``names``: the
-    placeholders that can stand at each ``name:…``.
+    against a repair), ``at_best`` (the place in :data:`MILDEST` of the mildest action that its levels allow),
+    ``text:0``, ``name:1``, ``text:2`` …: the text, cut at its placeholders. ``names``: the placeholders that can stand
+    at each ``name:…``.
     """
 
     digits: dict[str, pl.Series]
@@ -95,8 +98,7 @@ def _run(terms: Sequence[Term], lang: Lang, repairs: frozenset[str]) -> Run:
     strides = list(accumulate(sizes, mul, initial=1))
     digits, codes = {}, []
     for (column, there), size, stride in zip(columns.items(), sizes, strides, strict=False):
-        feature = there[0].feature
-        numbers = [0] * (2 if feature is None else len(FEATURES[feature]) + 1)
+        numbers = [0] * (len(FEATURES[str(there[0].feature)]) + 1)
         for digit, term in enumerate(there, 1):
             numbers[code_of(term)] = digit * stride
         digits[column] = pl.Series(numbers, dtype=pl.UInt32)
@@ -117,8 +119,13 @@ def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]
     ]
     speaking = list(zip(terms, points, strict=True))
     repair = [value for term, value in speaking if term.feature in repairs]
-    others = [value for term, value in speaking if term.feature not in repairs and term.feature is not None]
-    most = [pl.max_horizontal(zero, *values) for values in (repair, others)]
+    others = [value for term, value in speaking if term.feature not in repairs]
+    mildest = [
+        pl.when(there).then(pl.lit(MILDEST.index(term.at_best), pl.Int32)).otherwise(zero)
+        for term, there in zip(terms, holds, strict=True)
+        if term.at_best
+    ]
+    most = [pl.max_horizontal(zero, *values) for values in (repair, others, mildest)]
     return [value.alias(name) for name, value in zip(POINTS, (pl.sum_horizontal(points), *most), strict=True)]
 
 

@@ -15,7 +15,7 @@ import tomli_w
 
 from bizverify.engine.risk.assess import assess
 from bizverify.engine.risk.faults import faults, misfit_of_grades, misfits
-from bizverify.engine.risk.features import Levels
+from bizverify.engine.risk.features import STALE_AFTER, Levels
 from bizverify.errors import ModelError
 from bizverify.model import Lang
 
@@ -73,6 +73,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actions: Actions
     features: dict[str, dict[str, Level]]
     learned: Learned | None = None
+    stale_after: Annotated[int, msgspec.Meta(ge=1, le=3650)] = STALE_AFTER
 
     def __hash__(self) -> int:
         return hash(self.version)  # its fields hold dictionaries; equal cards have equal versions

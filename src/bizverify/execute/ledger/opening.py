@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +14,13 @@ from filelock import FileLock, Timeout
 from bizverify.errors import LedgerError
 from bizverify.execute.ledger.mounts import mount_table, network_file_system
 from bizverify.execute.ledger.schema import APPLICATION_ID, DDL, MIGRATIONS, VERSION
+from bizverify.filesystem import PRIVATE, create_private, sync_folder
 from bizverify.state import state_directory
 
 NAME: Final = "ledger.sqlite"
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100
-_PRIVATE: Final = 0o600
-_ELSEWHERE: Final = "or choose another with --ledger"
+_ELSEWHERE: Final = "or choose another with `ledger=`"
 _RESTORE: Final = f"restore it from a backup, {_ELSEWHERE}"
 _BUSY: Final = "is in use by another run; wait for it to end, or stop it"
 
@@ -56,7 +56,7 @@ def locked(path: Path) -> FileLock:
     """Take the lock of the ledger, ``PATH.lock``, for this process alone; raise :class:`LedgerError` if it is taken."""
     refuse_network(path, mount_table())
     # a ledger may be opened in one thread and closed in another
-    lock = FileLock(f"{path}.lock", timeout=0, mode=_PRIVATE, thread_local=False)
+    lock = FileLock(f"{path}.lock", timeout=0, mode=PRIVATE, thread_local=False)
     try:
         lock.acquire()
     except Timeout as error:
@@ -72,7 +72,7 @@ def refuse_network(path: Path, table: str) -> None:
     if kind := network_file_system(path.parent, table):
         raise LedgerError(
             f"{path}: is on a network file system ({kind}), where nothing keeps two runs apart; "
-            "choose a folder on a local disk with --ledger"
+            "choose a folder on a local disk with `ledger=`"
         )
 
 
@@ -145,25 +145,20 @@ def _create(path: Path, killed: bool) -> None:
         )
     unfinished = path.with_name(f"{path.name}.new")
     unfinished.unlink(missing_ok=True)
-    os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+    os.close(create_private(unfinished))
     with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
         connection.executescript(
             f"PRAGMA synchronous = FULL; BEGIN; {DDL}"
             f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
         )
     unfinished.rename(path)
-    with suppress(OSError):  # a folder cannot be opened everywhere
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    sync_folder(path.parent)
 
 
 def _inspect(path: Path, killed: bool) -> None:
     """Raise :class:`LedgerError` unless the file's header says a whole ledger of ours. SQLite has not opened it yet."""
     if not path.is_file():
-        raise LedgerError(f"{path}: is not a file; name a file with --ledger")
+        raise LedgerError(f"{path}: is not a file; name a file with `ledger=`")
     with path.open("r+b") as file:
         header, size = file.read(_HEADER), file.seek(0, os.SEEK_END)
     if not size:
@@ -171,7 +166,7 @@ def _inspect(path: Path, killed: bool) -> None:
     if len(header) < _HEADER or not header.startswith(_MAGIC):
         raise LedgerError(f"{path}: is not a ledger (no SQLite database); {_RESTORE}")
     if int.from_bytes(header[68:72]) != APPLICATION_ID:
-        raise LedgerError(f"{path}: is a database of another application; choose another file with --ledger")
+        raise LedgerError(f"{path}: is a database of another application; choose another file with `ledger=`")
     page = int.from_bytes(header[16:18])
     expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
     if size < expected and not killed:  # what a killed process wrote is checked page by page later
@@ -188,7 +183,7 @@ def _settle_down(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: was written by a newer bizverify (ledger {version}, not {VERSION}); update this one"
         )
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-        raise LedgerError(f"{path}: cannot keep a write-ahead log; choose a folder on a local disk with --ledger")
+        raise LedgerError(f"{path}: cannot keep a write-ahead log; choose a folder on a local disk with `ledger=`")
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

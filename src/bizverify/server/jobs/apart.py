@@ -22,7 +22,7 @@ _CODE: Final = "from bizverify.server.jobs.reading import main; main()"
 _SECONDS: Final = 120.0
 _LOOK_EVERY: Final = 0.02
 _LONGEST: Final = 1 << 20
-_RENAME: Final = "--columns is of the command line: here, rename the column's header to b_no"
+_RENAME: Final = "here there is no such parameter: rename the column's header to b_no"
 
 
 async def read_apart(upload: Upload, target: Path, most: int) -> int:

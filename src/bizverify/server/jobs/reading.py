@@ -39,7 +39,7 @@ def read(path: Path, target: Path, most: int) -> dict[str, Any]:
     with path.open("rb") as file:
         if file.read(4).startswith(_PACKED):
             return {"kind": "packed files"}
-    with open_table(path) as table:
+    with open_table(path, options={}) as table:
         if table.format == "parquet":
             return {"kind": "Parquet files"}
         stages = staged(table, None, "")

@@ -14,7 +14,7 @@ from bizverify.errors import StoreError
 from bizverify.server.store.schema import APPLICATION_ID, DDL, VERSION
 from bizverify.sqlfile import FileKind
 
-SERVER_FILE: Final = FileKind("the file of a bizverify server", "--db", APPLICATION_ID, VERSION, DDL)
+SERVER_FILE: Final = FileKind("the file of a bizverify server", "`db=`", APPLICATION_ID, VERSION, DDL)
 
 
 def connected(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
@@ -22,7 +22,7 @@ def connected(path: Path, *, create: bool = True, writing: bool = True) -> sqlit
     path = Path(os.path.realpath(path))
     if not path.exists():
         if not create:
-            raise StoreError(f"{path}: does not exist; check --db, or make one with `bizverify keys create`")
+            raise StoreError(f"{path}: does not exist; check `db=`, or make one with `bizverify keys create`")
         SERVER_FILE.make(path)
     return SERVER_FILE.open(path, writing=writing)
 

@@ -6,7 +6,7 @@ import csv
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -14,7 +14,7 @@ from typing import Final, Literal
 from bizverify.errors import InputError
 from bizverify.tables.csv.lines import bare_cr
 from bizverify.tables.csv.text import MARKED_UTF8, Coding
-from bizverify.tables.heading import LOOK, Heading, find_heading
+from bizverify.tables.heading import LOOK, Heading, find_heading, headless
 from bizverify.tables.limits import VARIABLE, limits
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
@@ -28,19 +28,23 @@ LineEnd = Literal["\n", "\r\n", "\r"]
 class Dialect:
     """How a CSV file is written, beside its cells.
 
-    ``prolog``: the lines above the last line of the header, as they are. ``header``: the cells of that last line.
+    ``prolog``: the lines above the last line of the header, as they are; the first ``titles`` of them stand above the
+    header's first. ``header``: the cells of that last line.
     ``quoted``: the positions of the columns whose cells are quoted without need, and whether the header's are.
-    ``line_end`` is what ends most lines, ``ended`` whether the last line has it too.
+    ``line_end`` is what ends most lines, ``ended`` whether the last line has it too. ``headed``: whether the file has a
+    header line at all; an output always has one.
     """
 
     coding: Coding = MARKED_UTF8
     delimiter: str = ","
     line_end: LineEnd = "\n"
     ended: bool = True
+    headed: bool = True
     prolog: str = ""
     header: tuple[str, ...] = ()
     quoted: frozenset[int] = frozenset()
     quoted_header: bool = False
+    titles: int = 0
 
     @property
     def encoding(self) -> str:
@@ -53,25 +57,32 @@ class Dialect:
         return self.prolog.count("\n")
 
 
-def sniffed(path: Path, name: Path, coding: Coding, sample: str, *, ended: bool) -> tuple[Dialect, tuple[str, ...]]:
+def sniffed(
+    path: Path, name: Path, coding: Coding, sample: str, *, ended: bool, has_header: bool
+) -> tuple[Dialect, tuple[str, ...]]:
     """Return the dialect and the headers of the file ``path`` from its first part, ``sample``, of whole lines.
 
     ``name``: the path without the suffix of its packing. Lines that end in a bare CR end in LF in ``sample`` (see
     :attr:`Coding.bare_cr`). Raises :class:`InputError` when there is no header.
     """
     lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
-    delimiter, records, starts, heading = _split(path, name, lines)
-    above = starts[heading.last]
+    delimiter, records, starts, heading = _split(path, name, lines, has_header)
+    headed = heading.last >= 0
+    above = starts[heading.last] if headed else int(bool(lines and _named_delimiter(lines)))
     line_end: LineEnd = "\r" if coding.bare_cr else "\r\n" if 2 * sample.count("\r\n") > sample.count("\n") else "\n"
-    quoted, quoted_header = _quoting("".join(lines[above:]), delimiter)
-    header = (*records[heading.last], *[""] * (len(heading.headers) - len(records[heading.last])))
+    own = records[heading.last] if headed else list(heading.headers)
+    head = "" if headed else delimiter.join(own) + "\n"
+    quoted, quoted_header = _quoting(head + "".join(lines[above:]), delimiter)
+    header = (*own, *[""] * (len(heading.headers) - len(own)))
     dialect = Dialect(
-        coding, delimiter, line_end, ended, "".join(lines[:above]), header, quoted, quoted_header=quoted_header
+        coding, delimiter, line_end, ended, headed, "".join(lines[:above]), header, quoted, quoted_header=quoted_header
     )
-    return dialect, heading.headers
+    return replace(dialect, titles=starts[heading.first] if headed else 0), heading.headers
 
 
-def _split(path: Path, name: Path, lines: list[str]) -> tuple[str, list[list[str]], list[int], Heading]:
+def _split(
+    path: Path, name: Path, lines: list[str], has_header: bool
+) -> tuple[str, list[list[str]], list[int], Heading]:
     """The delimiter, the first records, the line (from 0) that each begins in, and the header among them.
 
     A delimiter that does not divide the header is none: the file has one column then.
@@ -82,9 +93,10 @@ def _split(path: Path, name: Path, lines: list[str]) -> tuple[str, list[list[str
         if not records:
             break
         _bound(path, min(filter(None, map(len, records[:LOOK])), default=0))  # finding a header looks at every cell
-        heading = find_heading(records, name=str(path))
+        rows = records[1:] if _named_delimiter(lines) else records
+        heading = (None if has_header else headless(rows, name=str(path))) or find_heading(records, name=str(path))
         _bound(path, len(heading.headers))
-        if delimiter == alone or len(records[heading.last]) > 1:
+        if delimiter == alone or len(heading.headers if heading.last < 0 else records[heading.last]) > 1:
             return delimiter, records, starts, heading
     if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
         raise bare_cr(path, 1)
@@ -103,8 +115,8 @@ def _bound(path: Path, columns: int) -> None:
 
 def _delimiters(lines: list[str]) -> list[str]:
     """The one that Excel's line ``sep=`` names, else candidates: first what splits most lines equally, into more."""
-    if lines and (named := _NAMED.fullmatch(lines[0].replace("\r", ""))):
-        return [named[1]]
+    if lines and (named := _named_delimiter(lines)):
+        return [named]
     scores = {}
     for delimiter in _DELIMITERS:
         widths = Counter(map(len, filter(None, _records(lines[:_JUDGED], delimiter)[0])))
@@ -113,6 +125,12 @@ def _delimiters(lines: list[str]) -> list[str]:
             width = max(several, key=lambda width: (several[width], width))
             scores[delimiter] = (several[width] / widths.total(), width)
     return sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
+
+
+def _named_delimiter(lines: list[str]) -> str | None:
+    """The delimiter that Excel's line ``sep=`` names, if the first line is one."""
+    named = _NAMED.fullmatch(lines[0].replace("\r", ""))
+    return named[1] if named else None
 
 
 def _records(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]]:

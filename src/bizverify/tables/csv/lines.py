@@ -49,13 +49,14 @@ class Survey:
     ``rows``: rows below the header. ``short``: lines with fewer fields than the header; blank lines are not among them.
     """
 
-    def __init__(self, path: Path, delimiter: str, width: int, skip: int) -> None:
-        self.rows = -1  # the header is no row
+    def __init__(self, path: Path, delimiter: str, width: int, skip: int, *, headed: bool) -> None:
+        self.rows = -1 if headed else 0  # the header is no row
         self.short = Places()
         self._path = path
         self._delimiter = delimiter.encode()
         self._width = width
         self._skip = skip
+        self._header = skip + 1 if headed else 0
         self._line = 1
         self._open = b""
         self._kept = bytes(sorted({*b'"\r\n\0', *self._delimiter}))
@@ -171,7 +172,7 @@ class Survey:
         if b"\r" in outside.removesuffix(b"\r"):
             raise bare_cr(self._path, *_place(record, outside.index(b"\r"), line))
         fields = outside.count(self._delimiter) + 1
-        if fields > self._width or (fields < self._width and line == self._skip + 1):
+        if fields > self._width or (fields < self._width and line == self._header):
             raise Irregular
         if fields < self._width:
             self.short.add(line)
@@ -181,7 +182,7 @@ def nul_byte(path: Path, line: int, column: int) -> InputError:
     """A NUL in a text means that something else went wrong before."""
     return InputError(
         f"{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or in an encoding "
-        "that --encoding has to name"
+        "that `encoding=` has to name"
     )
 
 

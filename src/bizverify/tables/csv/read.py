@@ -2,47 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final, TypeVar
 
 import polars as pl
 
 from bizverify.errors import InputError
+from bizverify.model import counted
 from bizverify.tables.csv.dialect import Dialect, sniffed
 from bizverify.tables.csv.lines import Irregular, Places, Survey
+from bizverify.tables.csv.raw_space import SPACE
 from bizverify.tables.csv.repair import Repaired, repair
 from bizverify.tables.csv.text import Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
+from bizverify.tables.heading import headless_note
 from bizverify.tables.packing import File, private_folder
 from bizverify.tables.table import Table, column_ids
 
+T = TypeVar("T")
 
-def read(file: File, encoding: str | None, resources: ExitStack) -> Table:
+_TWO: Final = ", or if files of two encodings were put together, save both as UTF-8 first"
+_SPACE: Final = SPACE.encode()
+
+
+def read(file: File, encoding: str | None, resources: ExitStack, *, has_header: bool = True) -> Table:
     """Open a CSV file as a table of text columns.
 
     Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls. Short lines are kept, their missing
     cells null, and named in the table's notes, as are lines with nothing but blank fields beyond the header's. The file
     is looked through once, whole; what polars cannot read as it is (encodings other than UTF-8, lines that end in a
-    bare CR, …) goes in the same pass to a private temporary file that lives as long as ``resources``.
+    bare CR, …) goes in the same pass to a private temporary file that lives as long as ``resources``. Without
+    ``has_header`` every line is a row, and the columns are called ``#1``, ``#2``, …
 
     Raises :class:`InputError` for bytes that do not decode, for lines with more fields than the header, for quotes that
     do not match, for NUL bytes, and for a CR in a cell without quotes.
+    """
+    return decode_file(file, encoding, lambda coding: _read(file, coding, resources, has_header))
+
+
+def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
+    """Read a file in the encoding that it is in: the first of its ``codings`` in which all of its bytes decode.
+
+    Raises :class:`InputError` where there is none.
     """
     failures: list[Undecodable] = []
     for coding in codings(file, encoding):
         if failures and is_broken_utf8(file):
             break
         try:
-            return _read(file, coding, resources)
+            return read(coding)
         except Undecodable as failure:
             failures.append(failure)
     if len(failures) > 1:
         raise InputError(
             f"{file.path}: is neither UTF-8 ({failures[0]}) nor CP949 ({failures[1]}); "
-            "name its encoding with --encoding"
+            f"name its encoding with `encoding=`{_TWO}"
         ) from failures[1]
-    raise InputError(f"{file.path}: {failures[0]}; name its encoding with --encoding") from failures[0]
+    raise InputError(f"{file.path}: {failures[0]}; name its encoding with `encoding=`{_TWO}") from failures[0]
 
 
 def explained(file: File, dialect: Dialect, error: Exception) -> InputError:
@@ -59,6 +77,7 @@ def explained(file: File, dialect: Dialect, error: Exception) -> InputError:
                 delimiter=dialect.delimiter,
                 width=len(dialect.header),
                 skip=dialect.skip,
+                headed=dialect.headed,
             )
         except (InputError, Undecodable) as reason:
             return reason if isinstance(reason, InputError) else InputError(f"{file.path}: {reason}")
@@ -72,24 +91,31 @@ def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
         source = _private(resources)
         with source.open("wb") as out:
             out.writelines(blocks(file, dialect.coding))
-    frame = _scan(source, dialect.delimiter, dialect.skip)
+    frame = _scan(source, dialect, dialect.skip)
     return Table(frame, dialect.header, "csv", file.path.name, file, dialect).count()
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A file that was looked through: where polars reads it, and how many lines it skips there."""
+    """A file that was looked through: where polars reads it, how many lines it skips there, and if a header follows.
+
+    ``raw_spaces``: no-break spaces that its encoding does not have.
+    """
 
     source: Path
     skip: int
+    headed: bool
     found: Survey | Repaired
+    raw_spaces: int
 
 
-def _read(file: File, coding: Coding, resources: ExitStack) -> Table:
+def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool) -> Table:
     sample = sample_of(file, coding)
-    dialect, headers = sniffed(file.path, file.name, coding, sample, ended=_is_ended(file, coding))
+    dialect, headers = sniffed(
+        file.path, file.name, coding, sample, ended=_is_ended(file, coding), has_header=has_header
+    )
     looked = _looked_through(file, dialect, resources)
-    frame = _scan(looked.source, dialect.delimiter, looked.skip)
+    frame = _scan(looked.source, replace(dialect, headed=looked.headed), looked.skip)
     try:
         width = len(frame.collect_schema())
     except pl.exceptions.PolarsError as error:
@@ -103,20 +129,25 @@ def _read(file: File, coding: Coding, resources: ExitStack) -> Table:
         file.path.name,
         file,
         dialect,
-        notes=_notes(looked.found, width),
-        above=dialect.skip,
+        notes=(*([] if dialect.headed else [headless_note(headers)]), *_notes(looked, width, dialect)),
+        above=dialect.skip if dialect.headed else 0,
+        titles=dialect.titles if dialect.headed else 0,
         rows=looked.found.rows,
     )
 
 
-def _scan(source: Path, delimiter: str, skip: int) -> pl.LazyFrame:
+def _scan(source: Path, dialect: Dialect, skip: int) -> pl.LazyFrame:
+    ids = column_ids(len(dialect.header))
     return pl.scan_csv(
         source,
-        separator=delimiter,
+        separator=dialect.delimiter,
         skip_lines=skip,
         infer_schema=False,
         glob=False,
-        with_column_names=lambda names: column_ids(len(names)),
+        has_header=dialect.headed,
+        schema=None if dialect.headed else dict.fromkeys(ids, pl.String),
+        missing_columns="raise" if dialect.headed else "insert",  # the first line may be short
+        with_column_names=(lambda names: column_ids(len(names))) if dialect.headed else None,
     )
 
 
@@ -125,20 +156,26 @@ def _looked_through(file: File, dialect: Dialect, resources: ExitStack) -> _Look
     plain = dialect.coding.is_plain
     source = file.data if plain else _private(resources)
     width = len(dialect.header)
-    survey = Survey(file.path, dialect.delimiter, width, dialect.skip)
+    survey = Survey(file.path, dialect.delimiter, width, dialect.skip, headed=dialect.headed)
     with nullcontext() if plain else source.open("wb") as out:
-        regular = _surveyed(file, dialect.coding, survey, out)
+        regular, raw_spaces = _surveyed(file, dialect.coding, survey, out)
     if regular:
-        return _Looked(source, dialect.skip, survey)
+        return _Looked(source, dialect.skip, dialect.headed, survey, raw_spaces)
     copy = _private(resources)
-    found = repair(file.path, source, copy, delimiter=dialect.delimiter, width=width, skip=dialect.skip)
-    return _Looked(copy, 0, found)
+    skip, headed = dialect.skip, dialect.headed
+    found = repair(file.path, source, copy, delimiter=dialect.delimiter, width=width, skip=skip, headed=headed)
+    return _Looked(copy, 0, True, found, raw_spaces)
 
 
-def _surveyed(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> bool:
-    """Whether all lines are such as polars reads; the file is verified, and copied, to its end in any case."""
-    regular = True
+def _surveyed(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> tuple[bool, int]:
+    """Whether all lines are such as polars reads, and how many no-break spaces the encoding does not have.
+
+    The file is verified, and copied, to its end in any case.
+    """
+    regular, raw_spaces = True, 0
     for block in blocks(file, coding):
+        if coding.raw_spaces:
+            raw_spaces += block.count(_SPACE)
         if out is not None:
             out.write(block)
         try:
@@ -150,7 +187,7 @@ def _surveyed(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) 
         survey.finish()
     except Irregular:
         regular = False
-    return regular
+    return regular, raw_spaces
 
 
 def _private(resources: ExitStack) -> Path:
@@ -165,12 +202,15 @@ def _is_ended(file: File, coding: Coding) -> bool:
         return stream.read() == end
 
 
-def _notes(found: Survey | Repaired, width: int) -> tuple[str, ...]:
-    notes = []
+def _notes(looked: _Looked, width: int, dialect: Dialect) -> tuple[str, ...]:
+    notes, found, most = [], looked.found, f"the header's {width}" if dialect.headed else f"{width}"
     if found.short.count:
-        notes.append(_note(found.short, f"fewer fields than the header's {width}; their missing cells are blank"))
+        notes.append(_note(found.short, f"fewer fields than {most}; their missing cells are blank"))
     if isinstance(found, Repaired) and found.surplus.count:
-        notes.append(_note(found.surplus, f"blank fields beyond the header's {width}, which are left out"))
+        notes.append(_note(found.surplus, f"blank fields beyond {most}, which are left out"))
+    if looked.raw_spaces:
+        bytes_ = counted(looked.raw_spaces, "byte")
+        notes.append(f"{bytes_} 0xA0, which CP949 does not have, read as no-break spaces and written as they were")
     return tuple(notes)
 
 

@@ -41,11 +41,14 @@ class Repaired:
             self.short.add(line)
 
 
-def repair(path: Path, plain: Path, copy: Path, *, delimiter: str, width: int, skip: int) -> Repaired:
+def repair(
+    path: Path, plain: Path, copy: Path, *, delimiter: str, width: int, skip: int, headed: bool = True
+) -> Repaired:
     """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row within ``width`` columns.
 
-    ``path`` is what messages call the file. Raises :class:`InputError` for lines with more fields than the header that
-    are not blank, for quotes that do not match, and for what :class:`~bizverify.tables.csv.lines.Survey` refuses.
+    ``path`` is what messages call the file; ``headed``: whether ``plain`` has a header line below ``skip`` others.
+    Raises :class:`InputError` for lines with more fields than the header that are not blank, for quotes that do not
+    match, and for what :class:`~bizverify.tables.csv.lines.Survey` refuses.
     """
     found = Repaired()
     with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:
@@ -53,13 +56,14 @@ def repair(path: Path, plain: Path, copy: Path, *, delimiter: str, width: int, s
         quoting = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
         minimal.writerow(column_ids(width))
         records = _records(path, text, delimiter, skip)
-        next(records)
+        if headed:
+            next(records)
         for line, fields in records:
             found.add(line, fields, width)
             writer = quoting if any("\r" in cell for cell in fields) else minimal
             writer.writerow(fields[:width])
     if found.long.count:
-        raise _too_long(path, found, width, delimiter)
+        raise _too_long(path, found, width, delimiter, "the header" if headed else "the first ones")
     return found
 
 
@@ -92,9 +96,9 @@ def _lines(path: Path, text: TextIO, skip: int) -> Iterator[str]:
         yield line
 
 
-def _too_long(path: Path, found: Repaired, width: int, delimiter: str) -> InputError:
+def _too_long(path: Path, found: Repaired, width: int, delimiter: str, others: str) -> InputError:
     line = found.long.first[0]
     more = f" ({found.long.count:,} such lines: {found.long})" if found.long.count > 1 else ""
     return InputError(
-        f"{path}: line {line} has {found.fields} fields, the header {width}{more}; quote cells that hold {delimiter!r}"
+        f"{path}: line {line} has {found.fields} fields, {others} {width}{more}; quote cells that hold {delimiter!r}"
     )

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 import polars as pl
 
 from bizverify.errors import InputError, UsageError
+from bizverify.tables.csv import raw_space
 from bizverify.tables.heading import LOOK
 from bizverify.tables.packing import File
 
@@ -27,17 +28,27 @@ _WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
 class Coding:
     """A codec of Python's that knows nothing of byte order marks, and the mark in front of the file, if any.
 
-    ``bare_cr``: lines end in a CR alone; they are read with LF, and get their CR back on writing.
+    ``bare_cr``: lines end in a CR alone; they are read with LF, and get their CR back on writing. ``raw_spaces``: the
+    byte 0xA0 is a no-break space (see :mod:`bizverify.tables.csv.raw_space`), as in a file of CP949 that was read.
     """
 
     codec: str
     mark: bytes = b""
     bare_cr: bool = False
+    raw_spaces: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether polars reads and writes the bytes as they are."""
         return self.codec == "utf-8" and not self.bare_cr
+
+    def decoder(self) -> codecs.IncrementalDecoder:
+        """A decoder of the bytes behind the mark."""
+        return raw_space.Decoder(self.codec) if self.raw_spaces else codecs.getincrementaldecoder(self.codec)()
+
+    def encoder(self) -> codecs.IncrementalEncoder:
+        """An encoder that puts no mark in front."""
+        return raw_space.encoder(self.codec) if self.raw_spaces else codecs.getincrementalencoder(self.codec)()
 
     def __str__(self) -> str:
         return self.codec
@@ -96,7 +107,10 @@ def codings(file: File, encoding: str | None) -> list[Coding]:
     else:
         clear = marked or _unmarked_utf16(head)
         found = [clear] if clear else [Coding("utf-8"), Coding("cp949")]
-    return [replace(coding, bare_cr=_has_bare_cr(coding, head)) for coding in found]
+    return [
+        replace(coding, bare_cr=_has_bare_cr(coding, head), raw_spaces=coding.codec in raw_space.CODECS)
+        for coding in found
+    ]
 
 
 def sample_of(file: File, coding: Coding) -> str:
@@ -109,7 +123,7 @@ def sample_of(file: File, coding: Coding) -> str:
         while len(head) < _LONGEST_SAMPLE and _few_lines(head) and (more := stream.read(SAMPLE)):
             head += more
         whole = not stream.read(1)
-    decoder = codecs.getincrementaldecoder(coding.codec)()
+    decoder = coding.decoder()
     body = head.removeprefix(coding.mark)
     try:
         text = decoder.decode(body, final=whole)
@@ -134,22 +148,26 @@ def blocks(file: File, coding: Coding) -> Iterator[bytes]:
     Raises :class:`Undecodable`; :class:`InputError` for a line of absurd length, and for line ends of both kinds where
     the first part of the file has nothing but bare CR.
     """
+    rest: list[bytes] = []
+    held = 0
+    for part in parts(file, coding):
+        cut = part.rfind(b"\n") + 1
+        if cut:
+            yield b"".join((*rest, part[:cut]))
+            rest, held = [], 0
+        rest.append(part[cut:])
+        held += len(part) - cut
+        if held > _LONGEST:
+            raise InputError(f"{file.path}: has a line of more than {_LONGEST >> 20} MB; this is no table")
+    if held:
+        yield b"".join(rest)
+
+
+def parts(file: File, coding: Coding) -> Iterator[bytes]:
+    """Yield the whole file as UTF-8 without its mark, cut between characters. Raises as :func:`blocks` does."""
     with file.data.open("rb") as stream:
         stream.seek(len(coding.mark))
-        parts = _verified(stream, coding) if coding.is_plain else _decoded(stream, coding, file)
-        rest: list[bytes] = []
-        held = 0
-        for part in parts:
-            cut = part.rfind(b"\n") + 1
-            if cut:
-                yield b"".join((*rest, part[:cut]))
-                rest, held = [], 0
-            rest.append(part[cut:])
-            held += len(part) - cut
-            if held > _LONGEST:
-                raise InputError(f"{file.path}: has a line of more than {_LONGEST >> 20} MB; this is no table")
-        if held:
-            yield b"".join(rest)
+        yield from _verified(stream, coding) if coding.is_plain else _decoded(stream, coding, file)
 
 
 def is_broken_utf8(file: File) -> bool:
@@ -237,7 +255,7 @@ def _cut_off(data: bytes) -> int:
 
 def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
     """The text of a file as UTF-8."""
-    decoder = codecs.getincrementaldecoder(coding.codec)()
+    decoder = coding.decoder()
     end = "\r" if coding.bare_cr else "\n"
     line, column, more = 1, 0, True
     while more:

@@ -16,7 +16,7 @@ import polars as pl
 from bizverify.errors import OutputError
 from bizverify.model import OUR_COLUMNS
 from bizverify.tables.csv.dialect import Dialect
-from bizverify.tables.csv.text import coding_named
+from bizverify.tables.csv.text import Coding, coding_named
 from bizverify.tables.packing import unpacked_name
 from bizverify.tables.table import Enriched, Table, flat, positional, refuse_binary
 
@@ -71,9 +71,15 @@ def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
     if table.file is None or table.file.name.suffix != suffix:
         tabs = suffix.lower() in (".tsv", ".tab")
         delimiter = "\t" if tabs else "," if delimiter == "\t" else delimiter
-    coding = replace(coding_named(encoding), bare_cr=dialect.coding.bare_cr) if encoding else dialect.coding
+    coding = _recoded(dialect.coding, encoding) if encoding else dialect.coding
     prolog = dialect.prolog if delimiter == dialect.delimiter else _redelimited(dialect, delimiter)
-    return replace(dialect, coding=coding, delimiter=delimiter, prolog=prolog)
+    return replace(dialect, coding=coding, delimiter=delimiter, prolog=prolog, headed=True)
+
+
+def _recoded(own: Coding, encoding: str) -> Coding:
+    """Another encoding than the input's own; the same by name keeps its no-break spaces."""
+    coding = coding_named(encoding)
+    return replace(coding, bare_cr=own.bare_cr, raw_spaces=own.raw_spaces and coding.codec == own.codec)
 
 
 def _redelimited(dialect: Dialect, delimiter: str) -> str:
@@ -175,7 +181,7 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
         row, *holds = first.row(0)
         where = f"row {row + 1:,} below the header, column {headers[holds.index(True)]!r}"
     return OutputError(
-        f"{where}: {dialect.encoding} has no {character!r}; write the output with --output-encoding utf-8-sig"
+        f"{where}: {dialect.encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`"
     )
 
 
@@ -202,7 +208,7 @@ class _Encoder(io.RawIOBase):
         self._bare_cr = dialect.coding.bare_cr
         self._lacking = lacking
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
-        self._encode = codecs.getincrementalencoder(dialect.coding.codec)().encode
+        self._encode = dialect.coding.encoder().encode
 
     def writable(self) -> bool:
         return True

@@ -10,6 +10,7 @@ import polars.selectors as cs
 
 from bizverify.errors import OutputError
 from bizverify.model import OUR_COLUMNS
+from bizverify.tables.excel.cells import MAX_COLUMNS
 from bizverify.tables.excel.count import count_rows
 from bizverify.tables.excel.create import create
 from bizverify.tables.excel.extend import extend
@@ -17,7 +18,7 @@ from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, flat, refuse_binary
 
-__all__ = ["Sheet", "count_rows", "read", "refuse", "write"]
+__all__ = ["Sheet", "count_rows", "read", "refuse", "refuse_wide", "write"]
 
 
 def refuse(table: Table, target: Path, *, anew: bool, summary: bool) -> None:
@@ -30,13 +31,22 @@ def refuse(table: Table, target: Path, *, anew: bool, summary: bool) -> None:
         if summary:
             raise OutputError(
                 "a summary sheet cannot be added to a workbook of yours without changing other parts of it; "
-                "leave --summary out, or write a new workbook from a CSV"
+                "leave `summary=True` out, or write a new workbook from a CSV"
             )
         with ZipFile(table.file.data) as archive:
             refuse_other_kind(archive, target)
     elif target.suffix.lower() != ".xlsx":
         raise OutputError(
-            f"a new workbook holds no macros, Excel would not open it as {target.suffix}; give -o OUT.xlsx"
+            f"a new workbook holds no macros, Excel would not open it as {target.suffix}; give `output='OUT.xlsx'`"
+        )
+
+
+def refuse_wide(width: int) -> None:
+    """Raise :class:`OutputError` for more columns than a sheet has; known before any row is."""
+    if width > MAX_COLUMNS:
+        raise OutputError(
+            f"the output's {width:,} columns are more than a sheet has ({MAX_COLUMNS:,}); give `output='OUT.csv'` "
+            "or OUT.parquet, or keep fewer with `select=`"
         )
 
 

@@ -8,7 +8,7 @@ from itertools import islice, takewhile
 from typing import Final
 
 from bizverify.model import GRADES
-from bizverify.tables.excel.cells import column_letter, column_number
+from bizverify.tables.excel.cells import Area, column_letter, column_number
 from bizverify.tables.excel.markup import Edit, Element, attribute, without
 
 _BEFORE_FORMATS: Final = (
@@ -33,9 +33,9 @@ def merged_right(elements: Sequence[Element], top: int, bottom: int) -> int:
     right = 0
     for element in elements:
         if element.name == "mergeCell":
-            found = re.fullmatch(r"\$?[A-Z]+\$?([0-9]+):\$?([A-Z]+)\$?([0-9]+)", element.attributes.get("ref", ""))
-            if found and int(found[1]) <= bottom and int(found[3]) >= top:
-                right = max(right, column_number(found[2]))
+            area = Area.parse(element.attributes.get("ref", ""))
+            if area and area.top <= bottom and area.bottom >= top:
+                right = max(right, area.right)
     return right
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import polars as pl
 
@@ -12,11 +14,16 @@ from bizverify.tables.table import Enriched
 
 MAX_CELL: Final = 32_767
 MAX_COLUMNS: Final = 16_384
+MAX_ROW: Final = 1_048_576
 _EXACT: Final = 10**15
 _EPOCH: Final = -25_569
 """The day of Excel's serial number 0 (1899-12-30), in days of the Unix epoch."""
 _FIRST_SAFE_SERIAL: Final = 61
 """1900-03-01: before it Excel counts a 29 February 1900 that never was."""
+
+_AREA: Final = re.compile(r"\$?([A-Z]{1,3})\$?([0-9]{1,7})(?::\$?([A-Z]{1,3})\$?([0-9]{1,7}))?")
+_WHOLE: Final = re.compile(r"\$?([A-Z]{1,3}):\$?([A-Z]{1,3})")
+_ROWS: Final = re.compile(r"\$?([0-9]{1,7}):\$?([0-9]{1,7})")
 
 _ESCAPES: Final = {
     "&": "&amp;",
@@ -47,6 +54,32 @@ def column_number(letters: str) -> int:
     for letter in letters:
         number = number * 26 + ord(letter) - 64
     return number
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A rectangle of cells; columns and rows from 1, the last ones included."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @classmethod
+    def parse(cls, reference: str) -> Self | None:
+        """The area that ``A1:C9``, ``$A$1:$C$9``, ``A1``, ``A:C`` or ``1:9`` names; ``None`` for any other text."""
+        if found := _WHOLE.fullmatch(reference):
+            return cls(column_number(found[1]), 1, column_number(found[2]), MAX_ROW)
+        if found := _ROWS.fullmatch(reference):
+            return cls(1, int(found[1]), MAX_COLUMNS, int(found[2]))
+        found = _AREA.fullmatch(reference)
+        if found is None:
+            return None
+        left, top, right, bottom = found.groups()
+        return cls(column_number(left), int(top), column_number(right or left), int(bottom or top))
+
+    def __str__(self) -> str:
+        return f"{column_letter(self.left)}{self.top}:{column_letter(self.right)}{self.bottom}"
 
 
 Style = str | pl.Expr

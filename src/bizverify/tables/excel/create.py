@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unicodedata import east_asian_width
@@ -29,39 +30,57 @@ if TYPE_CHECKING:
 SHEET: Final = "bizverify"
 """The name of the sheet; further ones are called ``bizverify 2`` and so on."""
 MAX_ROWS: Final = 1_048_575
+"""What a sheet holds below its header."""
 _BLOCK: Final = 20_000
+TitleRows = Sequence[Sequence[str | None]]
 _ROW: Final = ("start", "r", "open", "cells", "end")
 
 
 def create(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
     """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
 
-    ``frame``: the output's columns, in order; more rows than a sheet holds go on in further sheets. ``sections``: what
-    a summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
+    ``frame``: the output's columns, in order; more rows than a sheet holds go on in further sheets. The first one
+    begins with the title rows that stood above the table. ``sections``: what a summary sheet shows; no sheet where
+    there are none. Raises :class:`OutputError` for what a workbook cannot hold.
     """
     _check_limits(result, frame)
-    starts = range(0, max(frame.height, 1), MAX_ROWS)
-    skeleton = _skeleton(result, frame, len(starts), sections)
+    first = MAX_ROWS - len(result.table.title_rows)
+    starts = [0, *range(first, frame.height, MAX_ROWS)]
+    slices = [frame.slice(start, stop - start) for start, stop in pairwise([*starts, max(frame.height, first)])]
+    skeleton = _skeleton(result, frame, [slice_.height for slice_ in slices], sections)
     with ZipFile(skeleton) as archive:
         parts = list(sheet_parts(archive).values())[: len(starts)]
         models = [SheetXml.parse([archive.read(part)]) for part in parts]
+    titles = [result.table.title_rows, *[()] * (len(starts) - 1)]
     pieces = {
-        part: _pieces(result, frame.slice(start, MAX_ROWS), model)
-        for part, start, model in zip(parts, starts, models, strict=True)
+        part: _pieces(result, slice_, model, above)
+        for part, slice_, model, above in zip(parts, slices, models, titles, strict=True)
     }
     copy_package(skeleton, target, pieces, int(frame.estimated_size()))
 
 
-def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml) -> Iterator[bytes]:
+def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: TitleRows) -> Iterator[bytes]:
     """A sheet with its rows, piece by piece, styled as the skeleton's first two rows are."""
     columns = {column: number for number, column in enumerate(frame.columns, 1)}
-    edits = dimension_edits(model.around, model.elements, len(columns), frame.height + 1)
+    header = len(above) + 1
+    wide = max(len(columns), *map(len, above), 1)
+    edits = dimension_edits(model.around, model.elements, wide, frame.height + header)
     yield edited(model.around[: model.cut], edits)
-    yield _rows(titles(result, columns), columns, _styles(model, columns, 1), 1)
+    if above:
+        yield _title_rows(above, wide)
+    yield _rows(titles(result, columns), columns, _styles(model, columns, 1), header)
     styles = _styles(model, columns, 2)
     for start in range(0, frame.height, _BLOCK):
-        yield _rows(frame.slice(start, _BLOCK), columns, styles, start + 2)
+        yield _rows(frame.slice(start, _BLOCK), columns, styles, header + start + 1)
     yield model.around[model.cut :]
+
+
+def _title_rows(above: TitleRows, wide: int) -> bytes:
+    """The rows above the header, each text in the column in which it stood."""
+    columns = {f"t{number}": number for number in range(1, wide + 1)}
+    texts = [[text or None for text in row] + [None] * (wide - len(row)) for row in above]
+    frame = pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String), orient="row")
+    return _rows(frame, columns, dict.fromkeys(columns, ""), 1)
 
 
 def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
@@ -74,15 +93,19 @@ def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, 
     return {column: model.styles(number, row, row)[0] or "" for column, number in columns.items()}
 
 
-def _skeleton(result: Enriched, frame: pl.DataFrame, sheets: int, sections: Sequence[Section]) -> io.BytesIO:
-    """A workbook with widths, a filter, frozen titles, and blank cells that show the styles of header and columns."""
+def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
+    """A workbook with widths, a filter, frozen titles, and blank cells that show the styles of header and columns.
+
+    ``heights``: how many rows of the table each of its sheets is for.
+    """
     import openpyxl
 
     book = openpyxl.Workbook()
-    for number in range(1, sheets + 1):
+    for number, height in enumerate(heights, 1):
         sheet = book.active if number == 1 else book.create_sheet()
         sheet.title = SHEET if number == 1 else f"{SHEET} {number}"
-        _lay_out(sheet, result, frame, min(MAX_ROWS, frame.height - (number - 1) * MAX_ROWS) + 1)
+        header = len(result.table.title_rows) + 1 if number == 1 else 1
+        _lay_out(sheet, result, frame, header, header + height)
     if sections:
         add_summary(book, sections)
     skeleton = io.BytesIO()
@@ -90,21 +113,22 @@ def _skeleton(result: Enriched, frame: pl.DataFrame, sheets: int, sections: Sequ
     return skeleton
 
 
-def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, rows: int) -> None:
+def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: int, bottom: int) -> None:
+    """Lay out a sheet whose header and last row stand in these rows; its first two show the styles of both."""
     from openpyxl.styles import Border, Font, PatternFill, Side
 
     font, fill = Font(name="Calibri", size=11, bold=True), PatternFill("solid", fgColor="DDE7F0")
     border = Border(bottom=Side(style="thin", color="8EA9C1"))
-    for number, (column, header) in enumerate(result.layout, 1):
+    for number, (column, name) in enumerate(result.layout, 1):
         title = sheet.cell(1, number)
         title.font, title.fill, title.border = font, fill, border
         sheet.cell(2, number).number_format = _number_format(column, frame.schema[column])
-        width = WIDTHS.get(column) or _width(header, frame[column])
+        width = WIDTHS.get(column) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
-            _colour(sheet, f"{title.column_letter}2:{title.column_letter}{max(rows, 2)}")
-    sheet.freeze_panes, sheet.print_title_rows = "A2", "1:1"
-    sheet.auto_filter.ref = f"A1:{column_letter(len(result.layout))}{rows}"
+            _colour(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
+    sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
+    sheet.auto_filter.ref = f"A{header}:{column_letter(len(result.layout))}{bottom}"
 
 
 def _colour(sheet: Worksheet, cells: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -12,6 +12,7 @@ from bizverify.errors import AccountingError, OutputError
 from bizverify.model import OUR_COLUMNS
 from bizverify.tables.excel import around
 from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, titles
+from bizverify.tables.excel.drawings import warn_of_drawings
 from bizverify.tables.excel.markup import Edit, edited
 from bizverify.tables.excel.package import (
     copy_package,
@@ -21,6 +22,7 @@ from bizverify.tables.excel.package import (
     sheet_part,
     styles_part,
 )
+from bizverify.tables.excel.ranges import AddedColumns, RangeEdits, widen
 from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheetxml import SheetXml
 from bizverify.tables.excel.splice import Splice
@@ -36,7 +38,7 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
     cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
     """
     data, left = file.data, list(frame.columns)
-    places: dict[str, int] = {}
+    added: AddedColumns | None = None
     with private_folder() as folder:
         while left:
             with ZipFile(data) as archive:
@@ -44,11 +46,15 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
                 sheet = SheetXml.parse(part_pieces(archive, part))
                 size = archive.getinfo(part).file_size
                 styles = Styles(looks, read_part(archive, looks)) if looks else None
-            places = places or _places(result, sheet, _rows_of(frame, source, sheet))
-            columns = _side_by_side({column: places[column] for column in left})
+                range_edits = RangeEdits()
+                if added is None:
+                    added = _locate_columns(result, frame, source, sheet)
+                    range_edits = widen(archive, part, source.name, added)
+                    _warn(result, archive, part, added, range_edits)
+            columns = _side_by_side({column: added.places[column] for column in left})
             left = [column for column in left if column not in columns]
-            splice = _planned(result, frame.select(*columns), columns, source, sheet, styles)
-            changed = {part: splice.pieces()}
+            splice = _planned(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
+            changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in range_edits.parts.items()}
             if styles is not None and styles.changed:
                 changed[styles.part] = iter([styles.text()])
             made = folder / f"{len(left)}{target.suffix}" if left else target
@@ -66,9 +72,35 @@ def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, 
     if sheet.bottom() != bottom + source.below:
         raise AccountingError(
             f"nothing was published: the sheet's last row is {sheet.bottom()}, the table's is {bottom + source.below}; "
-            "write another format, -o OUT.csv"
+            "write another format, `output='OUT.csv'`"
         )
     return header, bottom
+
+
+def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
+    """Where the added columns go on the sheet, beside which table."""
+    top, bottom = _rows_of(frame, source, sheet)
+    left = sheet.left()
+    return AddedColumns(
+        called=result.table.name,
+        sheet=sheet,
+        headers=result.table.headers,
+        left=left,
+        places=_places(result, sheet, left, (top, bottom)),
+        titles=dict(result.layout),
+        frame=frame,
+        top=top,
+        bottom=bottom,
+        record=frozenset(left + place for place in result.record_columns),
+    )
+
+
+def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, range_edits: RangeEdits) -> None:
+    """Say what the new columns do not go together with on their sheet."""
+    own = {column for column, _ in result.layout[: len(result.table.headers)]}
+    new = {column: number for column, number in added.places.items() if column not in own}
+    for warning in (*range_edits.warnings, *warn_of_drawings(archive, part, added, new)):
+        result.warn(warning)
 
 
 def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
@@ -86,8 +118,12 @@ def _planned(
     source: Sheet,
     sheet: SheetXml,
     styles: Styles | None,
+    more: Sequence[Edit],
 ) -> Splice:
-    """How the new cells of ``columns`` (name → column of the sheet, side by side) go in, and how they look."""
+    """How the new cells of ``columns`` (name → column of the sheet, side by side) go in, and how they look.
+
+    ``more``: further edits of what stands around the rows.
+    """
     header, bottom = _rows_of(frame, source, sheet)
     first, last = min(columns.values()), max(columns.values())
     neighbours = sheet.styles(first - 1, header, bottom)
@@ -100,6 +136,7 @@ def _planned(
             sheet.around, sheet.elements, {n: WIDTHS[column] for column, n in columns.items()}, replaced=replaced
         ),
         *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
+        *more,
     ]
     return Splice(
         sheet=sheet,
@@ -115,11 +152,10 @@ def _planned(
     )
 
 
-def _places(result: Enriched, sheet: SheetXml, rows: tuple[int, int]) -> dict[str, int]:
+def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int]) -> dict[str, int]:
     """The sheet's column (from 1) of each added column: where it stood before, else behind everything."""
     own = len(result.table.headers)
     added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
-    left = sheet.left()
     places = {column: left + place for place, column in added if place < own}
     if len(places) < len(added):
         right = max(sheet.right(*rows), around.merged_right(sheet.elements, *rows), *places.values())

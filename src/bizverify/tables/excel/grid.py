@@ -61,13 +61,15 @@ def load_below(book: ExcelReader, sheet: str, whole: Grid, skipped: int, start: 
     return grid
 
 
-def load_grid(book: ExcelReader, sheet: str, skipped: int = 0) -> Grid:
+def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> Grid:
     """Load the rows of a sheet below its first one that holds a value, or where ``skipped``, below that many rows.
+
+    Where it is not ``headed`` the first one is among them.
 
     The frame's columns are ``c0``, ``c1``, …: text stays text, whole numbers are Int64, dates Date, times of day Time;
     a column of mixed types is text, with dates as ISO dates in it. Rows below the last value are left out.
     """
-    loaded, forced = _loaded(book, sheet, skipped)
+    loaded, forced = _loaded(book, sheet, skipped, headed)
     columns = loaded.selected_columns
     frame = loaded.to_polars()
     ids = [f"c{place}" for place in range(frame.width)]
@@ -76,7 +78,7 @@ def load_grid(book: ExcelReader, sheet: str, skipped: int = 0) -> Grid:
     dated = _dated(frame)
     if dated:
         wanted = {id_: places[id_] for id_ in dated}
-        frame = frame.with_columns(_as_shown(book, sheet, skipped, frame, wanted))
+        frame = frame.with_columns(_as_shown(book, sheet, skipped, frame, wanted, headed))
     names = tuple("" if column.column_name_from == "generated" else column.name for column in columns)
     found = set(names)
     again = any(name.rpartition("_")[0] in found and name.rpartition("_")[2].isdecimal() for name in names)
@@ -85,7 +87,7 @@ def load_grid(book: ExcelReader, sheet: str, skipped: int = 0) -> Grid:
     return Grid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible)
 
 
-def _loaded(book: ExcelReader, sheet: str, skipped: int) -> tuple[ExcelSheet, bool]:
+def _loaded(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[ExcelSheet, bool]:
     """The sheet, and whether it took more than one attempt: columns of texts and lengths of time are no type."""
     import fastexcel
 
@@ -94,7 +96,7 @@ def _loaded(book: ExcelReader, sheet: str, skipped: int) -> tuple[ExcelSheet, bo
         dtypes: Any = "string" if attempt == _RETRIES else texts or None
         try:
             options: dict[str, Any] = {"skip_rows": skipped or None, "schema_sample_rows": None}
-            return book.load_sheet(sheet, header_row=0, dtypes=dtypes, **options), bool(texts)
+            return book.load_sheet(sheet, header_row=0 if headed else None, dtypes=dtypes, **options), bool(texts)
         except fastexcel.UnsupportedColumnTypeCombinationError as error:
             found = _UNSURE.search(str(error))
             if attempt == _RETRIES:
@@ -111,11 +113,11 @@ def _dated(frame: pl.DataFrame) -> list[str]:
 
 
 def _as_shown(
-    book: ExcelReader, sheet: str, skipped: int, frame: pl.DataFrame, places: dict[str, int]
+    book: ExcelReader, sheet: str, skipped: int, frame: pl.DataFrame, places: dict[str, int], headed: bool
 ) -> list[pl.Series]:
     """Columns of text with the dates and times in them as ISO dates, times and hours; typed texts stay as they are."""
-    options: dict[str, Any] = {"skip_rows": skipped or None}
-    loaded = book.load_sheet(sheet, header_row=0, use_columns=list(places.values()), dtypes="duration", **options)
+    options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
+    loaded = book.load_sheet(sheet, use_columns=list(places.values()), dtypes="duration", **options)
     serials = loaded.to_polars()
     serials.columns = [f"serial_{id_}" for id_ in places]
     both = pl.concat([frame.select(list(places)), serials], how="horizontal")

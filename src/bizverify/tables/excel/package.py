@@ -12,11 +12,10 @@ from typing import IO, Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from bizverify.errors import AccountingError, OutputError
-from bizverify.tables.excel.markup import Element, elements_of
+from bizverify.tables.excel.markup import elements_of
 from bizverify.tables.excel.outline import BOOK, entries_of
 from bizverify.tables.packing import BROKEN_ZIP
 
-_RELATIONS: Final = "xl/_rels/workbook.xml.rels"
 _TYPES: Final = "[Content_Types].xml"
 _MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
 _PLAIN: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
@@ -41,8 +40,27 @@ def sheet_part(archive: ZipFile, sheet: str) -> str:
 
 def styles_part(archive: ZipFile) -> str | None:
     """Return the name of the part with the styles."""
-    found = (part for element, part in _related(archive) if element.attributes.get("Type", "").endswith("/styles"))
-    return next(found, None)
+    return next(iter(related_parts(archive, BOOK, "styles")), None)
+
+
+def book_part(archive: ZipFile) -> str:
+    """Return the name of the part that lists the sheets and the defined names."""
+    return next(name for name in archive.namelist() if name.lower() == BOOK)
+
+
+def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
+    """Return the names of the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
+    names = {name.lower(): name for name in archive.namelist()}  # parts are named without regard to case
+    folder, name = posixpath.split(part)
+    relations = names.get(f"{folder}/_rels/{name}.rels".lower())
+    if relations is None:
+        return []
+    found = []
+    for element in elements_of(read_part(archive, relations), relations):
+        path = posixpath.normpath(posixpath.join(f"/{folder}", element.attributes.get("Target", ""))).lstrip("/")
+        if element.attributes.get("Type", "").endswith(f"/{kind}") and path.lower() in names:
+            found.append(names[path.lower()])
+    return found
 
 
 def refuse_other_kind(archive: ZipFile, target: Path) -> None:
@@ -60,10 +78,14 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     )
     wanted = {_MACROS: ".xlsm", _PLAIN: ".xlsx"}.get(kind)
     if wanted is None:
-        raise OutputError(f"the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write -o OUT.csv")
+        raise OutputError(
+            f"the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write `output='OUT.csv'`"
+        )
     if target.suffix.lower() != wanted:
         what = "holds macros" if wanted == ".xlsm" else "is one without macros"
-        raise OutputError(f"the workbook {what}, Excel would not open it as {target.suffix}; give -o OUT{wanted}")
+        raise OutputError(
+            f"the workbook {what}, Excel would not open it as {target.suffix}; give `output='OUT{wanted}'`"
+        )
 
 
 def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
@@ -109,16 +131,6 @@ def part_pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
                 yield piece
     except (KeyError, *BROKEN_ZIP) as error:
         raise OutputError(f"the workbook's part {part} cannot be read ({error})") from error
-
-
-def _related(archive: ZipFile) -> list[tuple[Element, str]]:
-    names = {name.lower(): name for name in archive.namelist()}  # parts are named without regard to case
-    found = []
-    for element in elements_of(archive.read(_RELATIONS), _RELATIONS):
-        path = posixpath.normpath(posixpath.join("/xl", element.attributes.get("Target", ""))).lstrip("/").lower()
-        if path in names:
-            found.append((element, names[path]))
-    return found
 
 
 def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError
+from bizverify.model import counted
 from bizverify.tables.excel import guard, sandbox
 from bizverify.tables.excel.outline import CORE, Entry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load
+from bizverify.tables.heading import headless_note
 from bizverify.tables.packing import File, private_folder
 from bizverify.tables.table import Format, Table
 
@@ -33,35 +35,50 @@ class Sheet:
     below: int = 0
 
 
-def read(file: File, format: Format, sheet: str | None) -> Table:
+def read(file: File, format: Format, sheet: str | None, *, has_header: bool = True) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
     The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
     text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
     Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
-    a missing sheet.
+    a missing sheet. Without ``has_header`` every row is one of the table, the columns are called ``#1``, ``#2``, …, and
+    an output is a new workbook: no row can be put above the user's.
     """
     with _named(file, format) as named:
-        return replace(_read(named, format, sheet), file=file)
+        return replace(_read(named, format, sheet, has_header), file=file)
 
 
-def _read(file: File, format: Format, sheet: str | None) -> Table:
+def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Table:
     path = file.path
     notes: list[str] = []
     if format == "xlsx":
-        loaded, part = _xlsx(file, sheet)
+        loaded, part = _xlsx(file, sheet, has_header)
         notes += _blank_notes(part)
     else:
         if format != "xls":
             parts = guard.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        loaded = sandbox.load_apart(file.data, path, sheet, None)
+        loaded = sandbox.load_apart(file.data, path, sheet, None, has_header)
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
-        notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, --sheet chooses another")
-    source = Sheet(loaded.name, loaded.header, loaded.below) if format == "xlsx" else None
+        notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, `sheet=` chooses another")
+    if loaded.header < 0:
+        notes.append(headless_note(loaded.headers))
+    extended = format == "xlsx" and loaded.header >= 0
+    source = Sheet(loaded.name, loaded.header, loaded.below) if extended else None
     name = f"{path.name} [{loaded.name}]"
-    return Table(loaded.frame.lazy(), loaded.headers, format, name, file, source, tuple(notes), above=loaded.header)
+    return Table(
+        loaded.frame.lazy(),
+        loaded.headers,
+        format,
+        name,
+        file,
+        source,
+        tuple(notes),
+        above=max(loaded.header, 0),
+        titles=loaded.titles,
+        title_rows=loaded.title_rows,
+    )
 
 
 @contextmanager
@@ -80,18 +97,18 @@ def _time_notes(parts: Mapping[str, guard.Part]) -> list[str]:
     if not times:
         return []
     what = "lengths of a day and more, and times in columns with texts, are read as blank"
-    return [f"{times:,} cells of the workbook hold times; of an .ods {what}; save it as .xlsx to have them"]
+    return [f"times in {counted(times, 'cell')} of the workbook: of an .ods {what}; save it as .xlsx to have them"]
 
 
 def _blank_notes(part: guard.Part) -> Iterator[str]:
     """What of a sheet is read as blank though Excel shows something."""
     if part.errors:
-        yield f"{part.errors:,} cells of the sheet hold errors such as #N/A; they are read as blank"
+        yield f"errors such as #N/A in {counted(part.errors, 'cell')} of the sheet are read as blank"
     if part.unsolved:
         yield "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
 
 
-def _xlsx(file: File, sheet: str | None) -> tuple[Loaded, guard.Part]:
+def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, guard.Part]:
     """The sheet and what its part was found to hold."""
     path = file.path
     guard.check_zip(path, file.data, xml=True, only=CORE)
@@ -110,7 +127,7 @@ def _xlsx(file: File, sheet: str | None) -> tuple[Loaded, guard.Part]:
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
     reader = load if memory <= _HERE else sandbox.load_apart
-    loaded = reader(file.data, path, sheet, facts)
+    loaded = reader(file.data, path, sheet, facts, has_header)
     return loaded, sheets[loaded.name]
 
 

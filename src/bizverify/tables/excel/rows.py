@@ -118,7 +118,7 @@ def taken_apart(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
 def unusual(why: str) -> OutputError:
     """What is said of a sheet that cannot be spliced."""
     return OutputError(
-        f"the workbook cannot be extended, {why}; write another file, e.g. -o OUT.csv, or a new .xlsx from it"
+        f"the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or a new .xlsx from it"
     )
 
 

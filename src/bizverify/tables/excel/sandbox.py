@@ -25,10 +25,14 @@ _SECONDS: Final = 900
 _CODE: Final = "from bizverify.tables.excel.sandbox import main; main()"
 _LOOK_EVERY: Final = 0.02
 _ADVICE: Final = f"save its table as .csv, or raise the limit with {VARIABLE}=memory=…"
+_ANSWERED: Final = ("name", "headers", "header", "others", "below", "title_rows")
+"""What the child says of a sheet, beside its frame."""
 _ERRORS: Final = {"InputError": InputError, "UsageError": UsageError}
 
 
-def load_apart(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None) -> Loaded:
+def load_apart(
+    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
+) -> Loaded:
     """Do what :func:`bizverify.tables.excel.sheets.load` does, in a child process.
 
     The child may take as much memory as the limits allow, and fifteen minutes. Where it aborts or runs out of either,
@@ -40,6 +44,7 @@ def load_apart(data: Path, path: Path, wanted: str | None, facts: Mapping[str, F
             "data": os.fspath(data.absolute()),
             "path": os.fspath(path),
             "wanted": wanted,
+            "has_header": has_header,
             "facts": None if facts is None else {name: asdict(fact) for name, fact in facts.items()},
             "result": os.fspath(result),
             "memory": limits().memory,
@@ -48,8 +53,8 @@ def load_apart(data: Path, path: Path, wanted: str | None, facts: Mapping[str, F
         if "error" in answer:
             raise _ERRORS.get(answer["error"], InputError)(answer["message"])
         frame = pl.read_ipc(io.BytesIO(result.read_bytes()))  # no map of a file that goes away
-    headers, others = tuple(answer["headers"]), tuple(answer["others"])
-    return Loaded(answer["name"], frame, headers, answer["header"], others, answer["below"])
+    headers, others, titles = tuple(answer["headers"]), tuple(answer["others"]), map(tuple, answer["title_rows"])
+    return Loaded(answer["name"], frame, headers, answer["header"], others, answer["below"], tuple(titles))
 
 
 def _asked(request: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -89,9 +94,9 @@ def main() -> None:
     facts = request["facts"] and {name: Facts(**fact) for name, fact in request["facts"].items()}
     answer: dict[str, object]
     try:
-        loaded = load(Path(request["data"]), Path(request["path"]), request["wanted"], facts)
+        loaded = load(Path(request["data"]), Path(request["path"]), request["wanted"], facts, request["has_header"])
         loaded.frame.write_ipc(request["result"])
-        answer = {name: getattr(loaded, name) for name in ("name", "headers", "header", "others", "below")}
+        answer = {name: getattr(loaded, name) for name in _ANSWERED}
     except BizverifyError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
     sys.stdout.write(json.dumps(answer))

@@ -14,7 +14,7 @@ from bizverify import number
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.columns import has_role
 from bizverify.tables.excel.grid import load_below, load_grid, top_rows
-from bizverify.tables.heading import LOOK, Merge, find_heading
+from bizverify.tables.heading import LOOK, Merge, find_heading, headless
 
 if TYPE_CHECKING:
     from fastexcel import ExcelReader
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _SAMPLE_ROWS: Final = 1000
 _RIGHT: Final = 0.9
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ANYTHING = 3, 2, 1, 0
+HAS_NUMBERS: Final = _NO_HEADER
+"""From this rank on, a table holds business numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,10 @@ class Facts:
 class Loaded:
     """A sheet as a frame (``c0``, ``c1``, …) under its headers.
 
-    ``header``: rows from the first one that holds a value to the last line of the header. ``others``: names of further
-    sheets that hold business numbers. ``below``: rows of the sheet behind the frame's last that hold white space,
-    empty texts or errors only, as formulas filled down beyond the table do.
+    ``header``: rows from the first one that holds a value to the last line of the header, -1 without one. ``others``:
+    names of further sheets that hold business numbers. ``below``: rows of the sheet behind the frame's last that hold
+    white space, empty texts or errors only, as formulas filled down beyond the table do. ``title_rows``: the rows above
+    the header, from the first that holds a value, as texts.
     """
 
     name: str
@@ -49,9 +52,17 @@ class Loaded:
     header: int
     others: tuple[str, ...] = ()
     below: int = 0
+    title_rows: tuple[tuple[str | None, ...], ...] = ()
+
+    @property
+    def titles(self) -> int:
+        """How many rows stand above the header."""
+        return len(self.title_rows)
 
 
-def load(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None) -> Loaded:
+def load(
+    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
+) -> Loaded:
     """Load a sheet: the wanted one, else the first visible one that holds business numbers, else that is not empty.
 
     ``path`` is what messages call the file, ``facts`` what is known of its sheets (``None``: nothing). Raises
@@ -67,8 +78,8 @@ def load(data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] 
             what = "is a damaged workbook (the names of its sheets can be read in two ways)"
             raise InputError(f"{path}: {what}; save it again in Excel")
         if wanted is not None:
-            return _wanted(book, path, wanted, facts or {})
-        return _chosen(book, path, facts)
+            return _wanted(book, path, wanted, facts or {}, has_header)
+        return _chosen(book, path, facts, has_header)
     except (fastexcel.FastExcelError, OSError) as error:
         raise _unreadable(path, error) from error
     except BaseException as error:
@@ -82,45 +93,47 @@ def _unreadable(path: Path, error: BaseException) -> InputError:
     return InputError(f"{path}: is not a readable workbook ({what}); open it in Excel and save it again")
 
 
-def _wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts]) -> Loaded:
+def _wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
     if name not in book.sheet_names:
         raise UsageError(f"{path}: has no sheet {name!r}; it has {', '.join(map(repr, book.sheet_names))}")
     if name in facts and not facts[name].table:
-        raise UsageError(f"{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with --sheet")
-    loaded = _loaded(book, path, name, facts.get(name, Facts(visible=True)), hidden=True)
+        raise UsageError(f"{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`")
+    loaded = _loaded(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
     if loaded is None:
         raise InputError(f"{path}: sheet {name!r} is empty")
     return loaded
 
 
-def _chosen(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None) -> Loaded:
+def _chosen(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
     """The first visible sheet with business numbers, else with a header for them, else with anything."""
     best: Loaded | InputError | None = None
     highest, holding = -1, []
     known = {name: Facts(visible=True) for name in book.sheet_names} if facts is None else facts
     names = [name for name in book.sheet_names if name in known and known[name].visible and known[name].table]
     for name in names:
-        found = _judged(book, path, name, known[name], spare=highest == _NUMBERS)
+        found = _judged(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
         if found is None:
             continue
-        rank = _rank(found) if len(names) > 1 else _ANYTHING
-        if rank >= _NO_HEADER:
+        fit = rank(found) if len(names) > 1 else _ANYTHING
+        if fit >= HAS_NUMBERS:
             holding.append(name)
-        if rank > highest:
-            best, highest = found, rank
+        if fit > highest:
+            best, highest = found, fit
     if best is None:
-        raise InputError(f"{path}: every visible sheet is empty")
+        raise InputError(f"{path}: every visible sheet is empty; show the one that holds the table, or export it again")
     if isinstance(best, InputError):
         raise best
     return replace(best, others=tuple(name for name in holding if name != best.name))
 
 
-def _judged(book: ExcelReader, path: Path, name: str, facts: Facts, *, spare: bool) -> Loaded | InputError | None:
+def _judged(
+    book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, spare: bool
+) -> Loaded | InputError | None:
     """A sheet, or why it cannot be read as a table; ``None`` for one that is empty or hidden."""
     import fastexcel
 
     try:
-        return _loaded(book, path, name, facts)
+        return _loaded(book, path, name, facts, has_header)
     except InputError as error:
         return error
     except fastexcel.FastExcelError:
@@ -129,7 +142,7 @@ def _judged(book: ExcelReader, path: Path, name: str, facts: Facts, *, spare: bo
         raise
 
 
-def _rank(found: Loaded | InputError) -> int:
+def rank(found: Loaded | InputError) -> int:
     """How well a sheet fits as the table of businesses."""
     if isinstance(found, InputError):
         return _NO_HEADER
@@ -147,7 +160,9 @@ def _rank(found: Loaded | InputError) -> int:
     return _HEADER_ONLY if titled else _ANYTHING
 
 
-def _loaded(book: ExcelReader, path: Path, name: str, facts: Facts, *, hidden: bool = False) -> Loaded | None:
+def _loaded(
+    book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, hidden: bool = False
+) -> Loaded | None:
     """A sheet with its header found: one parse where the header is its first row, another where it is not."""
     grid = load_grid(book, name)
     if not grid.names or not (grid.visible or hidden):
@@ -159,10 +174,15 @@ def _loaded(book: ExcelReader, path: Path, name: str, facts: Facts, *, hidden: b
         if facts.first <= up and down - facts.first < LOOK and left >= grid.left
     ]
     called = f"{path} [{name}]"
+    if not has_header and (found := headless(top, name=called)):
+        grid = load_grid(book, name, headed=False)
+        return Loaded(name, grid.frame, found.headers, -1, below=grid.height - grid.frame.height)
     heading = find_heading(top, merges, name=called)
     if heading.last:
         grid = load_below(book, name, grid, heading.last, facts.first, name=called)
-    return Loaded(name, grid.frame, heading.headers, heading.last, below=grid.height - grid.frame.height)
+    titles = tuple(top[: heading.first])
+    below = grid.height - grid.frame.height
+    return Loaded(name, grid.frame, heading.headers, heading.last, below=below, title_rows=titles)
 
 
 def _texts(frame: pl.DataFrame) -> list[tuple[str | None, ...]]:

@@ -84,12 +84,18 @@ class SheetXml:
         """The last column (from 1) that holds anything, a value or a formula, in rows ``first`` to ``last``."""
         rows = self.between(first, last)
         for number in sorted(self.columns, reverse=True)[:_LIKELY]:
-            held = rows["xml"].str.contains(rf"{self.cell}{column_letter(number)}[0-9]+\"(?:[^>]*[^>/])?>")
-            if held.any():
+            if self.holds(number, first, last):
                 return number
         filled = rows["xml"].str.extract_all(rf'{self.cell}[A-Z]+[0-9]+"(?:[^>]*[^>/])?>').explode().drop_nulls()
         letters = filled.str.extract(rf"{self.cell}([A-Z]+)").unique()
         return max(map(column_number, letters), default=0)
+
+    def holds(self, column: int, first: int, last: int) -> bool:
+        """Whether a column holds anything, a value or a formula, in rows ``first`` to ``last``."""
+        if column not in self.columns or last < first:
+            return False
+        filled = rf'{self.cell}{column_letter(column)}[0-9]+"(?:[^>]*[^>/])?>'
+        return bool(self.between(first, last)["xml"].str.contains(filled).any())
 
     def styles(self, column: int, first: int, last: int) -> pl.Series:
         """The style of a column's cells in rows ``first`` to ``last``, one for each (String, null for none)."""

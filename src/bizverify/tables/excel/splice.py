@@ -69,7 +69,7 @@ class Splice:
         ):
             raise AccountingError(
                 "nothing was published: the workbook would not be what it was but for the new cells; "
-                "write another format, -o OUT.csv"
+                "write another format, `output='OUT.csv'`"
             )
 
     def _holds(self, found: pl.DataFrame) -> bool:

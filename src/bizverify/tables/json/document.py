@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bizverify.errors import InputError, UsageError
+from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables.columns import has_role
 from bizverify.tables.json import faults
 from bizverify.tables.json.scan import Part, Scanner
@@ -71,7 +71,7 @@ def at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
         for depth, step in enumerate(steps):
             _enter(scanner, step, steps[:depth], json_path)
         if (byte := scanner.peek()) != b"[":
-            what = f"--json-path {json_path} leads to {_word(byte)}"
+            what = f"{parameter('json_path', json_path)} leads to {_word(byte)}"
             raise UsageError(f"{path}: {what}; it must lead to an array of objects")
         begin = scanner.position
         _passed(scanner.array())
@@ -90,7 +90,7 @@ def find(path: Path, data: Path, start: int) -> Document:
         if scanner.peek() == b"[":
             return Document(data, scanner.position, data.stat().st_size, "", "array")
         if scanner.peek() != b"{":
-            raise InputError(f"{path}: holds {_word(scanner.peek())}, not an array of objects")
+            raise InputError(f"{path}: holds {_word(scanner.peek())}, not an array of objects; export it again")
         begin, own = scanner.position, False
         found: list[_Found] = []
         for key in _members(scanner):
@@ -137,7 +137,9 @@ def _steps(json_path: str) -> Path_:
     while rest:
         found = _STEP.match(rest)
         if not found:
-            raise UsageError(f"--json-path {json_path!r} cannot be read from {rest!r} on; write data.items[0]")
+            raise UsageError(
+                f"{parameter('json_path', json_path)} cannot be read from {rest!r} on; write data.items[0]"
+            )
         key, index, quoted, single = found.groups()
         steps.append(int(index) if index else key or single or _unquoted(quoted, json_path))
         rest = rest[found.end() :]
@@ -148,7 +150,7 @@ def _unquoted(quoted: str | None, json_path: str) -> str:
     try:
         return msgspec.json.decode(f'"{quoted or ""}"', type=str)
     except msgspec.DecodeError as error:
-        raise UsageError(f"--json-path {json_path!r}: {quoted!r} cannot be read: {error}") from error
+        raise UsageError(f"{parameter('json_path', json_path)}: {quoted!r} cannot be read: {error}") from error
 
 
 def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
@@ -173,7 +175,7 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
         there = f"no element {step} {place}; there are {len(seen)}, counted from 0"
     else:
         there = f"{place} stands {_word(byte)}, which has no {step!r}"
-    raise UsageError(f"{scanner.path}: --json-path {json_path}: {there}")
+    raise UsageError(f"{scanner.path}: {parameter('json_path', json_path)}: {there}")
 
 
 def _search(scanner: Scanner, path: Path_, found: list[_Found]) -> None:
@@ -208,7 +210,8 @@ def _chosen(path: Path, found: list[_Found], own: bool) -> _Found | None:
     if len(fitting) > 1:
         paths = ", ".join(spelled(array.path) for array in fitting)
         raise InputError(
-            f"{path}: holds several arrays of objects ({paths}); choose with --json-path {spelled(fitting[0].path)}"
+            f"{path}: holds several arrays of objects ({paths}); choose with "
+            f"{parameter('json_path', spelled(fitting[0].path))}"
         )
     if fitting:
         return fitting[0]
@@ -243,4 +246,6 @@ def _elements(scanner: Scanner) -> Iterator[int]:
 
 
 def _word(byte: bytes) -> str:
-    return _WORDS.get(byte, "a number" if byte in b"-0123456789" and byte else "nothing" if not byte else repr(byte))
+    if not byte:
+        return "nothing"
+    return _WORDS.get(byte, "a number" if byte in b"-0123456789" else "a text that is no JSON")

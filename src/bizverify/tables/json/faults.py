@@ -32,6 +32,7 @@ def malformed(path: Path, data: Path, position: int, reason: str) -> InputError:
         there = file.read(16)
     plain = _AT.sub("", reason).removeprefix("JSON is malformed: ")
     remedy = next((words for start, words in _REMEDIES.items() if re.match(start, there)), "")
+    remedy = "take it out" if "comma" in plain else remedy
     said = f"{plain}; {remedy}" if remedy else plain
     return InputError(f"{path}: {_place(data, position)}: is not valid JSON: {said}")
 

@@ -14,13 +14,13 @@ import msgspec
 import polars as pl
 
 from bizverify.errors import InputError, UsageError
+from bizverify.filesystem import create_private
 from bizverify.tables.columns import has_role
 from bizverify.tables.json import faults
 from bizverify.tables.json.document import Document, at_path, find
 from bizverify.tables.json.exact import Columns, DataType, tokens_of
 from bizverify.tables.json.scan import CHUNK, Part, Scanner
 from bizverify.tables.packing import File, private_folder
-from bizverify.tables.publish import PRIVATE
 from bizverify.tables.table import RAW, Format, Table, column_ids, json_text
 
 _RECORD: Final = "record"
@@ -68,7 +68,7 @@ def _document(path: Path, data: Path, format: Format, json_path: str | None) -> 
         first = scanner.peek()
     if first != b"[" and (format == "ndjson" or _is_lines(data, start)):
         if json_path is not None:
-            raise UsageError(f"{path}: --json-path is for JSON documents; this file has one object a line")
+            raise UsageError(f"{path}: `json_path=` is for JSON documents; this file has one object a line")
         return Document(data, start, size, kind="sequence")
     return find(path, data, start) if json_path is None else at_path(path, data, start, json_path)
 
@@ -109,7 +109,7 @@ def _utf8(file: File, resources: ExitStack) -> Path:
 
 def _private(resources: ExitStack, name: str) -> Path:
     path = resources.enter_context(private_folder()) / name
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+    os.close(create_private(path))
     return path
 
 

@@ -77,7 +77,7 @@ class Scanner:
     def take(self, byte: bytes) -> None:
         """Pass this byte, which must come next."""
         if (found := self.peek()) != byte:
-            more = "" if found else "; the file is not whole"
+            more = "" if found else "; the file is not whole; copy or export it again"
             raise self.fault(f"{byte.decode()!r} is missing{more}")
         self._at += 1
 
@@ -98,7 +98,8 @@ class Scanner:
             length, complete = self._length()
             if complete or not self._grow():
                 if length is None:
-                    raise self.fault("the text ends in the middle of a value; the file is not whole", self._size())
+                    what = "the text ends in the middle of a value; the file is not whole; copy or export it again"
+                    raise self.fault(what, self._size())
                 text = self._window[self._at : self._at + length].rstrip(b" \t\r\n")
                 self._at += len(text)
                 return text

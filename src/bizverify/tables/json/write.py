@@ -6,7 +6,7 @@ from typing import BinaryIO, Final, cast
 
 import polars as pl
 
-from bizverify.model import OUR_COLUMNS
+from bizverify.model import OUR_COLUMNS, counted
 from bizverify.tables.json.document import Document
 from bizverify.tables.json.exact import without
 from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
@@ -73,10 +73,10 @@ def not_finite(table: Table) -> tuple[str, ...]:
     floats = {id_: header for id_, header in zip(table.ids, table.headers, strict=True) if schema[id_].is_float()}
     if not floats:
         return ()
-    counted = table.frame.select((~pl.col(list(floats)).is_finite()).sum()).collect(engine="streaming")
+    found = table.frame.select((~pl.col(list(floats)).is_finite()).sum()).collect(engine="streaming")
     return tuple(
-        f"column {floats[id_]!r} has NaN or infinity in {count:,} rows, which JSON cannot hold: they are null"
-        for id_, count in counted.row(0, named=True).items()
+        f"column {floats[id_]!r} has NaN or infinity in {counted(count, 'row')}, which JSON cannot hold: null there"
+        for id_, count in found.row(0, named=True).items()
         if count
     )
 

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
-from bizverify.engine.address.grammar import brackets, detail, lot, road
+from bizverify.engine.address.grammar import brackets, detail, lot, respelled, road
 from bizverify.engine.address.grammar.text import MOST_BYTES, normalised, where
 
 PARSED: Final[dict[str, pl.DataType]] = {
@@ -43,6 +43,7 @@ PARSED: Final[dict[str, pl.DataType]] = {
     "ahead": pl.String(),
     "brackets": pl.String(),
     "has_unit": pl.Boolean(),
+    "moved_from": pl.String(),
 }
 """The columns that `parse` adds, and their types."""
 
@@ -61,6 +62,7 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         frame.select(kept)
         .pipe(normalised)
+        .pipe(respelled.read)
         .pipe(brackets.read)
         .pipe(regions.split_region, "_body")
         .pipe(_with_words_before_region)

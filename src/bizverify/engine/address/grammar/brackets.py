@@ -14,6 +14,7 @@ from bizverify.engine.address.grammar.few import for_few
 from bizverify.engine.address.grammar.text import PROVINCES, where, with_groups
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
+CLOSING: Final = _CLOSE + _UNIT_CLOSE
 LETTER: Final = f"{_OPEN}[가-힣]{_CLOSE}"
 _COMPANY: Final = r"\(([주유사재합])\)"
 _LETTER: Final = r"\(([가-힣])\)"

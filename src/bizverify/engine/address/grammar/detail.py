@@ -6,11 +6,11 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.grammar.brackets import LETTER, shown
+from bizverify.engine.address.grammar.brackets import CLOSING, LETTER, shown
 from bizverify.engine.address.grammar.few import fill_few
 from bizverify.engine.address.grammar.text import HIDDEN, PROVINCES, compact, where, with_groups
 
-_DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가"
+_DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가(?:[0-9]{1,2}동)?"
 _HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"
 _HINT: Final = rf"(?:^|[,/( ])({_DONG})(?:[,/) ]|$)"
 _HINT_AT_HEAD: Final = rf"^(?:{_DONG})(?:[,/ ]+|$)"
@@ -24,17 +24,22 @@ _ONE_UNIT: Final = rf"(?:제 ?)?(?:(?:지하|지상|옥상|비) ?|[A-Za-z]-?)?{_
 _UNITS: Final = (
     rf"(?:{_ONE_UNIT})+(?:[0-9][-0-9]*)?(?:일부|전부)?(?:[ ,]|$)|(?:지하|[Bb])? ?{_RANGE} ?층|(?:{_ONE_UNIT}){{2,}}"
     r"|외 ?[0-9]* ?필지?|지[하상]층|지하|지층|일부|전부|[층호]$"
-    r"|(?:^|[ ,])(?:[0-9][0-9~,.·-]*(?:[ ,]+|$))+|[0-9]+-[0-9]+$|[A-Za-z]?[0-9]{3,}$"
+    r"|(?:^|[ ,])(?:[0-9][0-9~,.·-]*(?:[ ,]+|$))+|[0-9]+[-/][0-9]+$|[A-Za-z]?-?[0-9]{3,}$"
 )
 _UNITS_ONLY: Final = "^(?:(?:지하|지상|[Bb])?[0-9~-]+(?:층|호|동)?[ ,]*)+$"
 _NO_NAME: Final = (
     "^(?:[A-Za-z0-9가-힣]|상가|관리|주민|사무|공장|창고|연구|기숙사|경비|생산|복지|본관|별관|신관|구관|에이)동$"
 )
+_HOUSE: Final = "(?:[1-9](?:0[1-9]|[1-3][0-9])|(?:1[0-7]|[2-9][0-9])(?:0[1-9]|1[0-9]))"
+_DOOR: Final = "[1-7]?[0-9](?:0[1-9]|1[0-9]|2[0-4])"
+"""901-1203 are a house and a door; the first numbers of 1588-1234 and the last of 865-1234 are none."""
 _DETAIL_UNIT: Final = (
     r"[0-9](?: ?,)? ?(?:층|호|동(?:[ ,0-9]|$))|지층|지하|(?:^|[ ,])[BbF][0-9]|(?:^|[ ,(])[A-Za-z가나다라마바사]동"
+    rf"|(?:[ ,가-힣A-Z]|^)(?:{_HOUSE}|[A-Za-z])[-/]{_DOOR}(?:[ ,]|$)"
 )
 _BRACKET_UNIT: Final = (
     r"[0-9] ?(?:층|호)|[0-9]{2} ?동|지층|지하|(?:^|[ ,])[BbF][0-9]|(?:^|[ ,(])[A-Za-z가나다라마바사]동"
+    rf"|(?:^|,|[가-힣&&[^동리가]]) ?{_HOUSE}[-/]{_DOOR}(?:[ ,]|$)"
 )
 
 _MISSPELT: Final = "^ *[가-힣]{2} +([가-힣]+[시군구](?: |$))"  # 서을 종로구
@@ -76,7 +81,7 @@ def _read_words(frame: pl.LazyFrame) -> pl.LazyFrame:
     detail, brackets, first = pl.col("detail"), pl.col("brackets"), pl.col("_first")
     unit = detail.str.contains(_DETAIL_UNIT).fill_null(False) | brackets.str.contains(_BRACKET_UNIT).fill_null(False)
     return (
-        frame.with_columns(_written=pl.col("_tail").str.strip_chars(" ,./:;-"))
+        frame.with_columns(_written=pl.col("_tail").str.strip_chars_start(CLOSING).str.strip_chars(" ,./:;-"))
         .with_columns(_written=pl.when(pl.col("_written") != "").then("_written"))
         .with_columns(detail=shown(pl.col("_written")), _ahead=_unexplained(), ahead=_like_places())
         .pipe(_with_hint)

@@ -8,10 +8,10 @@ import polars as pl
 
 from bizverify.engine.address.grammar import usual
 from bizverify.engine.address.grammar.few import fill_few
-from bizverify.engine.address.grammar.road import NOT_A_NUMBER, NUMBER
-from bizverify.engine.address.grammar.text import compact, where, with_groups
+from bizverify.engine.address.grammar.road import AFTER_NUMBER, NOT_A_NUMBER, NUMBER
+from bizverify.engine.address.grammar.text import HIDDEN, compact, where, with_groups
 
-_BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가동?"
+_BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?"  # 성수2가3동
 _ROAD_LIKE: Final = ["세종로", "남성로", "시장북로"]  # legal dongs of 서울 종로구 and 대구 중구
 _DONG: Final = rf"(?:{_BLOCK}|동(?: ?[0-9]{{1,2}}리)?|리|읍|면)"
 _NUMBERED: Final = rf"^(.*?{_DONG})(?: ?(산)(?:번지)?)?[ ,]*{NUMBER}(.*)$"
@@ -19,8 +19,10 @@ _STRICT: Final = (
     r"(?:^|[ ,/:(])([가-힣]{1,6}[0-9]{0,2}(?:동|리)|[가-힣]{1,6}[0-9]가)(?: ?(산) ?| )?([0-9]{1,4})"
     r"(?:-([0-9]{1,4}))?(번지)?(?:[ ,/)]|$)"
 )
+_LOT_IN_BRACKETS: Final = "^[가-힣]{1,5}(?:동|[0-9]가) ?[0-9]{1,4}(?:번지)?(?:[ ,/]|$)"
 _LAST_WORD: Final = (
-    r"(?:^|[ ,/:])([^ ,/:]+ 제?[0-9]{1,2}[동리]|[^ ,/:]+ [0-9](?:[.·,]?[0-9])*가동?|종로1,2,3,4가?동?|[^ ,/:]+)$"
+    r"(?:^|[ ,/:])([^ ,/:]+ [0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?|[^ ,/:]+ 제?[0-9]{1,2}[동리]"
+    r"|종로1,2,3,4가?동?|[^ ,/:]+)$"
 )
 _WITH_BLOCK: Final = {"종로1234동": "종로1234가동", "종로56동": "종로56가동"}
 _TOWN: Final = "^(?:.*[ ,/:])?([가-힣]{1,6}[읍면])[ ,]"
@@ -30,14 +32,23 @@ _NO_DONG: Final = (
     r"|(?:[0-9]차|단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩)제?[0-9]*[가나다라마바사]?동$"
     r"|^(?:[^가-힣].*|.*(?:상가|관리|주민|본관|별관|사무|공장|창고|연구|기숙사))동$"
 )
-_HO: Final = r"^ ?번지 ?(?:의 ?([0-9]{1,4})호?|([0-9]{1,4}) ?호)((?:[^실기].*)?)$"
+_HO: Final = (
+    r"^ ?번지 ?(?:의 ?([0-9]{1,4})호?|([0-9]{1,4}) ?호)((?:[^실기].*)?)$"
+    rf"|^ ?번지[ ,({HIDDEN}]*제? ?([0-9]{{1,2}}) ?호[){HIDDEN}]?((?:[^실기점].*)?)$"
+    r"|^ ?번지 ?([0-9]{1,2})$"
+)
+"""From 100 up only the plain form is read so: of 제101호 or (101호) the words would not stay as they are written."""
 _NAMED: Final = (
     r"^(?:([가-힣]{1,6}[읍면]) ?)?"
     r"([가-힣][^ ,]*? ?(?:[0-9](?:[.·,]?[0-9])*가동?)|[가-힣][^ ,]*?(?:동|리))(?:[ ,]+(.*))?$"
 )
 _TOWN_ONLY: Final = "^([가-힣]{1,6}[읍면])(?:[ ,]+(.*))?$"
 _LOOSE: Final = r"^(|.*?[^0-9,]),? ?([0-9]{1,5})(?: ?- ?([0-9]{1,5}))?((?:[^0-9가-힣-].*|번지.*)?)$"
-_NO_LOOSE: Final = "아파트|아파|빌라|맨션|연립|주공|단지|블[록럭]|지구|사서함|@|[0-9]차|통$|반$"
+_NO_LOOSE: Final = (
+    "아파트|아파|빌라|맨션|연립|주공|단지|블[록럭]|지구|사서함|@|[0-9]차|통$|반$|빌딩|타워|오피스텔|상가|센[터타]|[프플]라[자쟈]"
+    "|하이츠|맨숀|캐슬|스퀘어|회관|[A-Za-z]-?$"
+)
+"""Words before a number that is a unit's, or a plot's: no road is called so."""
 
 
 def read(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -101,13 +112,17 @@ def _with_ho(frame: pl.LazyFrame) -> pl.LazyFrame:
     behind = pl.col("_behind")
     maybe = pl.when(behind.str.contains("^ ?번지") & pl.col("_sub").is_null()).then(behind)
     return (
-        with_groups(frame, maybe, _HO, "_of", "_ho", "_after_ho")
+        with_groups(frame, maybe, _HO, "_of", "_ho", "_after_ho", "_odd_ho", "_after_odd", "_bare_ho")
+        .with_columns(
+            _ho=pl.coalesce("_ho", "_odd_ho", "_bare_ho"),
+            _after_ho=pl.coalesce("_after_ho", "_after_odd", pl.col("_bare_ho").str.head(0)),
+        )
         .with_columns(
             _sub=pl.coalesce("_sub", "_of", "_ho"),
             lot_ho=pl.when(pl.col("_main").is_not_null()).then(pl.col("_ho").is_not_null()),
-            _tail=pl.coalesce("_tail", "_after_ho", behind.str.replace("^ ?(?:번지|번(?:[ ,]|$)|호(?:[ ,0-9]|$))", "")),
+            _tail=pl.coalesce("_tail", "_after_ho", behind.str.replace(f"{AFTER_NUMBER}|^ ?호(?:[ ,0-9]|$)", "")),
         )
-        .drop("_of", "_ho", "_after_ho", "_behind")
+        .drop("_of", "_ho", "_after_ho", "_odd_ho", "_after_odd", "_bare_ho", "_behind")
     )
 
 
@@ -118,7 +133,9 @@ def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
     sure = pl.any_horizontal(pl.col("_strict_san", "_strict_sub", "_strict_lot").is_not_null()) | pl.col(
         "_strict_word"
     ).str.ends_with("리")
-    sure = sure & ~pl.col("_strict_word").str.contains(_NO_DONG)
+    sure = (sure | pl.col("brackets").str.contains(_LOT_IN_BRACKETS).fill_null(False)) & ~pl.col(
+        "_strict_word"
+    ).str.contains(_NO_DONG)
     return (
         frame.with_columns(_around=pl.when(pl.col("_pre").is_null() & pl.col("road").is_not_null()).then(around))
         .pipe(with_groups, maybe, _STRICT, *_STRICTLY)

@@ -35,6 +35,8 @@ NOT_A_NUMBER: Final = (
 )
 """What follows digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
 
+AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"
+"""Words for a number that say nothing."""
 _JOINED: Final = rf"(?:대로|로|길|거리|제?[0-9]+{_BRANCHING}|[0-9]+로)"
 LAST_WORD: Final = (
     rf"(?:^|[ ,/:])((?:[^ ,/:]*[^ ,/:읍면리가시도군구동] [0-9]+[가-힣][^ ,/:]*|[^ ,/:]+)(?: {_JOINED})*{_BRANCH})$"
@@ -206,5 +208,5 @@ def _with_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
         under=pl.when(named).then(under).cast(pl.UInt8),
         main=pl.when(named).then(pl.col("_main").cast(pl.UInt32)),
         sub=pl.when(named).then(pl.col("_sub").cast(pl.UInt32).fill_null(0)),
-        _tail=pl.col("_tail").str.strip_prefix("번지").str.strip_prefix("번 "),
+        _tail=pl.col("_tail").str.replace(AFTER_NUMBER, ""),
     ).drop("_last", "_under", "_main", "_sub")

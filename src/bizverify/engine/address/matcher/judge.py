@@ -12,12 +12,12 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.matcher.index import ROW, text_key
-from bizverify.engine.address.matcher.lookups import Lookups, compact_building
+from bizverify.engine.address.matcher.lookups import Lookups
 from bizverify.engine.address.regions import postal_fits
 
 _WITNESSES: Final = (
-    *("zipcode_given", "emd", "lot_dong", "hint_dong", "building"),
-    *("sido", "sido_typed", "region_conflict", "needs_witness", "open"),
+    *("main", "zipcode_given", "emd", "lot_dong", "hint_dong", "building"),
+    *("sido", "sido_typed", "sigungu", "region", "region_conflict", "needs_witness", "open"),
 )
 
 
@@ -67,8 +67,8 @@ def outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, rivals
     """
     if rivals.is_empty():
         return rows.select(ROW).clear()
-    mine = _heard(lookups, rows, decided).select(ROW, mine="place", votes="pro")
-    theirs = _heard(lookups, rows, rivals.select(ROW, "place").unique())
+    mine = hear_witnesses(lookups, rows, decided).select(ROW, mine="place", votes="pro")
+    theirs = hear_witnesses(lookups, rows, rivals.select(ROW, "place").unique())
     of_rival = _province(lookups, theirs)
     typed = (pl.col("sido_typed") == of_rival) | (pl.col("sido") == of_rival)
     in_province = (pl.col("region_conflict") & typed).fill_null(False).cast(pl.UInt32)
@@ -78,12 +78,12 @@ def outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, rivals
 
 def _beyond_doubt(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Set apart the only candidates of rows whose postal code does not speak against them, and the others."""
-    given = rows.select(ROW, "region_conflict", given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
+    given = rows.select(ROW, "region_conflict", "main", given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
     pairs = candidates.join(given, on=ROW, how="left", maintain_order="left")
     pairs = pairs.with_columns(lookups.tables.building_zip.gather(pairs["place"]).alias("zip"))
     agrees = pl.col("given").is_null() | (pl.col("given") == pl.col("zip"))
     plain = (pl.len().over(ROW) == 1) & agrees & ~pl.col("region_conflict").fill_null(False)
-    pairs = pairs.with_columns(plain=plain)
+    pairs = pairs.with_columns(plain=plain & ~_on_twin_road(lookups, pairs))
     return pairs.filter("plain").select(ROW, "place"), pairs.filter(~pl.col("plain")).select(ROW, "place")
 
 
@@ -92,31 +92,39 @@ def _decided(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     if candidates.is_empty():
         return candidates, candidates.select(ROW)
-    heard = _heard(lookups, rows, candidates)
-    best = heard.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(rivals=pl.len().over(ROW))
+    said = hear_witnesses(lookups, rows, candidates)
+    best = said.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(rivals=pl.len().over(ROW))
     single = best.filter(pl.col("rivals") == 1)
     several = best.filter(pl.col("rivals") > 1)
     if trust is Trust.CROSS:
         return single.filter(_bears_out()).select(ROW, "place"), several.select(ROW).clear()
-    accepted = single.filter(~_refuted(trust))
-    ambiguous = pl.concat([several.select(ROW), single.filter(_torn(trust)).select(ROW)]).unique()
-    return accepted.select(ROW, "place"), ambiguous
+    of_twins = _on_twin_road(lookups, single) & (pl.col("pro") == 0)
+    ambiguous = [several.select(ROW), single.filter(_torn(trust) | of_twins).select(ROW)]
+    accepted = single.filter(~_refuted(trust) & ~of_twins)
+    return accepted.select(ROW, "place"), pl.concat(ambiguous).unique()
 
 
-def _heard(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+def _on_twin_road(lookups: Lookups, pairs: pl.DataFrame) -> pl.Expr:
+    """Whether a road is written that the district has twice: the other one may have that number, too, by now."""
+    return pl.col("main").is_not_null() & pl.lit(lookups.on_twin_road.gather(pairs["place"]))
+
+
+def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Add what each witness says: ``*_pro`` (null if it says nothing), ``*_contra``, and how many are for (``pro``)."""
     open_region = pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False)
-    heard = lookups.described(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
+    pairs = lookups.described(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
     given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
-    heard = heard.with_columns(zip_given=given).with_columns(
+    pairs = pairs.with_columns(zip_given=given).with_columns(
         postal_pro=pl.col("zip_given") == pl.col("zip"),
-        postal_elsewhere=_postal_elsewhere(lookups, heard.with_columns(zip_given=given)),
-        building_pro=_same_building(lookups, heard),
-        same_province=(pl.col("sido") == _province(lookups, heard)).fill_null(False),
-        **_dong_says(lookups, heard, "emd", "emd"),
-        **_dong_says(lookups, heard, "hint_dong", "dong"),
+        postal_elsewhere=_postal_elsewhere(lookups, pairs.with_columns(zip_given=given)),
+        building_pro=lookups.bears_name(pairs),
+        same_province=(pl.col("sido") == _province(lookups, pairs)).fill_null(False),
+        same_city=_same_city(lookups, pairs),
+        in_written_ward=_in_written_ward(lookups, pairs),
+        **_dong_says(lookups, pairs, "emd", "emd"),
+        **_dong_says(lookups, pairs, "hint_dong", "dong"),
     )
-    return heard.with_columns(
+    return pairs.with_columns(
         pro=pl.sum_horizontal(pl.col("postal_pro", "emd_pro", "dong_pro", "building_pro").fill_null(False))
     )
 
@@ -131,6 +139,23 @@ def _dong_says(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -
         f"{witness}_contra": (~pro & here).fill_null(False),
         f"{witness}_elsewhere": (~pro & (here | anywhere)).fill_null(False),
     }
+
+
+def _same_city(lookups: Lookups, heard: pl.DataFrame) -> pl.Expr:
+    """Whether the ward that is written is one of the city in which the building lies, and the gazetteer has it.
+
+    In a ward that the gazetteer lacks, what is written may exist just so.
+    """
+    wards = lookups.tables.regions["sigungu"]
+    same = pl.col("sigungu").str.extract("^([^ ]+ )") == pl.lit(wards.gather(heard["home"]).str.extract("^([^ ]+ )"))
+    known = pl.col("sigungu") == pl.lit(wards.gather(heard["region"]))
+    return (same & known & (pl.col("sido") == pl.lit(_province(lookups, heard)))).fill_null(False)
+
+
+def _in_written_ward(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
+    """Whether the dong that is written is one of the region that is."""
+    keys = heard.select(text_key("region", pl.coalesce("emd", "hint_dong")).fill_null(0)).to_series()
+    return lookups.dongs_here.holds(keys)
 
 
 def _province(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
@@ -152,16 +177,6 @@ def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
     return known.select(pl.coalesce("elsewhere", by_prefix).fill_null(False)).to_series()
 
 
-def _same_building(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
-    """Whether the building's name is the one that is written; null where none is written."""
-    if heard["building"].null_count() == heard.height:
-        return pl.Series("building_pro", [], pl.Boolean).extend_constant(None, heard.height)
-    official = lookups.tables.building_name.gather(heard["place"]).alias("official")
-    pair = heard.select(compact_building(pl.col("building")).alias("written")).with_columns(official)
-    same = compact_building(pl.col("official")) == pl.col("written")
-    return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
-
-
 def _refuted(trust: Trust) -> pl.Expr:
     unsupported = pl.col("pro") == 0
     contra = pl.col("emd_contra") | pl.col("dong_contra")
@@ -172,6 +187,8 @@ def _refuted(trust: Trust) -> pl.Expr:
         return other_postal | (unsupported & (elsewhere | other_emd | pl.col("needs_witness")))
     by_ri_alone = (pl.col("emd") != pl.col("lot_dong")).fill_null(False)
     is_open = unsupported & (contra | pl.col("postal_elsewhere") | ((pl.col("open") | by_ri_alone) & elsewhere))
+    other_town = by_ri_alone & pl.col("emd_contra") & ~pl.col("postal_pro").fill_null(False)
+    is_open = is_open | other_town  # a 리 of that name in another 읍 or 면, whatever repeats the 리's name
     if trust is Trust.GIVEN:
         return _torn(trust) | (pl.col("region_conflict").fill_null(False) & is_open)
     return is_open
@@ -186,6 +203,15 @@ def _torn(trust: Trust) -> pl.Expr:
 
 
 def _bears_out() -> pl.Expr:
-    """A region that is written and exists is not crossed but within its province, and where two witnesses agree."""
+    """A region that is written and exists is not crossed but within its province, and where two witnesses agree.
+
+    Borders of wards move: into another one of the city a postal code leads alone, or a dong that the one written lacks.
+    The dong by which a lot was found says nothing more; the building's name does.
+    """
     dong = pl.col("emd_pro").fill_null(False) | pl.col("dong_pro").fill_null(False)
-    return pl.col("postal_pro").fill_null(False) & (pl.col("region_conflict") | (dong & pl.col("same_province")))
+    postal = pl.col("postal_pro").fill_null(False)
+    by_word = (dong & pl.col("main").is_not_null()) | pl.col("building_pro").fill_null(False)
+    by_dong = by_word & pl.col("postal_pro").is_null() & ~pl.col("in_written_ward")
+    elsewhere = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
+    within_city = pl.col("same_city") & (postal | by_dong) & ~elsewhere
+    return within_city | (postal & (pl.col("region_conflict") | (dong & pl.col("same_province"))))

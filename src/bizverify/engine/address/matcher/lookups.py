@@ -49,6 +49,17 @@ class Lookups:
         return Index(self.tables.building_key)
 
     @built_once
+    def gone(self) -> Index:
+        """``building_key`` of an abolished address → place of its successor, null where none is certain."""
+        return Index(self.tables.gone_key, self.tables.gone_building)
+
+    @built_once
+    def on_twin_road(self) -> pl.Series:
+        """By place of the building: whether its district has another road of that name."""
+        road = (self.tables.building_key // 2**_ROAD_BITS).cast(pl.UInt32)
+        return self.tables.roads["several"].fill_null(False).gather(road)
+
+    @built_once
     def lots(self) -> Index:
         """``lot_key`` → places of the buildings on the lot."""
         return Index(self.tables.lot_key, self.tables.lot_building)
@@ -158,6 +169,24 @@ class Lookups:
         known = self._names_of_dong
         held = known.holds(keys["as_written"].fill_null(0)) | known.holds(keys["plain"].fill_null(0))
         return frame.select(pl.when(pl.col(name).is_not_null()).then(pl.lit(held))).to_series()
+
+    def is_dong_of(self, frame: pl.DataFrame, region: str, name: str) -> pl.Series:
+        """Tell for each row whether a dong of its ``region`` goes by ``name``, by law or administratively."""
+        keys = frame.select(
+            as_written=text_key(region, name).fill_null(0),
+            plain=text_key(region, without_number(pl.col(name))).fill_null(0),
+        )
+        legal = self.dongs_here.holds(keys["as_written"]) | self.dongs_here.holds(keys["plain"])
+        return legal | self.aliases_here.holds(keys["as_written"])
+
+    def bears_name(self, frame: pl.DataFrame) -> pl.Series:
+        """Tell for each row whether the building at ``place`` is called ``building``; null where nothing is named."""
+        if frame["building"].null_count() == frame.height:
+            return pl.Series("building_pro", [], pl.Boolean).extend_constant(None, frame.height)
+        official = self.tables.building_name.gather(frame["place"]).alias("official")
+        pair = frame.select(compact_building(pl.col("building")).alias("written")).with_columns(official)
+        same = compact_building(pl.col("official")) == pl.col("written")
+        return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
 
     # ── regions and postal codes ─────────────────────────────────────────────────────────────────────────────────
 

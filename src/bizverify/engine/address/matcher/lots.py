@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.gazetteer import lot_key
+from bizverify.engine.address.gazetteer import NUMBER_LIMIT, lot_key
 from bizverify.engine.address.matcher.index import ROW, Index, text_key
 from bizverify.engine.address.matcher.lookups import Lookups, compact_building, without_number
 from bizverify.engine.address.matcher.scope import Scopes
@@ -14,8 +14,12 @@ from bizverify.engine.address.matcher.typos import gaps, holes, swaps
 
 _NUMBER: Final = ("san", "lot_main", "lot_sub", "lot_ho")
 _NAMED: Final = (*_NUMBER, "region", "scope")
-_HIGHEST_PLAIN_HO: Final = 100
-"""``712번지 4호`` is lot 712-4; ``712번지 301호`` may as well be unit 301 on lot 712."""
+_LOWEST_UNIT: Final = 100
+"""``712번지 4호`` is lot 712-4, and no unit where there is none: gazetteers are older than the newest lots.
+
+``712번지 301호`` may as well be unit 301 on lot 712, unless that is known to be divided.
+"""
+_DIVIDED: Final = 4
 _TOO_SHORT: Final = 2
 _KIND_OF_BUILDING: Final = (
     "^(?:마을)?(?:마을회관|회관|경로당|노인정|어린이집|유치원|주민센터|행정복지센터|면사무소|읍사무소|사무소|보건진료소|보건지소|우체국|파출소|지구대|"
@@ -58,10 +62,13 @@ def in_scope(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame) -> pl.DataFra
     return _numbered(lookups, dongs.filter(scopes.allow(dongs)))
 
 
-def without_ho(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """``712번지 301호`` as lot 712, where there is no lot 712-301."""
-    rows = rows.filter(pl.col("lot_ho").fill_null(False)).with_columns(lot_sub=pl.lit(0, pl.UInt32))
-    return as_written(lookups, rows)
+def by_building_on_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """``712번지 4호 한빛빌딩`` as lot 712, where there is no lot 712-4 and the building on lot 712 is called so."""
+    rows = rows.filter(pl.col("lot_ho").fill_null(False) & pl.col("building").is_not_null())
+    found = as_written(lookups, rows.with_columns(lot_sub=pl.lit(0, pl.UInt32))).join(
+        rows.select(ROW, "building"), on=ROW
+    )
+    return found.filter(lookups.bears_name(found)).select(ROW, "place")
 
 
 def misspelt(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -128,8 +135,20 @@ def _legal_name() -> pl.Expr:
 
 
 def _numbered(lookups: Lookups, dongs: pl.DataFrame) -> pl.DataFrame:
-    may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") > _HIGHEST_PLAIN_HO)
-    as_unit = dongs.filter(may_be_unit).with_columns(lot_sub=pl.lit(0, pl.UInt32))
+    may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") >= _LOWEST_UNIT)
+    high = dongs.filter(may_be_unit)
+    whole = high.join(_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))
     key = lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
     index: Index = lookups.lots
-    return index.find(pl.concat([dongs, as_unit]), key, "place").unique()
+    return index.find(pl.concat([dongs, whole]), key, "place").unique()
+
+
+def _divided(lookups: Lookups, units: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose lot has another part with a quarter of the unit's number or more: the unit may be a part, too."""
+    dong, san, main, unit = (pl.col(part) for part in ("dong_id", "san", "lot_main", "lot_sub"))
+    spans = ((unit // _DIVIDED, unit - 1), (unit + 1, pl.lit(NUMBER_LIMIT - 1)))
+    found = [
+        lookups.lots.between(units, lot_key(dong, san, main, low), lot_key(dong, san, main, high), "place")
+        for low, high in spans
+    ]
+    return pl.concat(found).select(ROW).unique()

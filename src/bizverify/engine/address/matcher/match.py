@@ -17,26 +17,33 @@ from bizverify.engine.address.matcher.index import ROW, text_key
 from bizverify.engine.address.matcher.judge import Trust, judged
 from bizverify.engine.address.matcher.lookups import Lookups
 from bizverify.engine.address.matcher.scope import scopes_of
+from bizverify.engine.address.matcher.support import keep_tenable
 
 LEVELS: Final = (
     "exact",
     "lot_to_road",
     "region_repaired",
     "typo_repaired",
+    "renumbered",
     "building_only",
+    "abolished",
     "road_only",
     "region_only",
     "ambiguous",
     "none",
 )
-"""How well an address was understood, the best first."""
+"""How well an address was understood, the best first.
+
+``renumbered``: it was abolished and its successor is given; ``abolished``: no successor is certain.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One way to read an address: what it proposes, how far that is trusted, the level of what it finds.
 
-    ``renames``: it takes a name for another one, which needs a witness if a road elsewhere bears the name as written.
+    ``renames``: it takes a road's name for another one, which needs a witness if a road elsewhere bears the name as
+    written, or if the two differ as roads do (see :mod:`.misspelling`).
     """
 
     propose: Callable[[Lookups, pl.DataFrame], pl.DataFrame]
@@ -53,16 +60,18 @@ class Matcher:
         self._scopes = scopes_of(lookups)
         self._before: Final = (
             Reading(roads.as_written, Trust.GIVEN, "exact"),
-            Reading(lots.as_written, Trust.GIVEN, "lot_to_road"),
+            Reading(_lot_as_written, Trust.GIVEN, "lot_to_road"),
             Reading(self._road_in_scope, Trust.OPEN, "region_repaired"),
             Reading(self._lot_in_scope, Trust.OPEN, "region_repaired"),
         )
         self._after: Final = (
+            Reading(roads.successors, Trust.GIVEN, "renumbered"),
             Reading(roads.as_written, Trust.OPEN, "exact"),
             Reading(roads.glued, Trust.GIVEN, "exact"),
             Reading(lots.as_written, Trust.OPEN, "lot_to_road"),
             Reading(lots.by_other_name, Trust.OPEN, "lot_to_road"),
-            Reading(lots.without_ho, Trust.OPEN, "lot_to_road"),
+            Reading(lots.by_building_on_lot, Trust.OPEN, "building_only"),
+            Reading(self._in_other_ward, Trust.CROSS, "region_repaired"),
             Reading(roads.underground, Trust.WEAK, "typo_repaired"),
             Reading(roads.misspelt, Trust.WEAK, "typo_repaired", renames=True),
             Reading(lots.misspelt, Trust.WEAK, "typo_repaired"),
@@ -79,8 +88,9 @@ class Matcher:
         """
         rows = roads.regrouped(self._lookups, parsed.with_row_index(ROW))
         rows = self._scopes.settled(rows)
-        rows = rows.with_columns(needs_witness=pl.lit(False), narrowed=pl.lit(False))
+        rows = rows.with_columns(needs_witness=pl.lit(False), narrowed=self._sole_district(rows))
         found = Found(rows)
+        found.leave(rows.filter(pl.col("moved_from") == ""))
         self._read(found, self._before)
         if not found.left.is_empty():
             found.narrow(self._narrowed(found.left))
@@ -103,14 +113,19 @@ class Matcher:
         if reading.renames:
             rows = rows.with_columns(roads.exists_somewhere(self._lookups, rows).alias("needs_witness"))
         decided, ambiguous = judged(self._lookups, rows, candidates, reading.trust)
+        if reading.renames:
+            decided = keep_tenable(self._lookups, rows, decided)
         doubtful = self._doubtful(rows, decided, reading)
         decided = decided.join(doubtful, on=ROW, how="anti")
         found.add(decided, pl.concat([ambiguous, doubtful]), reading.level)
 
     def _doubtful(self, rows: pl.DataFrame, decided: pl.DataFrame, reading: Reading) -> pl.DataFrame:
-        doubtful = [rivals.in_two_regions(self._lookups, self._scopes, rows, decided)]
-        if reading.propose is roads.as_written:
-            doubtful.append(rivals.two_addresses(self._lookups, rows, decided))
+        doubtful = [
+            rivals.in_two_regions(self._lookups, self._scopes, rows, decided),
+            rivals.two_addresses(self._lookups, rows, decided),
+        ]
+        if reading.level != "renumbered":  # the road that is written is the successor's of before
+            doubtful.append(rivals.other_road(self._lookups, rows, decided))
         if reading.trust is Trust.GIVEN:
             doubtful.append(rivals.better_elsewhere(self._lookups, self._scopes, rows, decided))
         return pl.concat(doubtful).unique()
@@ -126,6 +141,11 @@ class Matcher:
         opened = left.filter(pl.col("narrowed")).join(candidates.select(ROW).unique(), on=ROW, how="semi")
         as_written = roads.in_scope(self._lookups, self._scopes, opened)
         return candidates.join(as_written, on=ROW, how="anti")
+
+    def _sole_district(self, rows: pl.DataFrame) -> pl.Expr:
+        """Whether a province alone is written, of which the gazetteer has one district: there may be others."""
+        district = pl.lit(self._lookups.tables.regions["sigungu"].gather(rows["region"]))
+        return (pl.col("sigungu").is_null() & (district != "")).fill_null(False)
 
     def _open(self) -> pl.Expr:
         """Whether the region may be filled in: words that the gazetteer does not know name a region all the same."""
@@ -152,6 +172,12 @@ class Matcher:
         rows = rows.filter(pl.col("zipcode_given").is_not_null()).with_columns(scope=pl.lit(None, pl.UInt64))
         return pl.concat([roads.in_scope(lookups, self._scopes, rows), lots.in_scope(lookups, self._scopes, rows)])
 
+    def _in_other_ward(self, lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+        """Road and number, or dong and lot, in another ward of the city that is written: their borders move."""
+        city = pl.col("sigungu").str.extract("^([^ ]+) ")
+        rows = rows.with_columns(scope=text_key(pl.col("sido"), city)).filter(pl.col("scope").is_not_null())
+        return pl.concat([roads.in_scope(lookups, self._scopes, rows), lots.in_scope(lookups, self._scopes, rows)])
+
     def _finished(self, found: Found) -> pl.DataFrame:
         lookups, left = self._lookups, found.left
         near = roads.nearest(lookups, left)
@@ -159,10 +185,13 @@ class Matcher:
         near = zips.group_by(ROW).agg(pl.col("zip").first().alias("postal_only"), n=pl.col("zip").n_unique())
         near = near.with_columns(pl.when(pl.col("n") == 1).then("postal_only")).select(ROW, "postal_only")
         known = roads.known_roads(lookups, left).select(ROW).unique()
+        gone = roads.abolished_rows(lookups, left)
         rest = left.select(ROW, "scope", "covered").join(near, on=ROW, how="left")
         has_near, has_road = rest[ROW].is_in(near[ROW].implode()), rest[ROW].is_in(known[ROW].implode())
         level = (
-            pl.when(pl.lit(has_near))
+            pl.when(pl.lit(rest[ROW].is_in(gone[ROW].implode())))
+            .then(pl.lit("abolished"))
+            .when(pl.lit(has_near))
             .then(pl.lit("building_only"))
             .when(pl.lit(has_road))
             .then(pl.lit("road_only"))
@@ -195,6 +224,11 @@ class Found:
         gone = pl.concat([decided.select(ROW), ambiguous.select(ROW)])
         self.left = self.left.join(gone, on=ROW, how="anti", maintain_order="left")
 
+    def leave(self, rows: pl.DataFrame) -> None:
+        """Take rows that may mean several places out of what is left, before they are read."""
+        if not rows.is_empty():
+            self.add(rows.clear().with_columns(place=pl.lit(None, pl.UInt32)), rows, "none")
+
     def narrow(self, regions: pl.DataFrame) -> None:
         """Fill in the region of rows that are left; ``regions``: ``row``, ``home``."""
         self._narrowed = regions.select(ROW, _home=pl.col("home").cast(pl.UInt32))
@@ -209,11 +243,18 @@ class Found:
         return rows.join(pl.concat([*decided, last]), on=ROW, how="left", maintain_order="left")
 
 
+def _lot_as_written(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """The lot, but where an abolished road beside it has a successor, which then must lie on it."""
+    candidates = lots.as_written(lookups, rows)
+    both = rows.filter(pl.col("main").is_not_null()).join(candidates, on=ROW, how="semi")
+    return candidates.join(roads.successors(lookups, both), on=ROW, how="anti")
+
+
 def _filled_in(rows: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
     rows = rows.join(regions, on=ROW, how="left", maintain_order="left")
-    return rows.with_columns(narrowed=pl.col("_home").is_not_null(), region=pl.coalesce("region", "_home")).drop(
-        "_home"
-    )
+    return rows.with_columns(
+        narrowed=pl.col("narrowed") | pl.col("_home").is_not_null(), region=pl.coalesce("region", "_home")
+    ).drop("_home")
 
 
 def _single(hint: pl.DataFrame) -> pl.DataFrame:

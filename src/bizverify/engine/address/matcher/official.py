@@ -9,6 +9,7 @@ import polars as pl
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.matcher.index import ROW, text_key
 from bizverify.engine.address.matcher.lookups import Lookups
+from bizverify.engine.address.matcher.support import judge_support
 from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.model import Lang
@@ -17,6 +18,9 @@ _UNDER: Final = ("", "지하 ", "공중 ")
 _ROAD_BITS: Final = 36
 _NUMBER_BITS: Final = 17
 _TOWN: Final = "[읍면]$"
+_ALONE: Final = "^(?:$| ?[,/] ?(?:[^ 0-9산]|[0-9-]+ ?[층호동]))"
+"""Behind a dong in brackets: nothing, or words behind a comma. Of 나성동 1234 and 나성동 홍길동 it is a part."""
+_LIKE_ROAD: Final = "(?:로|길)(?:[0-9]+[가-힣]{0,3})?$"
 
 _TEXTS: Final[dict[str, dict[Lang, str]]] = {
     "added": {"en": "region added: ", "ko": "지역 보완: "},
@@ -28,6 +32,8 @@ _TEXTS: Final[dict[str, dict[Lang, str]]] = {
     "lot": {"en": "lot ", "ko": "지번 "},
     "building": {"en": "building ", "ko": "건물 "},
     "absent": {"en": "there is no number ", "ko": "없는 건물번호: "},
+    "moved": {"en": "moved from ", "ko": "이전 전 주소 "},
+    "abolished": {"en": "abolished address ", "ko": "폐지된 주소 "},
 }
 
 
@@ -36,29 +42,47 @@ def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
 
     ``matched``: what :meth:`Matcher.match` returned.
     """
-    rows = _with_names_back(lookups, _with_units_back(lookups, _with_building(lookups, matched)))
-    rows = rows.with_columns(level=_level(), official=_official())
+    rows = _with_dong_replaced(lookups, _with_building(lookups, matched))
+    rows = _with_names_back(lookups, _with_units_back(lookups, rows))
+    rows = rows.with_columns(level=_level(), official=_official(), postal_match=_postal_match(lookups, rows))
+    rows = rows.with_columns(supported=judge_support(lookups, rows))
     right = pl.col("zip").cast(pl.String).str.zfill(5)
     sure = pl.col("place").is_not_null()
     reference = _reference()
+    detail = pl.when((pl.col("detail") != pl.col("of_emd")).fill_null(True)).then("detail")  # it stands in brackets
     return rows.select(
         match_level=pl.when(~is_blank(pl.col("address")) & ~is_masked(pl.col("address"))).then("level"),
         region=level_of(pl.coalesce("of_sido", "sido")),
         covered=pl.col("covered"),
-        form=pl.when(pl.coalesce("main", "loose_main").is_not_null() | pl.col("road").is_not_null())
-        .then(pl.lit("road"))
-        .when(pl.col("lot_main").is_not_null())
-        .then(pl.lit("lot")),
+        form=_form(),
         unit=pl.when(sure & pl.col("has_unit"))
         .then(pl.lit("given"))
         .when(sure & pl.col("apartment"))
         .then(pl.lit("missing")),
-        postal_match=_postal_match(lookups, rows),
+        postal_match=pl.col("postal_match"),
+        supported=pl.col("supported"),
         zipcode_given=pl.col("zipcode_given"),
         zipcode_right=pl.when(sure).then(right),
         changes=_changes(rows, lang),
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
-        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _joined(", ", pl.col("detail")), reference)),
+        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _joined(", ", detail), reference)),
+    )
+
+
+def _form() -> pl.Expr:
+    """How the address is written: ``road``, ``lot``, ``neither`` (a building's name and its units), ``english``."""
+    loose_road = pl.col("loose_road").str.contains(_LIKE_ROAD).fill_null(False) | (
+        pl.col("place").is_not_null() & pl.col("loose_main").is_not_null()
+    )
+    return (
+        pl.when(pl.col("main").is_not_null() | pl.col("road").is_not_null() | loose_road)
+        .then(pl.lit("road"))
+        .when(pl.col("lot_main").is_not_null())
+        .then(pl.lit("lot"))
+        .when(pl.col("kind") == "english")
+        .then(pl.lit("english"))
+        .when((pl.col("kind") == "korean") & pl.col("place").is_null())
+        .then(pl.lit("neither"))
     )
 
 
@@ -76,10 +100,11 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
         of_sub=pl.col("key") % 2**_NUMBER_BITS,
     )
     dongs, roads, regions = tables.dongs, tables.roads, tables.regions
-    home = roads["region"].gather(matched["road_id"])
+    home = roads["region"].gather(matched["road_id"]).alias("home")
     named = matched["place"].filter(matched["apartment"])
     names = pl.DataFrame({"place": named, "of_building": tables.building_name.gather(named)}).unique()
     return matched.with_columns(
+        home,
         dongs["emd"].gather(matched["dong"]).alias("of_emd"),
         dongs["ri"].gather(matched["dong"]).alias("of_ri"),
         roads["name"].gather(matched["road_id"]).alias("of_road"),
@@ -111,13 +136,19 @@ def _with_names_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     if named.is_empty():
         return rows
     word = pl.col("ahead")
-    words = named.select(ROW, "detail", "of_emd", "of_ri", word.str.split(" ")).explode("ahead")
+    words = named.select(ROW, "detail", "of_emd", "of_ri", "of_road", word.str.split(" ")).explode("ahead")
     known = lookups.dong_words.holds(words.select(text_key("ahead")).to_series())
     misspelt = [_alike(word, pl.col(place)) for place in ("of_emd", "of_ri")]
-    names = words.filter(~pl.any_horizontal(pl.lit(known), names_region(word), *misspelt))
+    names = words.filter(~pl.any_horizontal(pl.lit(known), names_region(word), _gave_its_name(word), *misspelt))
     added = names.group_by(ROW, maintain_order=True).agg(pl.col("detail").first(), word.str.join(" "))
     detail = pl.concat_str("detail", "ahead", separator=", ", ignore_nulls=True)
     return rows.update(added.select(ROW, detail=detail), on=ROW, how="left")
+
+
+def _gave_its_name(word: pl.Expr) -> pl.Expr:
+    """Whether the road is named after the place of that name: 왕십리, 왕십리동 and 왕십리로."""
+    place = pl.when(word.str.ends_with("리")).then(word).otherwise(word.str.extract("^(.{3,})동$"))
+    return pl.col("of_road").str.starts_with(place).fill_null(False)
 
 
 def _alike(word: pl.Expr, place: pl.Expr) -> pl.Expr:
@@ -158,17 +189,27 @@ def _reference() -> pl.Expr:
     legal = pl.when(~pl.col("of_emd").str.contains(_TOWN)).then("of_emd")
     own = pl.concat_str(legal, pl.col("of_building"), separator=", ", ignore_nulls=True)
     corrected = pl.concat_str(legal, pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars()))
-    theirs = pl.when(_reference_replaced()).then(corrected).otherwise("brackets")
+    theirs = pl.when("dong_replaced").then(corrected).otherwise("brackets")
     without_dong = legal.is_not_null() & ~theirs.str.contains(legal, literal=True)
     theirs = pl.when(without_dong).then(pl.concat_str(legal, pl.lit(", "), theirs)).otherwise(theirs)
     words = pl.coalesce(theirs, pl.when(own != "").then(own))
     return pl.when(words.is_not_null()).then(pl.concat_str(pl.lit(" ("), words, pl.lit(")"))).otherwise(pl.lit(""))
 
 
-def _reference_replaced() -> pl.Expr:
-    """Whether the brackets begin with a dong that is not the legal one: an administrative one, or a wrong one."""
+def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``dong_replaced``: the brackets begin with a dong of the district that is not the building's legal one.
+
+    An administrative one, or a wrong one. All other words in brackets are somebody's: 홍길동, 김미리, 성북동주민센터.
+    """
     other = ~pl.col("of_emd").str.contains(_TOWN) & (pl.col("hint_dong") != pl.col("of_emd"))
-    return (other & pl.col("brackets").str.starts_with(pl.col("hint_dong"))).fill_null(False)
+    behind = pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars())
+    whole = pl.col("brackets").str.starts_with(pl.col("hint_dong")) & behind.str.contains(_ALONE)
+    suspects = rows.filter(other).filter(whole)
+    if suspects.is_empty():
+        return rows.with_columns(dong_replaced=pl.lit(False))
+    known = lookups.is_dong_of(suspects, "home", "hint_dong")
+    replaced = suspects.filter(known)[ROW]
+    return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
 
 
 def _joined(separator: str, text: pl.Expr) -> pl.Expr:
@@ -176,12 +217,13 @@ def _joined(separator: str, text: pl.Expr) -> pl.Expr:
 
 
 def _level() -> pl.Expr:
-    """The level, worse where the region was filled in or spelled right, or a town replaced."""
+    """The level, worse where the region was filled in or spelled right, a town replaced, or a move told of."""
     repaired = (
         pl.col("narrowed")
         | (pl.col("region_change") == "typo").fill_null(False)
         | pl.col("region_conflict").fill_null(False)
         | _town_replaced()
+        | pl.col("moved_from").is_not_null()
     )
     plain = pl.col("match_level").is_in(["exact", "lot_to_road"])
     return pl.when(plain & repaired).then(pl.lit("region_repaired")).otherwise("match_level")
@@ -194,8 +236,10 @@ def _town_replaced() -> pl.Expr:
 
 def _changes(rows: pl.DataFrame, lang: Lang) -> pl.Series:
     """What was changed, piece by piece; null where nothing was. Composed only where something differs."""
-    differing = rows.filter(_sure() | (pl.col("match_level") == "building_only")).filter(~_as_written())
-    pieces = [*_region_changes(lang), *_name_changes(lang)]
+    told_without_building = pl.col("match_level").is_in(["building_only", "abolished"])
+    differing = rows.filter(_sure() | told_without_building).filter(~_as_written())
+    moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))
+    pieces = [moved, *_region_changes(lang), *_name_changes(lang)]
     told = differing.select(ROW, changes=pl.concat_str(pieces, separator="; ", ignore_nulls=True))
     told = told.with_columns(pl.col("changes").str.replace_all("|", "/", literal=True))
     joined = rows.select(ROW).join(told, on=ROW, how="left", maintain_order="left")
@@ -210,6 +254,7 @@ def _as_written() -> pl.Expr:
     """Whether region, town, road and number stand in the address as they do in the gazetteer."""
     same = [
         pl.col("match_level") == "exact",
+        pl.col("moved_from").is_null(),
         pl.col("sido_given") & (pl.col("sido") == pl.col("of_sido")) & (pl.col("sigungu") == pl.col("of_sigungu")),
         ~pl.col("region_change").is_in(["renamed", "typo"]).fill_null(False),
         (pl.col("emd") == pl.col("of_emd")).fill_null(True),
@@ -238,7 +283,7 @@ def _region_changes(lang: Lang) -> list[pl.Expr]:
         pl.when(_sure() & ~missing & other).then(_arrow("region", lang, pl.col("region_typed"), region)),
         pl.when(_sure() & ~missing & ~other & no_province).then(pl.concat_str(added, pl.col("of_sido"))),
         pl.when(_sure() & _town_replaced()).then(_arrow("town", lang, pl.col("emd"), pl.col("of_emd"))),
-        pl.when(_sure() & _reference_replaced()).then(_arrow("dong", lang, pl.col("hint_dong"), pl.col("of_emd"))),
+        pl.when(_sure() & pl.col("dong_replaced")).then(_arrow("dong", lang, pl.col("hint_dong"), pl.col("of_emd"))),
     ]
 
 
@@ -251,17 +296,20 @@ def _name_changes(lang: Lang) -> list[pl.Expr]:
     )
     official = pl.concat_str(pl.col("of_road"), pl.lit(" "), _number("of_main", "of_sub"))
     below = pl.concat_str(_under("of_under"), _number("of_main", "of_sub"))
-    by_road = _sure() & (level != "lot_to_road")
+    by_road = _sure() & ~level.is_in(["lot_to_road", "renumbered"])
     by_lot = _sure() & (road.is_null() | (level == "lot_to_road")) & pl.col("lot_main").is_not_null()
     other_name = (road.str.replace_all(r"[ .·]", "") != pl.col("of_road_key")).fill_null(False)
     other_side = (pl.col("under") != pl.col("of_under")).fill_null(False)
-    absent = pl.concat_str(_word("absent", lang), road, pl.lit(" "), _number("main", "sub"))
+    written = pl.concat_str(road, pl.lit(" "), _number("main", "sub"))
+    gone = level == "abolished"
     return [
         pl.when(by_road & other_name).then(_arrow("road", lang, road, pl.col("of_road"))),
         pl.when(by_road & other_side).then(_arrow("number", lang, _number("main", "sub"), below)),
         pl.when(by_lot).then(_arrow("lot", lang, lot, official)),
         pl.when(_sure() & (level == "building_only")).then(_arrow("building", lang, pl.col("building"), official)),
-        pl.when(~_sure()).then(absent),
+        pl.when(level == "renumbered").then(_arrow("abolished", lang, written, official)),
+        pl.when(~_sure() & gone).then(pl.concat_str(_word("abolished", lang), written)),
+        pl.when(~_sure() & ~gone).then(pl.concat_str(_word("absent", lang), written)),
     ]
 
 

@@ -24,6 +24,7 @@ _SECOND_NUMBER: Final = (
     r"((?:[^0-9층호동차번단세개F-].*)?)$"
 )
 _ENDS: Final = ("길", "번길", "로")
+OLD: Final = "(?:^|[ ,])(?:구|종전|옛)(?:[ :]|주소|도로명)"
 _ANOTHER: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([0-9]{1,5}))?(?:[ ,(]|$)"
 
 
@@ -137,6 +138,17 @@ def alike(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return _numbered(lookups, pl.concat(roads))
 
 
+def successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """The successor of an abolished road and number, in the one region that is given."""
+    return abolished_rows(lookups, rows).drop_nulls("place")
+
+
+def abolished_rows(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose road and number were abolished: ``row``, ``place`` (of the successor, null where none is certain)."""
+    roads = _roads(lookups, rows)
+    return lookups.gone.find(roads, _building_key(), "place")
+
+
 def nearest(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Every building with the same road and main number, whatever follows it."""
     roads = _roads(lookups, rows)
@@ -144,17 +156,34 @@ def nearest(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return lookups.buildings.between(roads, first, last, "place")
 
 
-def another(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """A second road and number in what follows the first: two addresses in one cell."""
-    rows = rows.filter(pl.col("detail").str.contains(_ANOTHER))
-    parts = pl.col("detail").str.extract_groups(_ANOTHER).struct
-    second = rows.with_columns(
+def others(lookups: Lookups, rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Each further road and number in what follows the first, or in brackets: two addresses in one cell."""
+    found = rows.filter(names_another()).with_columns(
+        others=pl.concat_list(text.str.extract_all(_ANOTHER).fill_null([]) for text in _holding_another())
+    )
+    most = found["others"].list.len().max() or 0
+    return [as_written(lookups, _nth_other(found, place)) for place in range(int(str(most)))]
+
+
+def _nth_other(rows: pl.DataFrame, place: int) -> pl.DataFrame:
+    other = pl.col("others").list.get(place, null_on_oob=True)
+    parts = other.str.extract_groups(_ANOTHER).struct
+    return rows.filter(other.is_not_null()).with_columns(
         road=parts[0].str.replace_all("·", "", literal=True),
         main=parts[1].cast(pl.UInt32),
         sub=parts[2].cast(pl.UInt32).fill_null(0),
         under=pl.lit(0, pl.UInt8),
     )
-    return as_written(lookups, second)
+
+
+def names_another() -> pl.Expr:
+    """Whether what follows the number, or the brackets, hold a road and a number, too; an old one does not count."""
+    return pl.any_horizontal(text.is_not_null() for text in _holding_another())
+
+
+def _holding_another() -> list[pl.Expr]:
+    beside = pl.when(~pl.col("brackets").str.contains(OLD)).then("brackets")
+    return [pl.when(text.str.contains(_ANOTHER)).then(text) for text in (pl.col("detail"), beside)]
 
 
 def known_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -175,5 +204,8 @@ def _roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _numbered(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
-    key = building_key(pl.col("road_id"), *(pl.col(part) for part in _NUMBER))
-    return lookups.buildings.find(roads, key, "place")
+    return lookups.buildings.find(roads, _building_key(), "place")
+
+
+def _building_key() -> pl.Expr:
+    return building_key(pl.col("road_id"), *(pl.col(part) for part in _NUMBER))

@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
 from bizverify.engine.address.regions.names import Province, Region, regions, spellings
+
+_SEJONG: Final = "세종특별자치시"
+_BEFORE: Final = ("충청남도", "충청북도")
 
 
 class Head(NamedTuple):
@@ -55,6 +58,8 @@ def heads() -> Heads:
     found: dict[str, Head] = {}
     for province in regions().provinces:
         _add_province(found, province)
+    for text, head in _within_former_province().items():
+        found.setdefault(text, head)
     for text, head in _districts_alone().items():
         found.setdefault(text, head)
     for text in ("광주", "광주시"):  # 광주광역시 or 경기도 광주시: by itself it does not say which
@@ -78,6 +83,17 @@ def _add_province(found: dict[str, Head], province: Province) -> None:
     for place in whole:
         for text, head in _within_province(province, place).items():
             found.setdefault(text, head)
+
+
+def _within_former_province() -> dict[str, Head]:
+    """Return the heads of 세종시 behind a province that it was a part of: 충남 세종시."""
+    written = {province.name: province.written for province in regions().provinces}
+    return {
+        f"{text} {city}": Head(_SEJONG, None, True, "renamed", _SEJONG, bare=not city.endswith("시"))
+        for before in _BEFORE
+        for text in written[before]
+        for city in written[_SEJONG]
+    }
 
 
 def _within_province(province: Province, place: Region) -> dict[str, Head]:

@@ -23,6 +23,7 @@ _JUDGED: Final = {
 _NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address")
 _STATE: Final = "r:judged"
 _CODE: Final = "^[0-9]{5}$"
+_LOST_ZERO: Final = "^([1-9][0-9]{3})$"
 _CODE_FIRST: Final = (
     r"^[^0-9가-힣]*(?:우편번호|우)?[^0-9가-힣]*(?:[0-9]{5}|[0-9]{3}-[0-9]{3})(?:[^0-9가-힣-][^0-9가-힣]*|$)"
 )
@@ -47,7 +48,9 @@ def without_gazetteer(frame: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
     work = frame.with_columns(judged.alias(_STATE), pl.lit(False).alias("covered"))
     work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED)).drop(_STATE)
     work = work.with_columns(region=level_named(pl.col("region")))
-    return work.with_columns(pl.lit(None, pl.String).alias(name) for name in _NOTHING)
+    return work.with_columns(
+        pl.lit(None, pl.Boolean).alias("supported"), *(pl.lit(None, pl.String).alias(name) for name in _NOTHING)
+    )
 
 
 def region_level(address: pl.Expr) -> pl.Expr:
@@ -158,7 +161,10 @@ def _without_code(head: pl.Expr) -> pl.Expr:
 
 
 def _five_digits(written: pl.Expr) -> pl.Expr:
-    """Return a postal code of five digits, as text or as a number that became text; null for anything else."""
+    """Return a postal code of five digits, as text or as a number that became text; null for anything else.
+
+    Four digits are a code of Seoul, the zero in front of which a spreadsheet dropped.
+    """
     other = pl.when(~written.str.contains(_CODE)).then(written)
-    odd = other.str.strip_chars(" '\u00a0").str.strip_suffix(".0")
+    odd = other.str.strip_chars(" '\u00a0").str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1")
     return pl.coalesce(pl.when(written.str.contains(_CODE)).then(written), pl.when(odd.str.contains(_CODE)).then(odd))

@@ -86,7 +86,8 @@ def members() -> pl.DataFrame:
 
     Names of today and of before: 수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, and a ward
     may be its city in a gazetteer from before there were wards. ``sido`` may be a province of before, with
-    ``sigungu`` "": 전라남도 means its own districts and not those of 광주광역시. Each name is a member of itself.
+    ``sigungu`` "": 강원도 means the districts of today, 전라남도 its own and not those of 광주광역시. Each name is a
+    member of itself.
     """
     table = regions()
     cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in table.today]
@@ -94,6 +95,7 @@ def members() -> pl.DataFrame:
     names = dict.fromkeys([*table.today, *cities, *table.parts, *whole])
     rows = [(*name, *member) for name in names for member in table.members(name)]
     for province in table.provinces:
-        for former, inside in province.former.items():
-            rows += [(former, "", province.name, district) for district in inside]
+        today = tuple(place.sigungu for place in table.today if place.sido == province.name)
+        for former in {full for _, full in province.written.values()} - {province.name}:
+            rows += [(former, "", province.name, district) for district in province.former.get(former, today)]
     return pl.DataFrame(rows, schema=["sido", "sigungu", "member_sido", "member_sigungu"], orient="row")

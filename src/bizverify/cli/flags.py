@@ -1,0 +1,68 @@
+"""What the library calls a parameter, the command line calls an option: messages say the one or the other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+import click
+
+_PARAMETER: Final = re.compile(r"`([a-z_]+)=([^`]*)`")
+"""What :func:`bizverify.errors.parameter` writes."""
+_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
+"""A value that a shell takes as it stands."""
+
+
+def with_flags(text: str) -> str:
+    """Put the command line's options in the place of the library's parameters: ``--no-labels`` for ``labels=False``."""
+    return _PARAMETER.sub(_flagged, text) if "`" in text else text
+
+
+def _flagged(found: re.Match[str]) -> str:
+    name, written = found.groups()
+    try:
+        value = ast.literal_eval(written) if written else None
+    except (SyntaxError, ValueError):
+        return found[0]
+    options = _options()
+    if value is False and f"no_{name}" in options:
+        return options[f"no_{name}"].opts[0]
+    if name not in options:
+        return found[0]
+    if value is False:
+        turned_off = options[name].opts if options[name].flag_value is False else options[name].secondary_opts
+        return next(iter(turned_off), found[0])
+    flag = options[name].opts[0]
+    return flag if value is None or value is True else f"{flag} {_spelled(value)}"
+
+
+def _spelled(value: object) -> str:
+    """A value as it is written behind its option."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={_spelled(one)}" for key, one in value.items())
+    text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    quote = '"' if "'" in text else "'"
+    return text if _PLAIN.fullmatch(text) else f"{quote}{text}{quote}"
+
+
+@cache
+def _options() -> dict[str, click.Option]:
+    """The options of all commands by the parameter that they are; of several the one that is called like it."""
+    from bizverify.cli import app
+
+    found: dict[str, click.Option] = {}
+    for option in _all_options(app):
+        name = str(option.name)
+        if name not in found or f"--{name.replace('_', '-')}" in option.opts:
+            found[name] = option
+    return found
+
+
+def _all_options(command: click.Command) -> Iterator[click.Option]:
+    yield from (one for one in command.params if isinstance(one, click.Option))
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            yield from _all_options(child)

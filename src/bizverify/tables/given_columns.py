@@ -1,0 +1,112 @@
+"""Columns that the user names: by header, by position (``#3``), several as one (``기본주소+상세주소``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from bizverify.errors import ColumnError, UsageError, parameter
+from bizverify.model import Choice, Part
+from bizverify.tables.role_cell import JOINABLE
+from bizverify.tables.table import Table
+
+_POSITION: Final = re.compile(r"#[1-9][0-9]*")
+
+
+def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
+    """Return what the user names for a role: a header, a position, or several of them with ``+`` between or in a list.
+
+    A header that holds a ``+`` goes before its parts. Raises :class:`ColumnError` for what names no column or two,
+    :class:`UsageError` for several columns where a role has one.
+    """
+    places = [_place(table, role, name) for name in _split(table, given)]
+    first, *rest = [Part(place, table.headers[place]) for place in places]
+    if rest and role not in JOINABLE:
+        raise UsageError(
+            f"{_written(role, given)} names {len(places)} columns; only {', '.join(JOINABLE)} may be in several"
+        )
+    if len(set(places)) < len(places):
+        raise UsageError(f"{_written(role, given)} names a column twice; name each once")
+    return Choice(first.column, first.header, 1.0, "given", tuple(rest))
+
+
+def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
+    """Return the positions of the columns that ``select`` names: headers, or ``#3`` for the third column.
+
+    A header that repeats stands for all that bear it. An item that is no header is read as several, separated by
+    commas. Raises :class:`UsageError` for what names no column.
+    """
+    kept: set[int] = set()
+    for item in select:
+        if not item.strip(", "):
+            raise UsageError(
+                f"{table.name}: {parameter('select', item.strip())} names no column; {listed_headers(table)}"
+            )
+        for name in [item] if _named(table, item) else _split_at(table, item, ","):
+            found = _named(table, name)
+            if not found:
+                named = parameter("select", name.strip())
+                raise UsageError(f"{table.name}: {named} names no column; {listed_headers(table)}")
+            kept |= found
+    return frozenset(kept)
+
+
+def named_column(table: Table, name: str, option: str) -> int:
+    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
+    places = sorted(_named(table, name))
+    if len(places) == 1:
+        return places[0]
+    if places:
+        these = " or ".join(parameter(option, f"#{place + 1}") for place in places)
+        raise UsageError(f"{table.name}: {len(places)} columns are headed {name!r}; give {these}")
+    raise UsageError(f"{table.name}: {parameter(option, name)} names no column; {listed_headers(table)}")
+
+
+def _written(role: str, given: str | Sequence[str]) -> str:
+    return parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
+
+
+def listed_headers(table: Table) -> str:
+    """The headers of a table for a message."""
+    return "the headers are: " + ", ".join(header or "(blank)" for header in table.headers)
+
+
+def _split(table: Table, given: str | Sequence[str]) -> list[str]:
+    if not isinstance(given, str):
+        if not given:
+            raise UsageError("a role in columns has an empty list; name at least one header")
+        return list(given)
+    return [given] if given in table.headers or "+" not in given else _split_at(table, given, "+")
+
+
+def _split_at(table: Table, text: str, separator: str) -> list[str]:
+    """The items of a list, of which headers may hold the separator: the longest header that fits is taken."""
+    items: list[str] = []
+    parts = text.split(separator)
+    while parts:
+        lengths = range(len(parts), 0, -1)
+        length = next((length for length in lengths if _named(table, separator.join(parts[:length]))), 1)
+        items.append(separator.join(parts[:length]))
+        parts = parts[length:]
+    return items
+
+
+def _place(table: Table, role: str, name: str) -> int:
+    """The one column that a header, exactly or without the spaces around it, or a position names."""
+    exact = {place for place, header in enumerate(table.headers) if header == name}
+    places = sorted(exact or _named(table, name))
+    if len(places) == 1:
+        return places[0]
+    if places:
+        these = " or ".join(parameter("columns", {role: f"#{place + 1}"}) for place in places)
+        raise ColumnError(f"{table.name}: {len(places)} columns are headed {name!r}; give {these}")
+    raise ColumnError(f"{table.name}: no column is headed {name.strip()!r}; {listed_headers(table)}")
+
+
+def _named(table: Table, name: str) -> set[int]:
+    """The positions that a header or ``#n`` names, spaces around it left aside."""
+    name = name.strip()
+    if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
+        return {int(name[1:]) - 1}
+    return {place for place, header in enumerate(table.headers) if header.strip() == name}

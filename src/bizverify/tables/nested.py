@@ -1,0 +1,202 @@
+"""Values within objects as columns of their own: ``biz.number`` of ``{"biz": {"number": …}}``, or of a struct column.
+
+They are read for a role and never written: the output has the objects as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from bizverify.errors import ColumnError, parameter
+from bizverify.model import Choice
+from bizverify.tables.columns import Chosen, choose_columns
+from bizverify.tables.table import Table, column_ids
+from bizverify.tables.words import has_role, level_of
+
+_KEY: Final = "b_no"
+_SAMPLE: Final = 200
+_MOST: Final = 1000
+_JSON: Final = ("json", "ndjson")
+_NO_KEY: Final = frozenset("\"'\\")
+
+Path_ = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A value within the column ``column``, under the keys of ``path`` of which the first is the column's header.
+
+    ``whole``: whether the column holds nothing but objects, as far as its first rows tell.
+    """
+
+    column: int
+    path: Path_
+    value: pl.Expr
+    whole: bool = True
+
+    @property
+    def header(self) -> str:
+        """Its keys with dots between, as the user names it."""
+        return ".".join(self.path)
+
+
+def choose_nested(
+    table: Table, roles: Sequence[str], given: Mapping[str, Any] | None = None, ours: Collection[int] = ()
+) -> tuple[Table, Chosen]:
+    """Choose a column for each role, as :func:`~bizverify.tables.columns.choose_columns` does, also within objects.
+
+    Returns the table with the values within its objects behind its columns, and the choice among all of these. A value
+    within an object is taken where the user names it (``biz.number``; a header that is spelled so goes first), or by
+    default for a role that no column has: the number, where one nested key is surely its; what stands in the same
+    object as the number, under keys that are surely those of the role; a key whose path is (``company.address``).
+    """
+    leaves = _leaves(table)
+    if not leaves:
+        return table, choose_columns(table, roles, given, ours)
+    unfolded = _unfolded(table, leaves)
+    objects = {leaf.column for leaf in leaves if leaf.whole}
+    free = [header for place, header in enumerate(table.headers) if place not in {*ours, *objects}]
+    found = _found(table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given)
+    nested = range(len(table.headers), len(unfolded.headers))
+    chosen = choose_columns(unfolded, roles, {**(given or {}), **found}, {*ours, *objects, *nested})
+    columns = chosen.columns | {role: replace(chosen.columns[role], why="header") for role in found}
+    return unfolded, Chosen(columns, (*chosen.notes, *_notes(leaves, roles, columns, found)))
+
+
+def unfold(table: Table) -> Table:
+    """Return the table with the values within its objects behind its columns."""
+    leaves = _leaves(table)
+    return _unfolded(table, leaves) if leaves else table
+
+
+def _unfolded(table: Table, leaves: Sequence[_Leaf]) -> Table:
+    headers = (*table.headers, *(leaf.header for leaf in leaves))
+    ids = column_ids(len(headers))[len(table.headers) :]
+    frame = table.frame.with_columns(leaf.value.alias(id_) for leaf, id_ in zip(leaves, ids, strict=True))
+    return replace(table, frame=frame, headers=headers)
+
+
+def held_choice(table: Table, choice: Choice) -> Choice:
+    """Return a choice by the positions of the file's columns: of a value within objects, that of what holds it."""
+    joined = tuple(replace(part, column=_holder_of(table, part.column, part.header)) for part in choice.joined)
+    return replace(choice, column=_holder_of(table, choice.column, choice.header), joined=joined)
+
+
+def _holder_of(table: Table, column: int, header: str) -> int:
+    """The position of the column that holds a chosen one, which may stand within its objects."""
+    if column < len(table.headers):
+        return column
+    parts = header.split(".")
+    heads = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+    return next(table.headers.index(head) for head in heads if head in table.headers)
+
+
+def _leaves(table: Table) -> list[_Leaf]:
+    """The values within objects, under headers that no column has; the first one where two have the same."""
+    schema = table.frame.collect_schema()
+    found = [*_struct_leaves(table, schema), *_text_leaves(table, schema)]
+    leaves = {leaf.header: leaf for leaf in reversed(found)}
+    return [leaf for leaf in found if leaves[leaf.header] is leaf and leaf.header not in table.headers][:_MOST]
+
+
+def _struct_leaves(table: Table, schema: pl.Schema) -> Iterator[_Leaf]:
+    for place, (id_, header) in enumerate(zip(table.ids, table.headers, strict=True)):
+        yield from _fields(place, (header,), pl.col(id_), schema[id_])
+
+
+def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataTypeClass) -> Iterator[_Leaf]:
+    if isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            yield from _fields(column, (*path, field.name), value.struct.field(field.name), field.dtype)
+    elif len(path) > 1 and not dtype.is_nested():
+        yield _Leaf(column, path, value)
+
+
+def _text_leaves(table: Table, schema: pl.Schema) -> Iterator[_Leaf]:
+    """The values within columns of JSON text, by the objects in the first rows: objects of several shapes are text."""
+    if table.format not in _JSON:
+        return
+    texts = [(place, id_) for place, id_ in enumerate(table.ids) if schema[id_] == pl.String]
+    sample = table.frame.select(id_ for _, id_ in texts).head(_SAMPLE).collect()
+    for (place, id_), cells in zip(texts, sample, strict=True):
+        objects = cells.filter(cells.str.starts_with("{").fill_null(False))
+        whole = len(objects) == cells.count()
+        paths = dict.fromkeys(path for text in objects for path in _paths(text, (table.headers[place],)))
+        for path in paths:
+            steps = "".join(f'["{key}"]' for key in path[1:])
+            yield _Leaf(place, path, pl.col(id_).str.json_path_match(f"${steps}"), whole)
+
+
+def _paths(text: str, path: Path_) -> Iterator[Path_]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):  # a text that begins with a brace, and no object
+        return
+    yield from _keys(value, path)
+
+
+def _keys(value: Any, path: Path_) -> Iterator[Path_]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not _NO_KEY & set(key):
+                yield from _keys(inner, (*path, key))
+    elif len(path) > 1 and not isinstance(value, list):
+        yield path
+
+
+def _found(
+    table: Table, leaves: Sequence[_Leaf], roles: Sequence[str], given: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """The leaf of each role that is not given, where one is the role's for sure; no column has these ``roles``."""
+    given, found = given or {}, dict[str, str]()
+    roles = [role for role in roles if role not in given]
+    if _KEY in roles:
+        fitting = [leaf.header for leaf in leaves if _is_sure(_KEY, leaf.path[-1]) or _is_sure(_KEY, leaf.header)]
+        if len(fitting) > 1:
+            raise ColumnError(
+                f"{table.name}: {' and '.join(map(repr, fitting))} fit equally well as the business number; choose "
+                f"with {parameter('columns', {_KEY: fitting[0]})}"
+            )
+        found |= dict.fromkeys([_KEY], fitting[0]) if fitting else {}
+    number = next((leaf for leaf in leaves if leaf.header == found.get(_KEY, given.get(_KEY))), None)
+    for role in roles:
+        if role != _KEY and (leaf := _beside(role, leaves, number)):
+            found[role] = leaf.header
+    return found
+
+
+def _notes(
+    leaves: Sequence[_Leaf], roles: Sequence[str], chosen: Mapping[str, Choice], found: Mapping[str, str]
+) -> Iterator[str]:
+    """What was taken from within objects, and under which header of a role stand objects that are not used."""
+    if found:
+        named = ", ".join(f"{role} is {header!r}" for role, header in found.items())
+        yield f"taken from within objects: {named}; `columns=` chooses others"
+    for role in roles:
+        rest = [leaf for leaf in leaves if role not in chosen and has_role(leaf.path[0], role)]
+        if rest:
+            yield (
+                f"column {rest[0].path[0]!r} holds objects and is not used; name the key that is the {role}: "
+                f"{parameter('columns', {role: rest[0].header})}"
+            )
+
+
+def _beside(role: str, leaves: Sequence[_Leaf], number: _Leaf | None) -> _Leaf | None:
+    """The leaf of a role: in the object in which the number stands, else by all of its keys; only if there is one."""
+    if number is not None:
+        outer = number.path[:-1]
+        inside = [leaf for leaf in leaves if leaf.path[: len(outer)] == outer and _is_sure(role, leaf.path[-1])]
+        if len(inside) == 1:
+            return inside[0]
+    whole = [leaf for leaf in leaves if _is_sure(role, leaf.header)]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _is_sure(role: str, header: str) -> bool:
+    return level_of(role, header) == "sure"

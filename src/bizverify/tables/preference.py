@@ -1,0 +1,365 @@
+"""Which of several columns that fit a role is taken, and what the user is told about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from bizverify.errors import ColumnError, parameter
+from bizverify.model import Alert, Choice, Part
+from bizverify.tables.role_cell import ADDRESS, PROVINCE, is_filled
+from bizverify.tables.table import Table
+from bizverify.tables.words import PURPOSES, Notation, Purpose, address_parts, is_detail, notation_of, purpose_of
+
+SAMPLE_ROWS: Final = 1000
+"""How many of the first rows the content of columns is judged by."""
+
+_NOTATIONS: Final[tuple[Notation, ...]] = ("road", "any", "lot")
+_KINDS: Final[Mapping[Purpose, str]] = {
+    "mail": "a mailing address",
+    "delivery": "a delivery address",
+    "business": "the address of the business",
+    "billing": "a billing address",
+    "head office": "a head office",
+    "site": "a site",
+    "home": "a home",
+    "former": "a former address",
+}
+_MARGIN: Final = 0.05
+"""Shares that differ by less are taken for equal."""
+_MOSTLY: Final = 0.5
+_SAME: Final = 0.95
+_BEGINNING: Final = rf"{PROVINCE}|[가-힣](?:시|군|구|읍|면)\s|[가-힣](?:로|길)\s*[0-9]|(?i)-(?:ro|gil|gu|si|do)\b"
+"""What an address has and its rest has not: 가동 101호 is one in a building."""
+_ZIPCODE: Final = r"^\W*[0-9]{4,5}(?:\.0)?\W*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A column that fits a role: what it is for, and the shares of rows in which it says something, and the right kind.
+
+    ``whole``: the share of its texts that begin with a province, as whole addresses do.
+    """
+
+    choice: Choice
+    purpose: Purpose | None
+    notation: Notation
+    filled: float
+    right: float
+    whole: float
+
+    @property
+    def place(self) -> int:
+        """The column's position."""
+        return self.choice.column
+
+    @property
+    def kind(self) -> Purpose:
+        """What it is for, that of the business where nothing is said."""
+        return self.purpose or "business"
+
+    @property
+    def group(self) -> tuple[int, bool]:
+        """The order of its purpose, and whether its header only resembles one: in a group content decides."""
+        return list(PURPOSES).index(self.kind), self.choice.why == "similar"
+
+    def __str__(self) -> str:
+        return f"{self.choice.header!r} (#{self.place + 1}, {self.filled:.0%} filled)"
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """The column that was taken for a role, if one was, and what the user should know."""
+
+    choice: Choice | None
+    notes: tuple[str, ...] = ()
+
+
+class Columns:
+    """The columns of a table by header and by the first rows of their content (``sample``, all text)."""
+
+    def __init__(self, table: Table, sample: pl.DataFrame, rated: Callable[[str, int], Choice | None]) -> None:
+        self.table = table
+        self._sample = sample
+        self._rated = rated
+
+    def address(self, places: Sequence[int]) -> Preferred:
+        """The address: where mail is sent rather than elsewhere, with the columns of its details joined.
+
+        Of columns with the same purpose the one that holds more addresses is taken. Raises :class:`ColumnError` where
+        nothing tells two apart that differ.
+        """
+        bases, details = self._addresses(places)
+        rest = details
+        if not bases:  # 상세주소 alone is the address where it holds some
+            bases, details = [one for one in details if self._rated("address", one.place) and self._begins(one)], []
+        if not bases:
+            return Preferred(None, self._without_address(places, rest))
+        most = max(base.right for base in bases)
+        usable = [base for base in bases if base.right >= most * _MOSTLY]
+        fullest: dict[tuple[int, bool], float] = {}
+        for base in usable:
+            fullest[base.group] = max(base.right, fullest.get(base.group, 0.0))
+        ranked = sorted(usable, key=lambda base: _address_rank(base, fullest[base.group]))
+        best, notes = self._among(ranked[0], ranked[1:], fullest[ranked[0].group])
+        notes += [_passed_over(base, best) for base in bases if base not in usable and self._is_missed(base, best)]
+        joined = tuple(Part(one.place, one.choice.header) for one in details if best in _owners(one, bases, details))
+        if joined:
+            notes.append(_joined_note(best, joined, _advice(self.table, best)))
+        return Preferred(replace(best.choice, joined=joined), tuple(notes))
+
+    def _begins(self, detail: Candidate) -> bool:
+        """Whether most cells of a detail hold more than the rest of an address, as far as they hold anything."""
+        return self._shares(detail.place, _BEGINNING)[1] >= detail.filled * _MOSTLY
+
+    def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
+        """What to say where there are parts of addresses and no column with addresses."""
+        headers = [header if place in places else "" for place, header in enumerate(self.table.headers)]
+        parts = [
+            Candidate(Choice(place, headers[place], 1.0, "header"), None, "any", 0.0, 0.0, 0.0)
+            for place in address_parts(headers)
+        ]
+        if not parts and not rest:
+            return ()
+        parts += rest
+        names = ", ".join(f"{one.choice.header!r} (#{one.place + 1})" for one in parts)
+        joined = "+".join(_advice(self.table, one) for one in parts) if len(parts) > len(rest) else "#1+#2"
+        which = "joins them" if len(parts) > len(rest) else "names the columns of the address, in its order"
+        return (
+            Alert(
+                f"{self.table.name}: no column holds whole addresses, only parts of them are in {names}, so no address "
+                f"is verified and none is there to send to; {parameter('columns', {'address': joined})} {which}"
+            ),
+        )
+
+    def details_of(self, given: Choice, places: Sequence[int]) -> tuple[str, ...]:
+        """A hint about columns with the details of an address that was given without them."""
+        if given.joined:
+            return ()
+        own = self._candidate("address", given)
+        bases, details = self._addresses(places)
+        left = [detail for detail in details if own in _owners(detail, [own, *bases], details)]
+        if not left or is_detail(given.header):
+            return ()
+        advice = parameter("columns", {"address": "+".join(_advice(self.table, one) for one in (own, *left))})
+        called = " and ".join(repr(detail.choice.header) for detail in left)
+        return (f"{called} is not part of the address; {advice} joins it",)
+
+    def zipcode(self, places: Sequence[int], address: Choice | None) -> Preferred:
+        """The postal code of the chosen address, and of none of the other addresses among ``places``."""
+        found = [self._candidate("zipcode", choice) for place in places if (choice := self._rated("zipcode", place))]
+        if not found or address is None:
+            return Preferred(max((one.choice for one in found), key=lambda one: one.confidence, default=None))
+        own = self._candidate("address", address)
+        bases = [own, *self._addresses(places)[0]]
+        fitting = [one for one in found if _owner_kind(one, bases, nearest=True) == own.kind]
+        if not fitting:
+            names = " and ".join(map(str, found))
+            return Preferred(
+                None,
+                (
+                    f"zipcode: {names} belongs to another address than {address.header!r} and is not used; "
+                    f"{parameter('columns', {'zipcode': _advice(self.table, found[0])})} uses it",
+                ),
+            )
+        most = max(one.right for one in fitting)
+        ranked = sorted(
+            fitting,
+            key=lambda one: (
+                one.purpose is None,
+                one.right < most * _MOSTLY,
+                abs(one.place - own.place),
+                -one.choice.confidence,
+            ),
+        )
+        best, *rivals = ranked
+        why = f"it stands nearest to {address.header!r}" if best.purpose is None else "it is of the same kind"
+        return Preferred(best.choice, self._told("zipcode", best, rivals, why))
+
+    def name(self, places: Sequence[int]) -> Preferred:
+        """The name: the column whose header says so most surely, the fuller one where headers say the same."""
+        found = [self._candidate("name", choice) for place in places if (choice := self._rated("name", place))]
+        if not found:
+            return Preferred(None)
+        most = max(one.filled for one in found)
+        ranked = sorted(
+            found,
+            key=lambda one: (
+                one.filled < most * _MOSTLY,
+                -one.choice.confidence,
+                -round(one.filled / _MARGIN),
+                one.place,
+            ),
+        )
+        best, *rivals = [one for one in ranked if one.filled] or ranked[:1]
+        if not rivals:
+            return Preferred(best.choice)
+        if best.choice.confidence > rivals[0].choice.confidence:
+            why = "its header is the more usual one"
+        elif best.filled > rivals[0].filled + _MARGIN:
+            why = "it is filled in more rows"
+        else:
+            why = "it stands first"
+        return Preferred(best.choice, self._told("name", best, rivals, why))
+
+    def _among(self, best: Candidate, rivals: list[Candidate], fullest: float) -> tuple[Candidate, list[str]]:
+        """The best of several addresses with what is said of the others."""
+        if not rivals:
+            return best, []
+        second = rivals[0]
+        same = [one for one in rivals if _address_rank(one, fullest)[:-1] == _address_rank(best, fullest)[:-1]]
+        other = next((one for one in same if not self._alike(best, one)), None)
+        by_content = best.group == second.group and second.right < fullest - _MARGIN
+        if other is not None:
+            names = " and ".join(f"{one.choice.header!r} (#{one.place + 1})" for one in (best, other))
+            raise ColumnError(
+                f"{self.table.name}: {names} fit equally well as the address, and they differ; choose with "
+                f"{parameter('columns', {'address': _advice(self.table, best)})}"
+            )
+        if same:
+            why = "both hold the same"
+        elif best.kind != second.kind:
+            why = f"{_KINDS[best.kind]} comes before {_KINDS[second.kind]}"
+        elif by_content:
+            why = f"it holds an address in {best.right:.0%} of the rows, the other in {second.right:.0%}"
+        elif best.notation != second.notation:
+            why = "addresses by road come before others" if best.notation == "road" else "those by lot come last"
+        else:
+            why = "its header is the more usual one"
+        blank = max(rival.filled for rival in rivals) - best.filled
+        why += "; rows where it is blank have no address" if blank > _MARGIN else ""
+        notes = self._told("address", best, rivals, why, loud=by_content or blank > _MARGIN)
+        return best, list(notes)
+
+    def _told(
+        self, role: str, best: Candidate, rivals: Sequence[Candidate], why: str, *, loud: bool = False
+    ) -> tuple[str, ...]:
+        if not rivals:
+            return ()
+        names = ", ".join(map(str, rivals))
+        text = f"{role}: {best} was taken and not {names}, because {why}"
+        text += f" (as far as the first {SAMPLE_ROWS:,} rows show)" if self._sample.height == SAMPLE_ROWS else ""
+        text += f"; {parameter('columns', {role: _advice(self.table, rivals[0])})} takes another"
+        return (Alert(text) if loud else text,)
+
+    def _addresses(self, places: Sequence[int]) -> tuple[list[Candidate], list[Candidate]]:
+        """The columns with addresses, and those with the rest of some, unless these hold whole ones too."""
+        rated = {place: self._rated("address", place) for place in places}
+        details = {
+            place: rated[place] or Choice(place, self.table.headers[place], 1.0, "header")
+            for place in places
+            if is_detail(self.table.headers[place])
+        }
+        rest = [self._candidate("address", choice) for choice in details.values()]
+        rest = [one for one in rest if one.whole < _MOSTLY]
+        apart = {one.place for one in rest}
+        bases = [self._candidate("address", choice) for place, choice in rated.items() if choice and place not in apart]
+        return bases, rest
+
+    def _candidate(self, role: str, choice: Choice) -> Candidate:
+        shares = self._shares(choice.column, _ZIPCODE if role == "zipcode" else ADDRESS)
+        return Candidate(choice, purpose_of(choice.header), notation_of(choice.header), *shares)
+
+    def _shares(self, place: int, kind: str) -> tuple[float, float, float]:
+        id_ = self.table.ids[place]
+        if id_ not in self._sample.columns or self._sample.is_empty():
+            return 0.0, 0.0, 0.0
+        cell, filled = pl.col(id_), is_filled(pl.col(id_))
+        whole = (filled & cell.str.contains(PROVINCE)).sum() / filled.sum()
+        right = filled & cell.str.contains(kind)
+        shares = self._sample.select(filled.mean().alias("filled"), right.mean().alias("right"), whole.alias("whole"))
+        filled_share, right_share, whole_share = shares.fill_nan(0.0).fill_null(0.0).row(0)
+        return filled_share, right_share, whole_share
+
+    def _is_missed(self, base: Candidate, best: Candidate) -> bool:
+        """Whether a column would have been taken, had it held more addresses: the user may know more of it."""
+        unknown = base.filled or self._sample.height == SAMPLE_ROWS
+        return bool(unknown) and _header_rank(base) <= _header_rank(best)
+
+    def _alike(self, one: Candidate, other: Candidate) -> bool:
+        """Whether two columns say the same in nearly all rows in which both say something."""
+        cells = [self._sample[self.table.ids[each.place]].str.replace_all(r"\s", "") for each in (one, other)]
+        same = (cells[0] == cells[1]).drop_nulls()
+        return float(same.sum()) >= _SAME * len(same) if len(same) else not (one.filled and other.filled)
+
+
+def _address_rank(base: Candidate, fullest: float) -> tuple[tuple[int, bool], bool, int, float, int]:
+    """The order of address columns; ``fullest``: the largest share of addresses in a column of the same group."""
+    group, notation, confidence = _header_rank(base)
+    return (
+        group,
+        base.right < fullest - _MARGIN,
+        notation,
+        confidence,
+        base.place,
+    )
+
+
+def _header_rank(base: Candidate) -> tuple[tuple[int, bool], int, float]:
+    return base.group, _NOTATIONS.index(base.notation), -base.choice.confidence
+
+
+def _passed_over(base: Candidate, best: Candidate) -> Alert:
+    why = "fits by its header as well"
+    if base.kind != best.kind:
+        why = f"would come first, since {_KINDS[base.kind]} comes before {_KINDS[best.kind]}"
+    return Alert(f"address: {base} {why}, but few of its cells hold an address; {best} was taken for all rows")
+
+
+def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = False) -> Purpose | None:
+    """The purpose of the address that a detail or a postal code belongs to.
+
+    It is the one its header names, if there is such an address, else that of the address before it, or ``nearest``.
+    """
+    if one.purpose is not None and any(base.kind == one.kind for base in bases):
+        return one.kind
+    near = [base for base in bases if nearest or base.place < one.place] or list(bases)
+    if not near:
+        return None
+    return min(near, key=lambda base: (abs(base.place - one.place), base.purpose is not None)).kind
+
+
+def _owners(detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The addresses that a detail may be the rest of: those right before it, with no other detail between them."""
+    fitting = _of_same_notation(detail, bases, details)
+    kind = _owner_kind(detail, fitting)
+    same = [base for base in fitting if base.kind == kind]
+    before = [base for base in same if base.place < detail.place] or same
+    if not before:
+        return ()
+    near = min(before, key=lambda base: abs(base.place - detail.place))
+    ends = [{base.place, near.place} for base in before]
+    apart = [any(min(end) < one.place < max(end) for one in details) for end in ends]
+    return [base for base, other in zip(before, apart, strict=True) if not other]
+
+
+def _of_same_notation(
+    detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]
+) -> Sequence[Candidate]:
+    """The addresses written as a detail says; where it says nothing, first those that no other detail speaks of."""
+    if detail.notation != "any":
+        same = [base for base in bases if base.notation == detail.notation]
+        return same or [base for base in bases if base.notation == "any"]
+    named = [one for one in details if one.notation != "any"]
+    free = [base for base in bases if not any(_names(one, base) for one in named)]
+    return free or bases
+
+
+def _names(detail: Candidate, base: Candidate) -> bool:
+    return detail.notation == base.notation and (detail.purpose is None or detail.kind == base.kind)
+
+
+def _joined_note(base: Candidate, joined: Sequence[Part], advice: str) -> str:
+    parts = " and ".join(f"{part.header!r} (#{part.column + 1})" for part in joined)
+    return (
+        f"address: {parts} is joined to {base.choice.header!r} (#{base.place + 1}); "
+        f"{parameter('columns', {'address': advice})} leaves it out"
+    )
+
+
+def _advice(table: Table, one: Candidate) -> str:
+    header = one.choice.header
+    return header if header and table.headers.count(header) == 1 else f"#{one.place + 1}"
