@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -96,6 +97,7 @@ class ServedProcess:
         self._env = env or {}
         self.port = port
         self.process: subprocess.Popen[str] | None = None
+        self._log: deque[str] = deque(maxlen=50)
         self._drain: Thread | None = None
 
     def start(self) -> str:
@@ -106,17 +108,22 @@ class ServedProcess:
         )
         self.process = process
         assert process.stderr is not None
-        said = []
         for line in process.stderr:
-            said.append(line)
+            self._log.append(line)
             found = re.search(r"http://[^\s;]+:(\d+)", line)
             if found:
                 self.port = int(found[1])
-                self._drain = Thread(target=_read_on, args=(process.stderr,), daemon=True)
+                self._drain = Thread(target=self._read_on, args=(process.stderr,), daemon=True)
                 self._drain.start()
                 return found[0]
         process.stderr.close()
-        raise RuntimeError(f"the server did not start (exit {process.wait()}): {''.join(said)}")
+        raise RuntimeError(f"the server did not start (exit {process.wait()}): {''.join(self._log)}")
+
+    def state(self) -> str:
+        """How it ended, or that it runs, and the last lines of its log: for the message of a test that fails."""
+        assert self.process is not None
+        code = self.process.poll()
+        return f"{'runs' if code is None else f'exit {code}'}; its log: {''.join(self._log) or 'empty'}"
 
     def kill(self) -> None:
         """End it without a chance to tidy up."""
@@ -134,12 +141,10 @@ class ServedProcess:
             self._drain.join()
         return code
 
-
-def _read_on(log: IO[str]) -> None:
-    """Read the log to its end: a full pipe would stop the server."""
-    with log:
-        for _ in log:
-            pass
+    def _read_on(self, log: IO[str]) -> None:
+        """Read the log to its end: a full pipe would stop the server."""
+        with log:
+            self._log.extend(log)
 
 
 def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
