@@ -14,6 +14,7 @@ from bizverify.errors import UsageError
 from bizverify.service.address import BaseUrl
 from bizverify.service.client import Client
 from bizverify.service.key import ApiKey
+from bizverify.service.timeouts import Timeouts
 from bizverify.waiting import Task
 
 P = ParamSpec("P")
@@ -58,7 +59,7 @@ class BlockingClient:
         api_key: str | ApiKey | None = None,
         *,
         concurrency: int = 16,
-        timeout: float = 30.0,
+        timeout: float | Timeouts = 30.0,
         allow_http: bool = False,
         app: object | None = None,
     ) -> None:

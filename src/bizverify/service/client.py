@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from bizverify import number
-from bizverify.errors import ShapeError, UsageError
+from bizverify.errors import ShapeError, UsageError, parameter
 from bizverify.service.account import (
     IDEMPOTENCY_KEY,
     Account,
@@ -40,6 +40,7 @@ from bizverify.service.shapes import (
     read_status,
     read_verified,
 )
+from bizverify.service.timeouts import Timeouts
 from bizverify.service.transport import ORDINARY, Reply, Transport
 
 _PREVIEW: Final = 8 << 20
@@ -68,17 +69,17 @@ class Client:
         api_key: str | ApiKey | None = None,
         *,
         concurrency: int = 16,
-        timeout: float = 30.0,
+        timeout: float | Timeouts = 30.0,
         allow_http: bool = False,
         app: object | None = None,
     ) -> None:
         self._key = ApiKey.load() if api_key is None else ApiKey(api_key) if isinstance(api_key, str) else api_key
         del api_key  # what is raised from here on may be shown with the variables of its frames
         self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
-        if concurrency < 1 or not timeout > 0:
-            raise UsageError("concurrency and timeout must be above zero")
+        if concurrency < 1:
+            raise UsageError(f"{parameter('concurrency', concurrency)}: must be above zero")
         self._concurrency = concurrency
-        self._timeout = timeout
+        self._timeouts = Timeouts.of(timeout)
         self._app = app
         self._transport: Transport | None = None
         self._stack = AsyncExitStack()
@@ -92,7 +93,7 @@ class Client:
         if self._transport is not None:
             raise UsageError("this client is open already: use one `async with` at a time")
         self._transport = Transport(
-            self._base, self._key, concurrency=self._concurrency, timeout=self._timeout, app=self._app
+            self._base, self._key, concurrency=self._concurrency, timeouts=self._timeouts, app=self._app
         )
         self._stack.push_async_callback(self._transport.aclose)
         return self

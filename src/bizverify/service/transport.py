@@ -29,13 +29,13 @@ from bizverify.service.address import BaseUrl
 from bizverify.service.key import ApiKey
 from bizverify.service.multipart import Body
 from bizverify.service.refusal import RAW_KEPT, one_line, refusal, seconds_to_wait
+from bizverify.service.timeouts import Timeouts
 
 _log = logging.getLogger(__name__)
 
 ORDINARY: Final = 2 << 20
 """The most bytes that are read of an ordinary answer."""
 _KEEP_ALIVE: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
-_CONNECT: Final = 10.0
 _UPLOAD_PATIENCE: Final = 4  # a service may read all the rows before it says anything
 _PATIENCE: Final = 10  # the whole exchange, in timeouts: an answer that drips must end some day
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -43,11 +43,12 @@ _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeou
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer with any 2xx status (G25), read to its end. Its repr does not show the body."""
+    """An answer with any 2xx status (G25), read to its end; the names of its ``headers`` are in lower case."""
 
     asked: str
     status: int
     body: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class _Asked:
     body: Body | None
     upload: bool
     limit: int
+    timeouts: Timeouts
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
@@ -68,6 +70,7 @@ class _Seen:
     """What has come of an answer so far."""
 
     status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     retry_after: float | None = None
     encoding: str = ""
     content: bytes = field(default=b"", repr=False)
@@ -81,9 +84,9 @@ class _Seen:
 class Transport:
     """Sends requests to one service with one key; :meth:`ask` raises nothing but the errors of the tree."""
 
-    def __init__(self, base: BaseUrl, key: ApiKey, *, concurrency: int, timeout: float, app: object | None) -> None:
+    def __init__(self, base: BaseUrl, key: ApiKey, *, concurrency: int, timeouts: Timeouts, app: object | None) -> None:
         self._key = key
-        self._timeout = timeout
+        self._timeouts = timeouts
         self._room = anyio.Semaphore(concurrency, fast_acquire=True)
         self._shards = _Shards(_maker(base, app))
         origin = httpx.URL(base.origin)
@@ -108,15 +111,17 @@ class Transport:
         upload: bool = False,
         limit: int = ORDINARY,
         headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts | None = None,
     ) -> Reply:
         """Send one request, with more ``headers`` if any, and read its answer, at most ``limit`` bytes of it.
 
         It waits for its turn while ``concurrency`` others are under way, but an ``upload`` has a connection of its
-        own. Raises what the answer, or its absence, means; what a step of the body raised comes through as it is.
+        own. ``timeouts`` are those of this request. Raises what the answer, or its absence, means; what a step of the
+        body raised comes through as it is.
         """
         target = _url(url) if params is None else httpx.URL(url, params=params)
         more = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in (headers or {}).items())
-        ask = _Asked(f"{method} {url}", method, target, body, upload, limit, more)
+        ask = _Asked(f"{method} {url}", method, target, body, upload, limit, timeouts or self._timeouts, more)
         try:
             async with nullcontext() if upload else self._room:
                 outcome = await self._outcome(ask)
@@ -130,7 +135,7 @@ class Transport:
         """Return the reply or the error it stands for: raised further out, it carries no frame of the network's."""
         seen = _Seen()
         fault: Exception | None = None
-        patience = math.inf if asked.upload else _PATIENCE * self._timeout
+        patience = math.inf if asked.upload else _PATIENCE * asked.timeouts.read
         with anyio.move_on_after(patience) as scope:
             try:
                 await self._exchange(asked, seen)
@@ -142,7 +147,7 @@ class Transport:
         body = asked.body
         if body is not None and body.failure is not None:
             return body.failure.with_traceback(body.failure_traceback)
-        return self._judged(asked.words, seen, fault, complete=body is None or body.complete)
+        return self._judged(asked, seen, fault, complete=body is None or body.complete)
 
     async def _exchange(self, asked: _Asked, seen: _Seen) -> None:
         shard = self._shards.take(keep=not asked.upload)
@@ -150,6 +155,7 @@ class Transport:
             response = await shard.handle_async_request(self._request(asked))
             try:
                 seen.status = response.status_code
+                seen.headers = dict(response.headers)
                 seen.retry_after = seconds_to_wait(response.headers.get("retry-after"))
                 seen.encoding = response.headers.get("content-encoding", "").strip().lower()
                 await _read(response, seen, asked.limit)
@@ -170,8 +176,9 @@ class Transport:
         encoding = b"gzip" if asked.limit > ORDINARY else b"identity"
         headers = [*self._headers, (b"X-API-Key", self._key.reveal().encode()), (b"Accept-Encoding", encoding)]
         headers += asked.headers
-        read = self._timeout * (_UPLOAD_PATIENCE if asked.upload else 1)
-        waits = {"connect": min(_CONNECT, self._timeout), "read": read, "write": self._timeout, "pool": None}
+        parts = asked.timeouts
+        read = parts.read * (_UPLOAD_PATIENCE if asked.upload else 1)
+        waits = {"connect": parts.connect, "read": read, "write": parts.write, "pool": None}
         extensions: dict[str, Any] = {"timeout": waits}
         stream = _Sending(asked.body)
         if asked.body is not None:
@@ -182,7 +189,8 @@ class Transport:
             extensions["trace"] = stream.watch
         return httpx.Request(asked.method, asked.url, headers=headers, stream=stream, extensions=extensions)
 
-    def _judged(self, asked: str, seen: _Seen, fault: Exception | None, *, complete: bool) -> Reply | ServiceError:
+    def _judged(self, ask: _Asked, seen: _Seen, fault: Exception | None, *, complete: bool) -> Reply | ServiceError:
+        asked = ask.words
         raw = seen.content
         if self._key.is_telling or not seen.is_success or fault is not None:
             raw = self._key.redact(raw)
@@ -192,8 +200,8 @@ class Transport:
             words = f"{asked}: {seen.status}, the answer is far too large to be one; is the base URL right?"
             return ShapeError(words, status=seen.status, raw=self._key.redact(raw)[:RAW_KEPT])
         if fault is None and seen.status is not None:
-            return Reply(asked, seen.status, raw)
-        words = f"{asked}: {self._words(fault)}"
+            return Reply(asked, seen.status, raw, seen.headers)
+        words = f"{asked}: {self._words(fault, ask.timeouts)}"
         if seen.status is None and isinstance(fault, _NEVER_SENT):
             return NotSentError(f"{words}; nothing was paid: check the base URL and the network, and try again")
         if seen.status is None and not complete:
@@ -203,14 +211,14 @@ class Transport:
         words = f"{words}; it was sent, and what became of it is not known"
         return DoubtError(words, status=seen.status, raw=raw[:RAW_KEPT])
 
-    def _words(self, fault: Exception | None) -> str:
+    def _words(self, fault: Exception | None, timeouts: Timeouts) -> str:
         detail = one_line(self._key.redact(str(fault)))
         if isinstance(fault, TimeoutError):
             return detail
         if isinstance(fault, httpx.ConnectTimeout):
-            return f"no connection within {min(_CONNECT, self._timeout):g} s"
+            return f"no connection within {timeouts.connect:g} s"
         if isinstance(fault, httpx.TimeoutException):
-            return f"no answer in time (timeout {self._timeout:g} s)"
+            return f"no answer in time (timeout {timeouts.read:g} s)"
         what = "cannot connect" if isinstance(fault, _NEVER_SENT) else "the connection broke"
         if not isinstance(fault, httpx.TransportError):
             detail = f"{type(fault).__name__} {detail}".strip()
