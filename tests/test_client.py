@@ -257,7 +257,7 @@ def test_a_client_says_where_it_speaks_to_and_is_not_pickled() -> None:
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"timeout": float("nan")}])
 def test_a_client_without_turns_or_time_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="above (0|zero)"):
+    with pytest.raises(UsageError, match="above"):
         Client(URL, KEY, **options)
 
 
