@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -244,3 +247,25 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_all_that_is_known_of_a_row_fits_the_reading() -> None:
     """The reader keeps a level in five bits of a number: no feature may have more levels than that holds."""
     assert max(len(names) for names in FEATURES.values()) < 32
+
+
+_FIRST_READ_BY_EIGHT: Final = """
+import importlib, sys, threading
+from bizverify.engine.risk import scorecard
+sys.setswitchinterval(1e-6)
+for _ in range(60):
+    fresh = importlib.reload(scorecard).Scorecard
+    start = threading.Barrier(8)
+    def load():
+        start.wait()
+        fresh.load()
+    threads = [threading.Thread(target=load) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+"""
+
+
+def test_threads_may_read_the_first_scorecard_at_once() -> None:
+    """Threads that read a process's first scorecard at the same time all get it; the process does not crash."""
+    done = subprocess.run([sys.executable, "-c", _FIRST_READ_BY_EIGHT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

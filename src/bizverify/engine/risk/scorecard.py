@@ -120,6 +120,10 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return round(float(self.ceiling / (1 + 2**doublings)), 4)
 
 
+# msgspec works out a type when it is first read, and crashes the process where two threads do so at once: it is done
+# here, while the module is imported, which one thread does alone
+msgspec.json.Decoder(Scorecard)
+
 _PARTS: Final = {"base": Level, "actions": Actions, "learned": Learned, "features": Level}
 _BUILT_IN: Final = "the built-in scorecard"
 
