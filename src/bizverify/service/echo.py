@@ -55,6 +55,8 @@ def folded(text: str | None) -> str:
 
 def is_other(said: str, sent: str) -> bool:
     """Whether a text that a service repeats cannot have been made of the one that was sent."""
+    if said == sent:
+        return False
     ours, theirs = _tokens(sent), _tokens(said)
     if ours == theirs or not ours or not theirs:
         return False
@@ -65,11 +67,11 @@ def is_other(said: str, sent: str) -> bool:
         return False
     if not _within_each_other([t for t in ours if t.isdigit()], [t for t in theirs if t.isdigit()]):
         return True
-    words = [[token for token in text if not token.isdigit()] for text in (ours, theirs)]
-    if _within_each_other(*words):
+    ours, theirs = ([token for token in text if not token.isdigit()] for text in (ours, theirs))
+    if _within_each_other(ours, theirs):
         return False
-    common = sum(block.size for block in SequenceMatcher(None, *words, autojunk=False).get_matching_blocks())
-    return common < _ALIKE * min(map(len, words))
+    alike = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in alike) < _ALIKE * min(len(ours), len(theirs))
 
 
 def numbers_in(answer: Object) -> list[str]:

@@ -43,7 +43,9 @@ def parsed(body: bytes, *, replacing: bool = False) -> object:
 def _parsed_leniently(body: bytes, errors: str) -> object:
     problem = "is not JSON"
     try:
-        value = json.loads(body.decode("utf-8-sig", errors), parse_constant=lambda word: None if word == "NaN" else float(word))
+        value = json.loads(
+            body.decode("utf-8-sig", errors), parse_constant=lambda word: None if word == "NaN" else float(word)
+        )
         text = json.dumps(value, ensure_ascii=False)
         whole_text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return value if whole_text == text else json.loads(whole_text)  # half a pair: a text that was cut in UTF-16

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import polars as pl
 
 from bizverify import number
 from bizverify.model import Answer
+from bizverify.service.echo import folded, is_other
 
 KeyOf = Callable[[str, str | None, str | None], bytes]
+Texts = tuple[str | None, str | None]
+"""Name and address."""
 
 _BASES: Final = (0, 1, 2)
 """What a service may call the first row: 0, 1, or 2, its line in the file."""
@@ -24,7 +27,10 @@ _NOWHERE: Final[frozenset[int]] = frozenset()
 
 
 class ResultLike(Protocol):
-    """An item of a job's results: its row key, what it repeats of the row, and its answer or error."""
+    """An item of a job's results: its row key, what it repeats of the row, and its answer or error.
+
+    ``is_question``: name and address are said to be what was asked, not the service's own record.
+    """
 
     @property
     def key(self) -> int | str | None: ...  # noqa: D102 - the class says it
@@ -35,6 +41,8 @@ class ResultLike(Protocol):
     @property
     def address(self) -> str | None: ...  # noqa: D102
     @property
+    def is_question(self) -> bool: ...  # noqa: D102
+    @property
     def answer(self) -> Answer | None: ...  # noqa: D102
     @property
     def error(self) -> str | None: ...  # noqa: D102
@@ -44,7 +52,7 @@ class ResultLike(Protocol):
 class Placed:
     """Answers and faults by place in the upload, and a note on what fits no place.
 
-    ``base`` is what the service calls the first row, where row keys prove that.
+    ``base`` is what the service calls the first row, where all row keys are proven to count from there.
 
     A place in neither was not answered, or not in a way that says whose the answer is.
     """
@@ -63,11 +71,37 @@ class _Echo:
     said: bool
 
 
+class _Compatible(Collection[int]):
+    """The rows that the name and address of an item without a number do not contradict; looked at where asked for."""
+
+    def __init__(self, records: Sequence[Texts | None], said: Texts) -> None:
+        self._records, self._said = records, said
+
+    def __contains__(self, row: object) -> bool:
+        if not isinstance(row, int) or not 0 <= row < len(self._records):
+            return False
+        return not _contradicts(self._said, self._records[row])
+
+    def __iter__(self) -> Iterator[int]:
+        return (row for row in range(len(self._records)) if row in self)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+class _Numbering(NamedTuple):
+    """What the service calls the first row, and the key up to which it is proven that none was left out."""
+
+    base: int
+    until: int
+
+
 def place(
     results: Sequence[ResultLike],
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
     *,
+    records: Sequence[Texts | None] = (),
     totals: Collection[int | None] = (),
     shared: bool = False,
     by_hand: bool = False,
@@ -76,42 +110,72 @@ def place(
 
     An item goes, by the first of these that is proven,
 
-    1. where its row key says, if exactly one way of counting (from 0, 1 or 2) agrees with all keys and all echoes;
-    2. where the echo of its whole row says: ``key_of`` (number, name, address) is the key of one row sent;
-    3. where the echo of its number says, if the number was sent once;
+    1. where the echo of its whole row says: ``key_of`` (number, name, address) is the key of one row sent, or name and
+       address are those of one row of ``records`` (of each row sent, ``None`` where they are not known);
+    2. where the echo of its number says, if the number was sent once;
+    3. where its row key says: see :func:`_numbering`;
     4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
 
-    Two different answers for one row are a fault, and so is an error. What fits nowhere for certain is counted in the
-    note. ``totals`` is how many rows the service says that the job has, ``shared`` whether it is another upload's, too:
-    either may say that row keys count other rows than these, and then they need echoes beside them. Where the job is
-    shared, or was named ``by_hand``, an echo with another name or address than was sent is another job's.
+    Two different answers for one row are a fault, and so is an error, or another number under the row's key. What fits
+    nowhere for certain is counted in the note. ``totals`` is how many rows the service says that the job has,
+    ``shared`` whether it is another upload's, too: either may say that row keys count other rows than these, and then
+    they need echoes beside them. Where the job is shared, or was named ``by_hand``, an echo with another name or
+    address than was sent is another job's.
     """
-    echoes = _echoes(results, sent, key_of, strict=shared or by_hand)
+    results = _distinct(results)
+    echoes = _echoes(results, sent, key_of, records, strict=shared or by_hand)
     keys = _row_keys(results)
     foreign = shared or _recounted(keys, totals, len(sent))
-    base = _base(keys, echoes, results, len(sent), foreign=foreign)
-    places = [_sure_place(key, base, echo) for key, echo in zip(keys, echoes, strict=True)]
+    numbering = _numbering(keys, echoes, results, len(sent), foreign=foreign)
+    places = [_sure_place(key, numbering, echo) for key, echo in zip(keys, echoes, strict=True)]
     if None in places and _in_order(places, echoes, sent):
         places = list(range(len(sent)))
     answers, faults = _settled(results, places)
-    mistrusted = base is None and any(result.key is not None for result in results)
+    if numbering is not None:
+        others = _other_numbers(keys, numbering.base, echoes, results, sent)
+        faults |= {row: fault for row, fault in others.items() if row not in answers and row not in faults}
+    mistrusted = numbering is None and any(result.key is not None for result in results)
+    proven = numbering is not None and all(key is None or key <= numbering.until for key in keys)
+    base = numbering.base if numbering is not None and proven else None
     return Placed(answers, faults, _note(places, mistrusted=mistrusted), base)
 
 
+def _distinct(results: Sequence[ResultLike]) -> list[ResultLike]:
+    """Leave out items that say what another has said of the same row, which has a key or is echoed whole."""
+    seen, kept = set(), list[ResultLike]()
+    for result in results:
+        said = (result.key, result.b_no, result.name, result.address, result.answer, result.error)
+        named = result.key is not None or (result.b_no and result.name and result.address)
+        if not named or said not in seen:
+            kept.append(result)
+        seen.add(said)
+    return kept
+
+
 def _echoes(
-    results: Sequence[ResultLike], sent: Sequence[tuple[bytes, str]], key_of: KeyOf, *, strict: bool
+    results: Sequence[ResultLike],
+    sent: Sequence[tuple[bytes, str]],
+    key_of: KeyOf,
+    records: Sequence[Texts | None],
+    *,
+    strict: bool,
 ) -> list[_Echo]:
     """Return what each item's echo says of its place: any where there is none, none where it repeats another row.
 
     Where a number was sent more than once, the whole row decides. An echo without name or address may only be short of
     them, and then equals a row that was sent without; so it counts only if the echoes of a number find all its rows.
     Were echoes short, a row that they wrongly find would be found twice, and another not at all. If it is ``strict``, a
-    whole row decides wherever it is echoed.
+    whole row decides wherever it is echoed. A question that is repeated with another name or address is another row's;
+    without its number, name and address say which rows an item cannot belong to.
     """
     row_of = {key: row for row, (key, _) in enumerate(sent)}
     rows_of: defaultdict[str, set[int]] = defaultdict(set)
     for row, (_, its_number) in enumerate(sent):
         rows_of[its_number].add(row)
+    rows_named: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for row, texts in enumerate(records):
+        if texts is not None:
+            rows_named[folded(texts[0]), folded(texts[1])].add(row)
 
     numbers = _compacted([result.b_no for result in results])
     wholes: list[int | None] = []
@@ -125,15 +189,31 @@ def _echoes(
         wholes.append(whole)
 
     def echo(result: ResultLike, b_no: str | None, whole: int | None) -> _Echo:
+        said = result.name, result.address
         if b_no is None:
-            return _Echo(range(len(sent)), said=False)
+            if not records or said == (None, None):
+                return _Echo(range(len(sent)), said=False)
+            named = rows_named.get((folded(said[0]), folded(said[1])), _NOWHERE) if all(said) else _NOWHERE
+            return _Echo(named, said=True) if named else _Echo(_Compatible(records, said), said=False)
         if whole is not None and ((result.name and result.address) or found[b_no] == rows_of[b_no]):
             return _Echo((whole,), said=True)
         if strict and whole is None and result.name and result.address:
             return _Echo(_NOWHERE, said=True)
-        return _Echo(rows_of.get(b_no, _NOWHERE), said=True)
+        homes = rows_of.get(b_no, _NOWHERE)
+        if records and result.is_question:
+            homes = {row for row in homes if not _contradicts(said, records[row])}
+        return _Echo(homes, said=True)
 
     return [echo(*item) for item in zip(results, numbers, wholes, strict=True)]
+
+
+def _contradicts(said: Texts, sent: Texts | None) -> bool:
+    """Whether a name or address that an item repeats cannot be the one that was sent."""
+    if sent is None:
+        return False
+    return any(
+        bool(ours and theirs) and is_other(str(theirs), str(ours)) for theirs, ours in zip(said, sent, strict=True)
+    )
 
 
 def _compacted(texts: list[str | None]) -> list[str | None]:
@@ -167,32 +247,40 @@ def _recounted(keys: Sequence[int | None], totals: Collection[int | None], rows:
     return any(total > rows for total in odd) or bool(odd and told and max(told) - min(told) + 1 == len(told))
 
 
-def _base(
+def _numbering(
     keys: Sequence[int | None],
     echoes: Sequence[_Echo],
     results: Sequence[ResultLike],
     rows: int,
     *,
     foreign: bool,
-) -> int | None:
-    """Return how the service counts rows, ``None`` unless that is proven.
+) -> _Numbering | None:
+    """Return how the service counts rows, and how far that is proven; ``None`` where it is not.
 
     Every item rules out the bases under which its key is not a place that it can belong to. So the key 0 proves 0,
     the key rows + 1 proves 2, the keys 1 and rows together prove 1, and each echo rules out what disagrees with it; an
     item that repeats a row never sent says nothing. An error without an echo may be the header's, read as a row: it
-    is heard only where there is a key for every row. Proven by their range alone, no key may come with two answers,
-    nor may they be ``foreign``.
+    is heard only where there is a key for every row.
+
+    A service that leaves rows out may number the others anew, and then each key is too small by as many as were left
+    out before it. So the key of the last row proves all keys, an item whose echo says its row those up to its own, and
+    nothing else does. Proven by the last key alone, no key may come with two answers, nor may they be ``foreign``.
     """
     items = zip(keys, echoes, results, strict=True)
     told = [(key, echo, result) for key, echo, result in items if key is not None and echo.homes]
     heard = [(key, echo) for key, echo, _ in told if echo.said]
     sure = [(key, echo) for key, echo, result in told if echo.said or not result.error]
     left = _bases(sure)
-    if len(left) != 1 and len({key for key, _, _ in told}) == rows:
+    counted = {key for key, _, _ in told}
+    if len(left) != 1 and len(counted) == rows:
         left = _bases([(key, echo) for key, echo, _ in told])
-    if len(left) != 1 or (len(_bases(heard)) != 1 and (foreign or _contradict(keys, results))):
+    if len(left) != 1:
         return None
-    return left[0]
+    last = rows - 1 + left[0]
+    if last in counted and (len(_bases(heard)) == 1 or not (foreign or _contradict(keys, results))):
+        return _Numbering(left[0], last)
+    witnesses = [key for key, echo in heard if len(echo.homes) == 1]
+    return _Numbering(left[0], max(witnesses)) if witnesses else None
 
 
 def _bases(items: Sequence[tuple[int, _Echo]]) -> list[int]:
@@ -209,10 +297,27 @@ def _contradict(keys: Sequence[int | None], results: Sequence[ResultLike]) -> bo
     )
 
 
-def _sure_place(key: int | None, base: int | None, echo: _Echo) -> int | None:
-    if key is not None and base is not None and key - base in echo.homes:
-        return key - base
-    return next(iter(echo.homes)) if echo.said and len(echo.homes) == 1 else None
+def _sure_place(key: int | None, numbering: _Numbering | None, echo: _Echo) -> int | None:
+    if echo.said and len(echo.homes) == 1:
+        return next(iter(echo.homes))
+    if key is None or numbering is None or key > numbering.until:
+        return None
+    return key - numbering.base if key - numbering.base in echo.homes else None
+
+
+def _other_numbers(
+    keys: Sequence[int | None],
+    base: int,
+    echoes: Sequence[_Echo],
+    results: Sequence[ResultLike],
+    sent: Sequence[tuple[bytes, str]],
+) -> dict[int, str]:
+    """What is wrong with rows under whose key the service gave the answer to another number."""
+    return {
+        key - base: f"the result with this row's key is about {result.b_no}, and {sent[key - base][1]} was sent"
+        for key, echo, result in zip(keys, echoes, results, strict=True)
+        if key is not None and echo.said and not echo.homes and result.b_no and 0 <= key - base < len(sent)
+    }
 
 
 def _in_order(places: Sequence[int | None], echoes: Sequence[_Echo], sent: Sequence[tuple[bytes, str]]) -> bool:
