@@ -55,7 +55,7 @@ class Bytes(Act):
     old: bytes
     new: bytes
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, asked: Asked, reply: Reply) -> Reply:  # noqa: ARG002 - every act has these
         reply.body = reply.body.replace(self.old, self.new)
         return reply
 

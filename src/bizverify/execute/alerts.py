@@ -140,8 +140,9 @@ def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
     if not found:
         return None
     return Alert(
-        f"{counted(found, 'row')} with answers that are not all UTF-8, the first is row {tallied[GARBLED_FIRST] + 1:,} of "
-        "the data: � stands for what was lost, and `row_note` says in which columns; do not mail to such addresses"
+        f"{counted(found, 'row')} with answers that are not all UTF-8, the first is row "
+        f"{tallied[GARBLED_FIRST] + 1:,} of the data: � stands for what was lost, and `row_note` says in which "
+        "columns; do not mail to such addresses"
     )
 
 

@@ -44,8 +44,8 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
     "missing": {
         "en": "sent in an upload, but no answer came back; the same command looks for it again for free, and if that "
         "does not help `bizverify resolve` settles it; it is not bought again: ",
-        "ko": "일괄 조회에서 결과가 오지 않음; 같은 명령을 다시 실행하면 무료로 다시 확인하고, 그래도 없으면 `bizverify resolve`로 "
-        "정리; 다시 구매하지 않음: ",
+        "ko": "일괄 조회에서 결과가 오지 않음; 같은 명령을 다시 실행하면 무료로 다시 확인하고, "
+        "그래도 없으면 `bizverify resolve`로 정리; 다시 구매하지 않음: ",
     },
     "lost": {
         "en": "given up with `bizverify resolve`; it is not bought again: ",

@@ -16,7 +16,7 @@ from bizverify.errors import QuotaError, ServiceError, StoppedError, UsageError,
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
-from bizverify.execute.buying.jobs import Job, look_again
+from bizverify.execute.buying.jobs import look_again
 from bizverify.execute.buying.repeating import settle_doubts
 from bizverify.execute.buying.singly import buy_singly
 from bizverify.execute.buying.uploads import buy_in_uploads
@@ -308,10 +308,7 @@ class _Errand:
 
     async def _look_again(self, buying: Buying) -> None:
         """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
-        uploads = self._incomplete()
-        scopes = [scope_of(buying.client.origin, upload.offline, upload.paid) for upload in uploads]
-        jobs = [Job(up.id, str(up.job_id), up.total, scope) for up, scope in zip(uploads, scopes, strict=True)]
-        self._late = await look_again(buying, jobs)
+        self._late = await look_again(buying, self._incomplete())
         if self._late:
             self._stand_anew()
 

@@ -114,7 +114,8 @@ class BatchCreated(Shape):
 class Result(Shape):
     """One row of a batch job: ``key`` is the service's name for the row, ``b_no``, ``name``, ``address`` its echo.
 
-    ``is_question``: name and address are said to be what was asked, not the service's own record (G32). Either ``answer`` or ``error`` is there, never both.
+    ``is_question``: name and address are said to be what was asked, not the service's own record (G32). Either
+    ``answer`` or ``error`` is there, never both.
     """
 
     key: int | str | None = None
@@ -214,12 +215,10 @@ def read_result(item: object) -> Result:
     said = numbers_in(item)
     if len(said) > 1:
         answer, error = None, f"the item is about two numbers, {' and '.join(said)}"
-    b_no = (
-        said[0] if said else next((number for place in places if (number := plain(first(place, names.NUMBERS)))), None)
-    )
+    odd = (plain(first(place, names.NUMBERS)) for place in places)
     known = {
         "key": _row_key(item, echo),
-        "b_no": b_no if len(said) < 2 else None,
+        "b_no": next(filter(None, said or odd), None) if len(said) < 2 else None,
         "name": _proof(next((text for place in places if (text := plain(place.get("name")))), None)),
         "address": _proof(next((text for place in places if (text := plain(place.get("address")))), None)),
         "is_question": any(has_any(item.get(name), ("name", "address")) for name in names.QUESTIONS),

@@ -23,9 +23,11 @@ from bizverify.errors import (
 from bizverify.execute.buying.errand import Buying, Halt, Why, is_redirect
 from bizverify.execute.buying.placing import Placed, place
 from bizverify.execute.ledger import Fetched, JobLost
-from bizverify.execute.lookups import KEY, keys_of, split
+from bizverify.execute.lookups import KEY, keys_of, scope_of, split
+from bizverify.service.names import JOB_IDS
 
 if TYPE_CHECKING:
+    from bizverify.execute.ledger import Upload
     from bizverify.service import BatchStatus
 
 log = logging.getLogger(__name__)
@@ -106,14 +108,16 @@ async def numbering(buying: Buying, job: Job) -> int | None:
     return None if status is None else _place(buying, job, status, sent).base
 
 
-async def look_again(buying: Buying, jobs: Iterable[Job]) -> int:
-    """Fetch once more, without waiting, jobs whose rows are in part missing; return how many of them have come.
+async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
+    """Fetch once more, without waiting, jobs that left rows without an answer; return how many answers have come.
 
     What the ledger has of a job stays, whatever the service says of it now. Where the service cannot be asked, the rest
     is left to the next run.
     """
     found = 0
-    for job in jobs:
+    for upload in uploads:
+        scope = scope_of(buying.client.origin, upload.offline, upload.paid)
+        job = Job(upload.id, str(upload.job_id), upload.total, scope)
         try:
             come = await _late_answers(buying, job)
         except ServiceError as error:
@@ -128,7 +132,7 @@ async def look_again(buying: Buying, jobs: Iterable[Job]) -> int:
 async def _late_answers(buying: Buying, job: Job) -> int | None:
     """Fetch and keep what a job did not show before; return how many answers, ``None`` if the run was stopped."""
     sent = buying.ledger.rows_of(job.upload)
-    missing = _missing(buying, sent)
+    missing = _missing(buying, job, sent)
     preview, placed = max(job.total or 0, len(sent)), Placed()
     try:
         for _ in range(_LOOKS):
@@ -148,10 +152,11 @@ async def _late_answers(buying: Buying, job: Job) -> int | None:
     return len(come)
 
 
-def _missing(buying: Buying, sent: list[tuple[bytes, str]]) -> set[int]:
-    """The places in an upload whose rows have no answer."""
+def _missing(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> set[int]:
+    """The places in an upload whose rows it left without an answer."""
     keys = pl.Series([key for key, _ in sent], dtype=pl.Binary)
-    known = (part.filter(pl.col("state") == "missing") for part in buying.ledger.entries(keys, answers=False))
+    its_own = (pl.col("state") == "missing") & (pl.col("upload") == job.upload)
+    known = (part.filter(its_own) for part in buying.ledger.entries(keys, answers=False))
     return {place for part in known for place in part["place"]}
 
 
@@ -237,14 +242,14 @@ async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
 
 def _place(buying: Buying, job: Job, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
     known = keys_of(job.scope, [(result.b_no, result.name, result.address) for result in status.results])
-    named = str(getattr(status, "job_id", None) or job.id)
+    named = {str(said) for name in JOB_IDS[:-1] if (said := getattr(status, name, None))}
     return place(
         status.results,
         sent,
         lambda *echo: known.get(echo, b""),
         records=_records(buying.lookups, sent),
         totals=(job.total, status.total),
-        shared=buying.ledger.shares_job(job.upload) or named != job.id,  # it says itself that it is another
+        shared=buying.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
         by_hand=buying.ledger.named_by_hand(job.upload),
     )
 
