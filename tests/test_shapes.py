@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bizverify.model import Answer
 from bizverify.service import Acknowledged
 from bizverify.service.account import read_account, read_history, read_watch, read_watches
+from bizverify.service.echo import is_other
 from bizverify.service.names import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
 from bizverify.service.reading import Unreadable, parsed, whole
 from bizverify.service.shapes import (
@@ -163,6 +164,91 @@ def test_anything_is_an_acknowledgement() -> None:
 def test_json_is_read_as_services_write_it(body: bytes, value: object) -> None:
     """G24: NaN is how Python's own writer says that there is no number; half a pair is a text cut in UTF-16."""
     assert parsed(body) == value
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ("(주)상사", "상사 주식회사"),
+        ("ACME", "acme Inc."),
+        ("서울특별시 중구 세종대로 110", "서울시 중구 세종대로 110, 3층"),
+        ("서울특별시 중구 세종대로 110 (태평로1가)", "서울 중구 세종대로 110"),
+        ("충청남도 천안시 동남구 만남로 043", "충남 천안시 동남구 만남로 43"),
+        ("홍*동", "홍길동"),
+        ("서울 중구 세종대로 1**", "서울 중구 세종대로 110"),
+        ("경기도 수원시 영통구 매탄로 108번길 1", "경기도 수원시 영통구 매탄로 108번길 12, 3층"),
+        ("서울 중…", "서울 중구 세종대로 110"),
+        ("상\ufffd", "상사"),
+        ("!!", "상사"),
+    ],
+)
+def test_a_text_may_be_repeated_cleaned_completed_cut_or_masked(said: str, sent: str) -> None:
+    """G32: none of this proves that another record is meant."""
+    assert not is_other(said, sent)
+    assert read_verified({"input": {"name": said}, "grade": "A"}, "1248100998", sent).grade == "A"
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ("상사 2", "상사 1"),
+        ("상사 1", "상사 12"),
+        ("삼성물산", "삼성전자"),
+        ("서울 강남구 테헤란로 110", "서울 중구 세종대로 110"),
+        ("서울 중구 세종대로 112", "서울 중구 세종대로 110"),
+        ("김*수", "홍길동"),
+    ],
+)
+def test_a_text_that_cannot_have_been_made_of_the_one_sent_is_anothers(said: str, sent: str) -> None:
+    """G32: other numbers in it, or other words; the message has the number alone, as names are people's data."""
+    assert is_other(said, sent)
+    for answer in ({"input": {"b_no": "124-81-00998", "name": said}, "grade": "A"}, {"name": said, "grade": "A"}):
+        with pytest.raises(Unreadable, match="repeats another name than was sent with 1248100998") as caught:
+            read_verified(answer, "1248100998", sent)
+        assert said not in str(caught.value)
+    assert read_verified({"b_no": "1248100998", "name": said, "grade": "A"}, "1248100998", sent).grade == "A"
+
+
+@pytest.mark.parametrize(
+    ("item", "b_no", "key", "error"),
+    [
+        ({"row_id": 1, "result": {"b_no": "2208162517", "grade": "A"}}, "2208162517", 1, None),
+        ({"row_id": 1, "b_no": "1248100998", "result": {"b_no": "2208162517", "grade": "A"}}, None, 1, "two numbers"),
+        ({"input": {"b_no": 1248100998}, "row": {"b_no": "2208162517"}, "grade": "A"}, None, None, "two numbers"),
+        ({"row_id": 1, "b_no": "124-81-00998", "input": {"b_no": 1248100998}, "grade": "A"}, "1248100998", 1, None),
+        (
+            {"row_id": "1\ufffd", "b_no": "12481\ufffd0998", "name": "\ufffd", "grade": "A"},
+            "12481\ufffd0998",
+            None,
+            None,
+        ),
+    ],
+)
+def test_every_echo_of_an_item_counts(item: Any, b_no: str | None, key: int | None, error: str | None) -> None:
+    """G32, G33: an item about two numbers is nobody's; a number that bytes were replaced in is none."""
+    result = read_result(item)
+    assert (result.b_no, result.key) == (b_no, key)
+    assert (result.error is None) == (error is None)
+    assert error is None or error in str(result.error)
+    assert result.name is None
+
+
+def test_an_item_that_contradicts_the_key_of_its_object_is_nobodys() -> None:
+    """G11, G32: two numbers leave no answer, two row keys no key."""
+    numbered = {"1248100998": {"b_no": "2208162517", "grade": "A"}, "2208162517": {"grade": "B"}}
+    first, second = read_status({"status": "done", "results": numbered}).results
+    assert (first.answer, first.b_no, second.b_no) == (None, None, "2208162517")
+    rows = read_status({"status": "done", "results": {"0": {"row_id": 1, "grade": "A"}, "1": {"grade": "B"}}}).results
+    assert [row.key for row in rows] == [None, 1]
+
+
+def test_bytes_that_are_not_utf8_are_replaced_where_an_answer_is_paid_for() -> None:
+    """G33: and nowhere else; what is no JSON then either (UTF-16, garbage) stays unreadable."""
+    assert parsed(b'{"grade": "\xff"}', replacing=True) == {"grade": "\ufffd"}
+    assert parsed(b'\xef\xbb\xbf{"grade": "\xff"}', replacing=True) == {"grade": "\ufffd"}
+    for body in ('{"grade": "A"}'.encode("utf-16"), b'{"grade": "A", \xff\x00'):
+        with pytest.raises(Unreadable, match="is not JSON"):
+            parsed(body, replacing=True)
 
 
 def test_an_infinite_probability_is_no_number() -> None:

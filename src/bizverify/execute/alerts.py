@@ -13,6 +13,7 @@ from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.execute.join import Account
 from bizverify.execute.plan import Plan
+from bizverify.execute.rows import ROW_ID
 from bizverify.model import Alert, counted
 
 COMMON_FAILURE: Final = "common_failure"
@@ -38,6 +39,10 @@ _LIKELY_CAUSES: Final = {
 
 
 UNCHECKED_SENDS: Final = "unchecked_sends"
+GARBLED: Final = "garbled"
+GARBLED_FIRST: Final = "garbled_first"
+_GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
+"""Answered rows have a note only where bytes of the answer were not UTF-8."""
 
 BOUGHT_COUNTS: Final = (
     (
@@ -49,8 +54,11 @@ BOUGHT_COUNTS: Final = (
     )
     .sum()
     .alias(UNCHECKED_SENDS),
+    _GARBLED.sum().alias(GARBLED),
+    pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
 )
-"""How many rows the service lets go though it says "closed" or "unknown", as an aggregation over a run's rows."""
+"""How many rows the service lets go though it says "closed" or "unknown", and how many answers are not all UTF-8 (and
+the first of these rows), as aggregations over a run's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,18 @@ def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
     return Alert(
         f"{counted(found, 'row')} with the action `send` of the service, though its status is closed or unknown: what "
         "was bought is stored as received; check them before mailing"
+    )
+
+
+def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
+    """Return what is to be said where answers of the service held bytes that are not UTF-8."""
+    found = int(tallied.get(GARBLED) or 0)
+    if not found:
+        return None
+    return Alert(
+        f"{counted(found, 'row')} with answers that are not all UTF-8, the first is row "
+        f"{tallied[GARBLED_FIRST] + 1:,} of the data: � stands for what was lost, and `row_note` says in which "
+        "columns; do not mail to such addresses"
     )
 
 

@@ -26,7 +26,7 @@ class Standing:
 
     ``cached``: answered in the ledger already; ``running``: in an upload that the service is working on; ``held``:
     asked once and not answered, so not asked again by itself; ``wanted``: to be bought, as a frame like the lookups;
-    ``uploads``: those that hold the running ones.
+    ``uploads``: those that hold the running ones; ``incomplete``: those that were fetched without an answer to some.
     """
 
     cached: int
@@ -34,6 +34,7 @@ class Standing:
     held: int
     wanted: pl.DataFrame
     uploads: frozenset[str]
+    incomplete: frozenset[str]
 
 
 def standing(ledger: Ledger | None, lookups: pl.DataFrame, since: float) -> Standing:
@@ -58,7 +59,8 @@ def standing(ledger: Ledger | None, lookups: pl.DataFrame, since: float) -> Stan
     wanted = known.filter(pl.col("fate") == "wanted").sort(state == "refused", maintain_order=True)
     cached, running, held = (counts.get(name, 0) for name in ("cached", "running", "held"))
     uploads = known.filter(pl.col("fate") == "running")["upload"].unique()
-    return Standing(cached, running, held, lookups[wanted["place"]], frozenset(uploads))
+    incomplete = known.filter((state == "missing") & pl.col("upload").is_not_null())["upload"].unique()
+    return Standing(cached, running, held, lookups[wanted["place"]], frozenset(uploads), frozenset(incomplete))
 
 
 def _known(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:

@@ -42,8 +42,10 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "ko": "응답을 읽을 수 없음; 다시 구매하지 않음: ",
     },
     "missing": {
-        "en": "sent in an upload, but no answer came back; it is not bought again: ",
-        "ko": "일괄 조회에서 결과가 오지 않음; 다시 구매하지 않음: ",
+        "en": "sent in an upload, but no answer came back; the same command looks for it again for free, and if that "
+        "does not help `bizverify resolve` settles it; it is not bought again: ",
+        "ko": "일괄 조회에서 결과가 오지 않음; 같은 명령을 다시 실행하면 무료로 다시 확인하고, "
+        "그래도 없으면 `bizverify resolve`로 정리; 다시 구매하지 않음: ",
     },
     "lost": {
         "en": "given up with `bizverify resolve`; it is not bought again: ",
@@ -73,6 +75,11 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "en": "the check digit is wrong, so it is not bought unless buy_suspect is set",
         "ko": "검증번호가 틀려 구매하지 않음; buy_suspect를 주면 구매함",
     },
+}
+_REPLACED: Final = "\ufffd"
+_GARBLED: Final[dict[Lang, str]] = {
+    "en": "the answer came in bytes that are not UTF-8, which are � in: ",
+    "ko": "응답에 UTF-8이 아닌 바이트가 있어 �로 바뀐 항목: ",
 }
 _STATUS: Final = {
     "answered": "verified",
@@ -112,8 +119,16 @@ def outcomes(
         LOOKUP,
         *ANSWER_COLUMNS,
         pl.col("stands").replace_strict(_STATUS, return_dtype=pl.String).alias("row_status"),
-        (number.note_expr(pl.col("stands"), lang, _NOTES) + detail).alias("row_note"),
+        pl.coalesce(number.note_expr(pl.col("stands"), lang, _NOTES) + detail, _garbled_expr(lang)).alias("row_note"),
     )
+
+
+def _garbled_expr(lang: Lang) -> pl.Expr:
+    """The note of a row whose answer holds U+FFFD, with the columns that do; null for others."""
+    texts = [name for name in ANSWER_COLUMNS if _SCHEMA[name] == pl.String]
+    holds = [pl.when(pl.col(name).str.contains(_REPLACED, literal=True)).then(pl.lit(name)) for name in texts]
+    columns = pl.concat_str(holds, separator=", ", ignore_nulls=True)
+    return pl.when(columns != "").then(pl.lit(_GARBLED[lang]) + columns)
 
 
 @dataclass(frozen=True, slots=True)

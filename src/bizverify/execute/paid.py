@@ -16,6 +16,7 @@ from bizverify.errors import QuotaError, ServiceError, StoppedError, UsageError,
 from bizverify.execute import choice, outcomes
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
+from bizverify.execute.buying.jobs import look_again
 from bizverify.execute.buying.repeating import settle_doubts
 from bizverify.execute.buying.singly import buy_singly
 from bizverify.execute.buying.uploads import buy_in_uploads
@@ -191,7 +192,8 @@ class _Errand:
         self._engine, self._ledger, self._run, self._standing = engine, ledger, run, standing
         self._lookups, self._progress = lookups, progress
         self._figures = Figures()
-        self._settled = 0
+        self._settled = self._late = 0
+        self._unseen: tuple[str, ...] = ()
         self.wanted, self.chosen = wanted, wanted.clear()
         self._purchase = self._planned()
 
@@ -206,7 +208,20 @@ class _Errand:
         terms = self._engine.terms
         nothing_wanted = self.wanted.is_empty() or terms.budget == 0
         if not self._standing.running and nothing_wanted and not self._may_settle():
+            return self._only_late() if self._incomplete() else None
+        return self._asked()
+
+    def _only_late(self) -> Halt | None:
+        """Look for late answers where nothing else is to be asked; where that fails, no run fails for it."""
+        try:
+            return self._asked()
+        except (UsageError, ServiceError) as error:
+            self._unseen = (f"rows without an answer in earlier uploads were not looked for again: {error}",)
             return None
+
+    def _asked(self) -> Halt | None:
+        """Ask the service; return why that was stopped, if it was, and raise what ends the run."""
+        terms = self._engine.terms
         key = terms.api_key or ApiKey.load(terms.key_file)
         try:
             halt = run_async(lambda: self._buy(key), self._engine.brake)
@@ -238,11 +253,13 @@ class _Errand:
             buying = Buying(
                 client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, figures=self._figures
             )
+            buying.lookups = self._lookups
             self._engine.brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 before = await self._quota(buying)
                 if await self._settle(buying):
                     before = await self._quota(buying)
+                await self._look_again(buying)
                 try:
                     self._choose(before)
                 except QuotaError:
@@ -261,7 +278,7 @@ class _Errand:
             seconds=time.monotonic() - began,
             before=before,
             after=after,
-            notes=(*_settled_note(self._settled), *_notes(before, after, self._figures.paid)),
+            notes=(*_settled_note(self._settled), *_late_note(self._late), *_notes(before, after, self._figures.paid)),
         )
         return buying.stop.halt
 
@@ -285,13 +302,29 @@ class _Errand:
             return False
         keys = frozenset(self._lookups[KEY])
         self._settled = await settle_doubts(buying, keys, self._engine.terms.budget)
-        if not self._settled:
-            return False
+        if self._settled:
+            self._stand_anew()
+        return bool(self._settled)
+
+    async def _look_again(self, buying: Buying) -> None:
+        """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
+        self._late = await look_again(buying, self._incomplete())
+        if self._late:
+            self._stand_anew()
+
+    def _incomplete(self) -> list[Upload]:
+        """Uploads of this run's lookups that may have more to show, for as long as their answers would be fresh."""
+        wanted = self._standing.incomplete
+        since = min(self._engine.since, self._ledger.now() - _DAY)
+        uploads = self._ledger.incomplete_uploads(self._engine.url.origin, since) if wanted else []
+        return [upload for upload in uploads if upload.id in wanted]
+
+    def _stand_anew(self) -> None:
+        """Hold the run's lookups against the ledger again, since answers came before anything was bought."""
         self._standing = choice.standing(self._ledger, self._lookups, self._engine.since)
         self.wanted = self._engine.wanted(self._standing)
         self.chosen = self.wanted.clear()
         self._purchase = self._planned()
-        return True
 
     async def _quota_after(self, buying: Buying) -> Quota | None:
         if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
@@ -338,7 +371,8 @@ class _Errand:
 
     def purchase(self, halt: Halt | None) -> Purchase:
         """What it came to."""
-        return replace(self._purchase, paused=halt.note if halt else None)
+        notes = (*self._purchase.notes, *self._unseen)
+        return replace(self._purchase, paused=halt.note if halt else None, notes=notes)
 
 
 def _quota(account: Account) -> Quota:
@@ -349,6 +383,10 @@ def _settled_note(settled: int) -> tuple[str, ...]:
     if not settled:
         return ()
     return (f"{counted(settled, 'lookup')} in doubt since an earlier run: settled by asking again with the same key",)
+
+
+def _late_note(late: int) -> tuple[str, ...]:
+    return (f"{counted(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
 
 
 def _notes(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:

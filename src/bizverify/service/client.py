@@ -127,7 +127,11 @@ class Client:
         digits = _ten_digits(b_no)
         lookup = _given(b_no=digits, name=name, address=address)
         return await self._post(
-            ("verify",), lookup, lambda answer: read_verified(answer, digits), headers=_keyed(idempotency_key)
+            ("verify",),
+            lookup,
+            lambda answer: read_verified(answer, digits, name, address),
+            headers=_keyed(idempotency_key),
+            replacing=True,
         )
 
     async def create_batch(
@@ -166,7 +170,7 @@ class Client:
         params = None if preview is None else {"preview": str(preview)}
         limit = _PREVIEW + _PREVIEWED_ROW * (preview or 0)
         reply = await self._open.ask("GET", self._base.url("batch", job_id), params=params, limit=limit)
-        return self._read(reply, read_status)
+        return self._read(reply, read_status, replacing=True)
 
     async def label(self, job_id: str, row_id: int, *, bounced: bool, reason: str | None = None) -> Acknowledged:
         """Record whether the letter to a row of a job came back (INTERFACE §4.4).
@@ -207,10 +211,11 @@ class Client:
         content: Mapping[str, object],
         reader: Callable[[object], T],
         headers: Mapping[str, str] | None = None,
+        replacing: bool = False,
     ) -> T:
         body: Body = json_body(json.dumps(content, separators=(",", ":")).encode())
         reply = await self._open.ask("POST", self._base.url(*path), body=body, limit=ORDINARY, headers=headers)
-        return self._read(reply, reader)
+        return self._read(reply, reader, replacing=replacing)
 
     @property
     def _open(self) -> Transport:
@@ -218,20 +223,23 @@ class Client:
             raise UsageError(f"this {type(self).__name__} is not open: use it inside `async with … as client`")
         return self._transport
 
-    def _read(self, reply: Reply, reader: Callable[[object], T]) -> T:
-        """Read a reply. What cannot be read is raised outside of the frames that held it, the key blotted out."""
+    def _read(self, reply: Reply, reader: Callable[[object], T], *, replacing: bool = False) -> T:
+        """Read a reply; answers that are paid for with bytes ``replacing`` that are not UTF-8 (G33).
+
+        What cannot be read is raised outside of the frames that held it, the key blotted out.
+        """
         try:
-            return reader(_content(reply, reader))
+            return reader(_content(reply, reader, replacing=replacing))
         except Unreadable as error:
             fault = self._key.redact(one_line(str(error)))
         words = f"{reply.asked}: {reply.status}, the answer {fault}"
         raise ShapeError(words, status=reply.status, detail=fault, raw=self._key.redact(reply.body)[:RAW_KEPT])
 
 
-def _content(reply: Reply, reader: Callable[[object], object]) -> object:
+def _content(reply: Reply, reader: Callable[[object], object], *, replacing: bool) -> object:
     """What a reply's body says; an acknowledgement may say nothing, or something that is no JSON (G21)."""
     try:
-        return parsed(reply.body)
+        return parsed(reply.body, replacing=replacing)
     except Unreadable:
         if reader is not read_acknowledged or is_page(reply.body):
             raise

@@ -45,8 +45,14 @@ RESULTS: Final = (  # G10
     *("entries", "list", "answers", "lookups"),
 )
 ANSWERS: Final = ("result", "verification", "answer", "output")  # G12
-ECHOES: Final = ("input", "row", "record", "request", "source")  # G13
-NUMBERS: Final = ("b_no", "biz_no", "bno", "bizNo")
+KEYED: Final = "object_key"
+"""Under which :mod:`bizverify.service.reading` puts the key of an object of results, where its item says another."""
+ECHOES: Final = ("input", "row", "record", "request", "source", "query", "lookup", "params", KEYED)  # G13
+QUESTIONS: Final = frozenset(("input", "request", "query", "params"))  # G32
+"""Echoes that are what was asked, and not a record of the service's own."""
+NUMBERS: Final = (
+    *("b_no", "biz_no", "bno", "bizNo", "business_no", "businessNo", "business_number", "businessNumber", "brn"),
+)
 ROW_KEYS: Final = (  # G14
     *("row_id", "rowId", "row", "index", "row_index", "rowIndex", "row_no", "rowNo", "row_number", "rowNumber"),
     *("line", "line_no", "idx", "no", "seq", "id"),

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bizverify.service.names import KEYED
 from bizverify.service.refusal import is_page
 
 Object = dict[str, Any]
@@ -24,8 +25,11 @@ class Unreadable(Exception):
     """What was found cannot be read: a ShapeError, or the error of one item. The text completes "the answer …"."""
 
 
-def parsed(body: bytes) -> object:
-    """Return what a JSON body says. ``NaN``, which some services write for a missing number, is null (G24)."""
+def parsed(body: bytes, *, replacing: bool = False) -> object:
+    """Return what a JSON body says. ``NaN``, which some services write for a missing number, is null (G24).
+
+    With ``replacing``, bytes that are not UTF-8 become U+FFFD; without, the body is not JSON for them (G33).
+    """
     if not body.strip():
         raise Unreadable("is empty")
     if is_page(body):
@@ -33,13 +37,15 @@ def parsed(body: bytes) -> object:
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        return _parsed_leniently(body)
+        return _parsed_leniently(body, "replace" if replacing else "strict")
 
 
-def _parsed_leniently(body: bytes) -> object:
+def _parsed_leniently(body: bytes, errors: str) -> object:
     problem = "is not JSON"
     try:
-        value = json.loads(body.decode("utf-8-sig"), parse_constant=lambda word: None if word == "NaN" else float(word))
+        value = json.loads(
+            body.decode("utf-8-sig", errors), parse_constant=lambda word: None if word == "NaN" else float(word)
+        )
         text = json.dumps(value, ensure_ascii=False)
         whole_text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return value if whole_text == text else json.loads(whole_text)  # half a pair: a text that was cut in UTF-16
@@ -146,10 +152,15 @@ def _as_list(value: object, is_item: Collection[str]) -> list[Any] | None:
     if not isinstance(value, dict) or not value or not all(isinstance(item, dict) for item in value.values()):
         return None
     if all(re.fullmatch(r"\d{10}", key, flags=re.A) for key in value):
-        return [{"b_no": key} | item for key, item in value.items()]
+        return [_keyed("b_no", key, item) for key, item in value.items()]
     if all(key.isdecimal() for key in value) or all(has_any(item, is_item) for item in value.values()):
-        return [{"row_id": key} | item for key, item in value.items()]
+        return [_keyed("row_id", key, item) for key, item in value.items()]
     return None
+
+
+def _keyed(name: str, key: str, item: Object) -> Object:
+    """An item of an object of items with its key, beside what it says itself under that name."""
+    return {name: key} | item | {KEYED: {name: key}}
 
 
 def _kind(value: object) -> str:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bizverify.model import ANSWER_COLUMNS, Answer
 from bizverify.service import names
+from bizverify.service.echo import REPLACED, Question, contradiction, numbers_in
 from bizverify.service.reading import (
     Object,
     Unreadable,
@@ -113,13 +114,15 @@ class BatchCreated(Shape):
 class Result(Shape):
     """One row of a batch job: ``key`` is the service's name for the row, ``b_no``, ``name``, ``address`` its echo.
 
-    Either ``answer`` or ``error`` is there, never both.
+    ``is_question``: name and address are said to be what was asked, not the service's own record (G32). Either
+    ``answer`` or ``error`` is there, never both.
     """
 
     key: int | str | None = None
     b_no: str | None = None
     name: str | None = None
     address: str | None = None
+    is_question: bool = False
     answer: Answer | None = None
     error: str | None = None
 
@@ -148,18 +151,21 @@ class Acknowledged(Shape):
     """The service has done as it was told; what it said along with that is in ``raw``."""
 
 
-def read_verified(value: object, b_no: str | None = None) -> Verified:
+def read_verified(
+    value: object, b_no: str | None = None, name: str | None = None, address: str | None = None
+) -> Verified:
     """Read the answer of ``POST /verify``: at least one of the seven fields, else it is none (G2).
 
-    ``b_no`` is the number that was asked about: an answer that repeats another one is somebody else's.
+    ``b_no``, ``name`` and ``address`` are what was asked: an answer that repeats another record is that one's (G32).
     """
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
     found = unwrapped(only, ANSWER_COLUMNS, names.VERIFY_WRAPPERS)
     fault = _own_fault(found)
     if fault is not None:
         raise Unreadable(f"holds no verification: {fault}")
-    if b_no is not None and any(_is_other(echo, b_no) for echo in (found, *map(found.get, names.ECHOES))):
-        raise Unreadable("is about another number than was asked")
+    foreign = contradiction(an_object(only), Question(b_no, name, address)) if b_no is not None else None
+    if foreign is not None:
+        raise Unreadable(foreign)
     return made(Verified, found, raw=value)
 
 
@@ -196,16 +202,26 @@ def read_status(value: object) -> BatchStatus:
 
 
 def read_result(item: object) -> Result:
-    """Read one row of a job. What is wrong with it stays with it: the other rows are read all the same."""
+    """Read one row of a job. What is wrong with it stays with it: the other rows are read all the same.
+
+    An item that repeats two numbers is nobody's (G32).
+    """
     if not isinstance(item, dict):
         return Result(raw=item, error="the item is not an object")
-    echo: Object = next((item[name] for name in names.ECHOES if has_any(item.get(name), names.ECHOED)), {})
-    answer, error = _answered(item)
+    nested = _nested_answer(item)
+    places = [place for place in (*map(item.get, names.ECHOES), item, nested) if isinstance(place, dict)]
+    echo: Object = next((place for place in places if place is not item and has_any(place, names.ECHOED)), {})
+    answer, error = _answered(item, nested)
+    said = numbers_in(item)
+    if len(said) > 1:
+        answer, error = None, f"the item is about two numbers, {' and '.join(said)}"
+    odd = (plain(first(place, names.NUMBERS)) for place in places)
     known = {
         "key": _row_key(item, echo),
-        "b_no": plain(first(echo, names.NUMBERS)) or plain(first(item, names.NUMBERS)),
-        "name": plain(echo.get("name")) or plain(item.get("name")),
-        "address": plain(echo.get("address")) or plain(item.get("address")),
+        "b_no": next(filter(None, said or odd), None) if len(said) < 2 else None,
+        "name": _proof(next((text for place in places if (text := plain(place.get("name")))), None)),
+        "address": _proof(next((text for place in places if (text := plain(place.get("address")))), None)),
+        "is_question": any(has_any(item.get(name), ("name", "address")) for name in names.QUESTIONS),
         "answer": answer,
         "error": error,
     }
@@ -227,9 +243,13 @@ def made(model: type[S], values: Mapping[str, Any], *, raw: object, **known: obj
     raise Unreadable(f"has an unusable {place}: it {fault['msg'].removeprefix('Value error, ')}")
 
 
-def _answered(item: Object) -> tuple[Answer | None, str | None]:
+def _nested_answer(item: Object) -> Object | None:
+    """The object in an item that holds the seven fields, where they are not the item's own (G12)."""
+    return next((item[name] for name in names.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)
+
+
+def _answered(item: Object, nested: Object | None) -> tuple[Answer | None, str | None]:
     """The answer of one row, or why there is none (G12, G15)."""
-    nested = next((item[name] for name in names.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)
     fields = item if has_any(item, ANSWER_COLUMNS) or nested is None else nested
     fault = _own_fault(fields) if fields is item else _own_fault(item | fields)
     if fault is not None:
@@ -240,10 +260,9 @@ def _answered(item: Object) -> tuple[Answer | None, str | None]:
         return None, f"the item {error}"
 
 
-def _is_other(echo: object, b_no: str) -> bool:
-    """Whether an object repeats ten digits that are not this number."""
-    said = re.sub(r"[\s-]", "", plain(first(echo, names.NUMBERS)) or "") if isinstance(echo, dict) else ""
-    return re.fullmatch(r"\d{10}", said, flags=re.A) is not None and said != b_no
+def _proof(text: str | None) -> str | None:
+    """An echo, unless bytes were replaced in it: then it proves nothing (G33)."""
+    return None if text is None or REPLACED in text else text
 
 
 def _own_fault(item: Object) -> str | None:
@@ -271,10 +290,18 @@ def _in_words(item: Object) -> str:
 
 
 def _row_key(item: Object, echo: Object) -> int | str | None:
-    """The row's name under the likeliest of its usual names (G14); text becomes a number where that loses nothing."""
+    """The row's name under the likeliest of its usual names (G14); text becomes a number where that loses nothing.
+
+    An object's key that says another row than the item itself leaves it without a name, and so do replaced bytes.
+    """
+    keyed = item.get(names.KEYED)
+    if isinstance(keyed, dict) and "row_id" in keyed and str(item["row_id"]).strip() != keyed["row_id"]:
+        return None
     for name in names.ROW_KEYS:
         for value in (item.get(name), echo.get(name)):
             number = whole(value)
+            if isinstance(value, str) and REPLACED in value:
+                return None
             if isinstance(value, str) and value.strip():
                 return number if str(number) == value.strip() else value.strip()
             if number is not None:

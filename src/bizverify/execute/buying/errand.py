@@ -14,6 +14,8 @@ from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError,
 from bizverify.execute.buying.limits import Rate, Retries, Throttle
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bizverify.execute.buying.limits import Slot
     from bizverify.execute.ledger import Journal, Ledger
     from bizverify.execute.terms import Terms
@@ -119,6 +121,7 @@ class Figures:
 class Buying:
     """One run's purchases: who is asked, how fast, where it is written down, and when to stop.
 
+    ``lookups`` are those that the run's file asks for, with their keys: what was sent is not in the ledger.
     ``idempotency`` is what the service promises of requests that are sent again; ``hopeless`` counts those in a row for
     which that led to nothing.
     """
@@ -134,6 +137,7 @@ class Buying:
     figures: Figures = field(default_factory=Figures)
     idempotency: Idempotency | None = None
     hopeless: int = 0
+    lookups: pl.DataFrame | None = None
 
     def __post_init__(self) -> None:
         self.rate = Rate(self.terms.rate)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import polars as pl
 
 from bizverify.errors import (
     AuthenticationError,
@@ -20,10 +23,14 @@ from bizverify.errors import (
 from bizverify.execute.buying.errand import Buying, Halt, Why, is_redirect
 from bizverify.execute.buying.placing import Placed, place
 from bizverify.execute.ledger import Fetched, JobLost
-from bizverify.execute.lookups import keys_of
+from bizverify.execute.lookups import KEY, keys_of, scope_of, split
+from bizverify.service.names import JOB_IDS
 
 if TYPE_CHECKING:
+    from bizverify.execute.ledger import Upload
     from bizverify.service import BatchStatus
+
+log = logging.getLogger(__name__)
 
 _LONG_JOB: Final = 60.0
 """Seconds after which a job is looked at less often: each time a sixtieth of its age later, at most every 30 s."""
@@ -34,6 +41,10 @@ _UNKNOWN: Final = 10
 """How often a job may be unknown to the service before it is given up."""
 _LOOKS: Final = 3
 """How often the results of a job that is done are fetched, if rows are missing in them."""
+_MORE: Final = 4
+"""How many times as many results are asked for at the next look, where they filled what was asked for."""
+_MOST: Final = 20_000
+"""The most results asked for beyond one for each row; the client reads up to 8 KiB of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,43 +104,99 @@ async def numbering(buying: Buying, job: Job) -> int | None:
     Raises what the service said; looking is free.
     """
     sent = buying.ledger.rows_of(job.upload)
-    shared, by_hand = buying.ledger.shares_job(job.upload), buying.ledger.named_by_hand(job.upload)
-    status = await _results(buying, job, len(sent))
-    return None if status is None else _place(job, status, sent, shared=shared, by_hand=by_hand).base
+    status = await _results(buying, job, max(job.total or 0, len(sent)))
+    return None if status is None else _place(buying, job, status, sent).base
+
+
+async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
+    """Fetch once more, without waiting, jobs that left rows without an answer; return how many answers have come.
+
+    What the ledger has of a job stays, whatever the service says of it now. Where the service cannot be asked, the rest
+    is left to the next run.
+    """
+    found = 0
+    for upload in uploads:
+        scope = scope_of(buying.client.origin, upload.offline, upload.paid)
+        job = Job(upload.id, str(upload.job_id), upload.total, scope)
+        try:
+            come = await _late_answers(buying, job)
+        except ServiceError as error:
+            log.info("job %s (upload %s) cannot be looked at now: %s", job.id, job.upload, error)
+            break
+        if come is None:
+            break
+        found += come
+    return found
+
+
+async def _late_answers(buying: Buying, job: Job) -> int | None:
+    """Fetch and keep what a job did not show before; return how many answers, ``None`` if the run was stopped."""
+    sent = buying.ledger.rows_of(job.upload)
+    missing = _missing(buying, job, sent)
+    preview, placed = max(job.total or 0, len(sent)), Placed()
+    try:
+        for _ in range(_LOOKS):
+            status = await _results(buying, job, preview)
+            if status is None:
+                return None
+            placed = _with_earlier(placed, _place(buying, job, status, sent))
+            if len(status.results) < preview or missing <= placed.answers.keys():
+                break
+            preview = _more(preview)
+    except (NotFoundError, ShapeError, RejectedError, UsageError) as error:
+        log.info("job %s (upload %s) shows no more than before: %s", job.id, job.upload, error)
+    come = {row: answer for row, answer in placed.answers.items() if row in missing}
+    if come:
+        await buying.journal.settle(Fetched(job.upload, come, {}, placed.note, placed.base))
+        buying.figures.fetched += len(come)
+    return len(come)
+
+
+def _missing(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> set[int]:
+    """The places in an upload whose rows it left without an answer."""
+    keys = pl.Series([key for key, _ in sent], dtype=pl.Binary)
+    its_own = (pl.col("state") == "missing") & (pl.col("upload") == job.upload)
+    known = (part.filter(its_own) for part in buying.ledger.entries(keys, answers=False))
+    return {place for part in known for place in part["place"]}
 
 
 async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
     """See a job to its end and fetch what it gives, again while rows are missing; ``None`` if the run stops first.
 
-    What one look has shown is not lost by the next, whatever comes of that.
+    What one look has shown is not lost by the next, whatever comes of that. Where repeated results fill what was asked
+    for, more are asked for.
     """
     ended = await _ended(buying, job)
-    found = None
-    shared, by_hand = buying.ledger.shares_job(job.upload), buying.ledger.named_by_hand(job.upload)
+    found, preview = None, max(job.total or 0, len(sent))
     for look in range(_LOOKS):
         if look:
             with buying.stop.waiting():
                 await anyio.sleep(buying.terms.poll)
         try:
-            status = ended and await _results(buying, job, len(sent))
+            status = ended and await _results(buying, job, preview)
         except (NotFoundError, ShapeError, RejectedError):  # what passes leaves the job to be fetched again, all of it
             if found is None or not found.placed.answers:
                 raise
             break
         if ended is None or status is None:
             return None
-        placed = _place(job, status, sent, shared=shared, by_hand=by_hand)
+        placed = _place(buying, job, status, sent)
         if found is not None:
             placed = _with_earlier(found.placed, placed)
         found = _Yield(len(status.results), placed, _note(job.id, ended, placed))
         if len(placed.answers) + len(placed.faults) >= len(sent):
             break
+        if len(status.results) >= preview:
+            preview = _more(preview)
     return found
 
 
-async def _results(buying: Buying, job: Job, rows: int) -> BatchStatus | None:
-    """Fetch the results of a job that has ended: all, or as many as the service lets be asked for."""
-    preview = max(job.total or 0, rows)
+def _more(preview: int) -> int:
+    return max(preview, min(preview * _MORE, _MOST))
+
+
+async def _results(buying: Buying, job: Job, preview: int) -> BatchStatus | None:
+    """Fetch the results of a job that has ended: ``preview``, or as many as the service lets be asked for."""
     while True:
         try:
             return await buying.free(lambda: buying.client.batch(job.id, preview=preview))  # noqa: B023 - awaited here
@@ -173,10 +240,25 @@ async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
     return None
 
 
-def _place(job: Job, status: BatchStatus, sent: list[tuple[bytes, str]], *, shared: bool, by_hand: bool) -> Placed:
+def _place(buying: Buying, job: Job, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
     known = keys_of(job.scope, [(result.b_no, result.name, result.address) for result in status.results])
-    shared = shared or str(getattr(status, "job_id", None) or job.id) != job.id  # it says itself that it is another
-    totals = (job.total, status.total)
+    named = {str(said) for name in JOB_IDS[:-1] if (said := getattr(status, name, None))}
     return place(
-        status.results, sent, lambda *echo: known.get(echo, b""), totals=totals, shared=shared, by_hand=by_hand
+        status.results,
+        sent,
+        lambda *echo: known.get(echo, b""),
+        records=_records(buying.lookups, sent),
+        totals=(job.total, status.total),
+        shared=buying.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
+        by_hand=buying.ledger.named_by_hand(job.upload),
     )
+
+
+def _records(lookups: pl.DataFrame | None, sent: list[tuple[bytes, str]]) -> list[tuple[str | None, str | None] | None]:
+    """Name and address of each row sent, as far as the run's file has them; empty where it has none."""
+    if lookups is None:
+        return []
+    keys = pl.DataFrame({KEY: [key for key, _ in sent]}, schema={KEY: pl.Binary})
+    known = lookups.join(keys, on=KEY, how="semi")
+    texts = dict(zip(known[KEY], split(known).select("name", "address").iter_rows(), strict=True))
+    return [texts.get(key) for key, _ in sent] if texts else []

@@ -136,6 +136,11 @@ class Ledger:
         with self._reading() as connection:
             return looking.open_uploads(connection, origin)
 
+    def incomplete_uploads(self, origin: str, since: float) -> list[looking.Upload]:
+        """Uploads to ``origin`` since then (unix seconds) whose job was fetched and left rows without answer."""
+        with self._reading() as connection:
+            return looking.incomplete_uploads(connection, origin, since)
+
     def rows_of(self, upload_id: str) -> list[tuple[bytes, str]]:
         """(key, number) of an upload's rows in the order in which they were sent."""
         with self._reading() as connection:

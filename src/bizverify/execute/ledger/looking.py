@@ -87,12 +87,23 @@ class Entry:
 
 def open_uploads(connection: sqlite3.Connection, origin: str) -> list[Upload]:
     """Uploads to ``origin`` whose job is known and not fetched yet, oldest first."""
+    return _uploads(connection, "u.state = 'known' AND u.origin = ?", (origin,))
+
+
+def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[Upload]:
+    """Uploads to ``origin`` since then (unix seconds) whose job was fetched and left rows without answer."""
+    missing = f"SELECT upload FROM lookups WHERE {UNSETTLED} AND state = 'missing'"
+    where = f"u.state = 'done' AND u.origin = ? AND u.created >= ? AND u.number IN ({missing})"
+    return _uploads(connection, where, (origin, since))
+
+
+def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | float, ...]) -> list[Upload]:
     found = connection.execute(
         "SELECT u.upload, r.run_id, u.state, u.job_id, u.total, u.rows, u.created, u.note, u.offline, u.paid "
-        "FROM uploads u JOIN runs r ON r.number = u.run WHERE u.state = 'known' AND u.origin = ? ORDER BY u.number",
-        (origin,),
+        f"FROM uploads u JOIN runs r ON r.number = u.run WHERE {where} ORDER BY u.number",
+        values,
     )
-    return [Upload(*values[:8], *(None if flag is None else bool(flag) for flag in values[8:])) for values in found]
+    return [Upload(*row[:8], *(None if flag is None else bool(flag) for flag in row[8:])) for row in found]
 
 
 def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:

@@ -1,0 +1,334 @@
+"""A service that answers with somebody else's record, in bytes that are no text, or late: what becomes of the rows."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unicodedata import normalize
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.execute.ledger import Ledger
+from bizverify.testing import FakeService, Fault, Partial, Status, serve
+from bizverify.testing.acts import Act
+from bizverify.testing.asgi import Reply
+from bizverify.testing.asked import Asked
+from bizverify.testing.render import Object
+from test_paid import KEY, QUICK, answers, customers, is_right
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten(Act):
+    """Another reply in the place of the true one, made of it (parsed) and of what was asked."""
+
+    write: Callable[[Any, dict[str, Any]], Any]
+
+    async def after(self, asked: Asked, reply: Reply) -> Reply:
+        body = json.loads(await asked.body())
+        made = self.write(json.loads(reply.body), body)
+        reply.body = made if isinstance(made, bytes) else json.dumps(made, ensure_ascii=False).encode()
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Edited(Act):
+    """A job's results, edited."""
+
+    edit: Callable[[list[Object]], list[Object]]
+
+    async def before(self, asked: Asked) -> Reply | None:
+        asked.edits.append(self.edit)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes(Act):
+    """The true reply with bytes exchanged."""
+
+    old: bytes
+    new: bytes
+
+    async def after(self, asked: Asked, reply: Reply) -> Reply:  # noqa: ARG002 - every act has these
+        reply.body = reply.body.replace(self.old, self.new)
+        return reply
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(KEY, quota=10_000)
+
+
+@pytest.fixture
+def url(service: FakeService) -> Iterator[str]:
+    with serve(service) as address:
+        yield address
+
+
+def run(source: Path, url: str, engine: str, **more: Any) -> tuple[bv.Report, pl.DataFrame]:
+    report = bv.enrich(source, engine=engine, base_url=url, **QUICK, **more)
+    return report, answers(source.with_name(f"{source.stem}.enriched.csv"))
+
+
+def wrong(table: pl.DataFrame, service: FakeService) -> int:
+    """How many answered rows have not their own answer."""
+    answered = table.filter(pl.col("row_status").is_in(["verified", "cached"]))
+    return sum(not is_right(row, service) for row in answered.iter_rows(named=True))
+
+
+OTHER = "2208162517"
+ELSE = {"b_no": OTHER, "name": "다른 회사", "address": "부산시 해운대구 우동 77"}
+ANOTHERS: dict[str, Callable[[Any, Any], Any]] = {
+    "nested": lambda answer, _: {"input": {"b_no": OTHER}, "result": answer},
+    "beside a wrapper": lambda answer, _: {"b_no": OTHER, "data": answer},
+    "in the other wrapper": lambda answer, _: {"data": {"biz_no": OTHER}, "result": answer},
+    "in a list of one": lambda answer, _: [{"request": [{"b_no": OTHER}], "result": answer}],
+    "inside the wrapper": lambda answer, _: {"result": {**answer, "row": {"bno": OTHER}}},
+    "two levels down": lambda answer, _: {"data": {"input": {"b_no": OTHER}}, "result": answer},
+    "as an integer": lambda answer, _: {"input": {"b_no": int(OTHER)}, "result": answer},
+    "one right, one wrong": lambda answer, asked: {"b_no": asked["b_no"], "input": {"b_no": OTHER}, "result": answer},
+    "hyphens, wide": lambda answer, _: {"input": {"b_no": "２２０-81-62517"}, "result": answer},
+    "name of another": lambda answer, _: {"input": {"name": ELSE["name"]}, "result": answer},
+    "address of another": lambda answer, asked: {"input": asked | {"address": ELSE["address"]}, "result": answer},
+    "no number, flat": lambda answer, _: answer | {"name": ELSE["name"], "address": ELSE["address"]},
+    "the neighbour's address": lambda answer, asked: {
+        "input": asked | {"address": asked["address"] + "9"},
+        "result": answer,
+    },
+}
+OWN: dict[str, Callable[[Any, Any], Any]] = {
+    "as it was": lambda answer, asked: {"input": asked, "result": answer},
+    "registered name": lambda answer, asked: answer | {"b_no": asked["b_no"], "name": "(주)등기된이름"},
+    "registered address": lambda answer, asked: {"data": {**answer, **asked, "address": ELSE["address"]}},
+    "completed": lambda answer, asked: {
+        "input": asked | {"address": asked["address"].replace("서울시", "서울특별시 ") + " (태평로1가)"},
+        "result": answer,
+    },
+    "company form": lambda answer, asked: {"input": asked | {"name": f"㈜ {asked['name']}"}, "result": answer},
+    "cut": lambda answer, asked: {"input": asked | {"address": asked["address"][:6]}, "result": answer},
+    "masked": lambda answer, asked: {"input": asked | {"name": asked["name"][0] + "**"}, "result": answer},
+    "decomposed, with marks": lambda answer, asked: {
+        "input": asked | {"name": "\u200b".join(normalize("NFD", asked["name"]))},
+        "result": answer,
+    },
+    "hyphens": lambda answer, asked: (
+        {"input": {"b_no": f"{asked['b_no'][:3]}-{asked['b_no'][3:5]}-{asked['b_no'][5:]}"}} | {"result": answer}
+    ),
+    "another number elsewhere": lambda answer, asked: answer | {"head_office": {"b_no": OTHER}, "b_no": asked["b_no"]},
+}
+
+
+@pytest.mark.parametrize("how", ANOTHERS)
+def test_an_answer_that_repeats_another_record_is_nobodys(
+    how: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Wherever the echo stands: G32. The rows fail and say so, and the run stops before it has bought them all."""
+    service.faults.add(Fault("verify", Rewritten(ANOTHERS[how])))
+    report, table = run(customers(tmp_path / "in.csv", 40), url, "verify", concurrency=1)
+    assert report.counts["verified"] == 0
+    assert service.paid_total == 10
+    failed = table.filter(pl.col("row_status") == "failed").row(0, named=True)
+    assert failed["사업자번호"] in failed["row_note"]
+    assert (OTHER in failed["row_note"]) == (OTHER in json.dumps(how_said(how)))
+
+
+def how_said(how: str) -> Any:
+    said = ANOTHERS[how]({}, {"b_no": "1", "name": "가", "address": "나"})
+    return json.loads(json.dumps(said).replace(json.dumps("２２０-81-62517")[1:-1], OTHER))
+
+
+@pytest.mark.parametrize("how", OWN)
+def test_an_answer_that_repeats_its_own_record_in_other_words_is_kept(
+    how: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Cleaned, completed, cut or masked, or with the name that the registry has: no right answer is refused (G32)."""
+    service.faults.add(Fault("verify", Rewritten(OWN[how])))
+    report, table = run(customers(tmp_path / "in.csv", 12), url, "verify")
+    assert report.counts["verified"] == 12
+    assert wrong(table, service) == 0
+
+
+def renumbered(results: list[Object]) -> list[Object]:
+    """One row in a hundred dropped, the others numbered anew."""
+    kept = [item for item in results if item["row_id"] % 100 != 3]
+    return [item | {"row_id": place} for place, item in enumerate(kept)]
+
+
+def silent(results: Sequence[Object]) -> list[Object]:
+    """The results without an echo."""
+    return [
+        {name: value for name, value in item.items() if name not in ("b_no", "name", "address")} for item in results
+    ]
+
+
+def named(results: Sequence[Object]) -> list[Object]:
+    """The results with the name as their only echo."""
+    return [{name: value for name, value in item.items() if name not in ("b_no", "address")} for item in results]
+
+
+def shifted(results: Sequence[Object]) -> list[Object]:
+    """Each row's key is its neighbour's."""
+    last = len(results) - 1
+    return [item | {"row_id": item["row_id"] - 1 if item["row_id"] else last} for item in results]
+
+
+def anothers(results: Sequence[Object]) -> list[Object]:
+    """Each answer beside the echo of the next row, inside the answer's own object."""
+    nested = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons", "b_no")
+    return [
+        {"row_id": item["row_id"], "result": {name: other[name] for name in nested}}
+        for item, other in zip(results, [*results[1:], *results[:1]], strict=True)
+    ]
+
+
+BROKEN: dict[str, Callable[[list[Object]], list[Object]]] = {
+    "renumbered, silent": lambda results: silent(renumbered(results)),
+    "renumbered": renumbered,
+    "renumbered, named": lambda results: named(renumbered(results)),
+    "shifted, named": lambda results: named(shifted(results)),
+    "shifted": shifted,
+    "another's, nested": anothers,
+    "two numbers": lambda results: [item | {"input": {"b_no": OTHER}} for item in results],
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_job_that_numbers_its_rows_anew_gives_no_row_a_wrong_answer(
+    how: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Rows dropped and renumbered, keys shifted, answers exchanged: placed where proven, else the row fails."""
+    service.faults.add(Fault("job", Edited(BROKEN[how])))
+    report, table = run(customers(tmp_path / "in.csv", 300), url, "batch")
+    assert wrong(table, service) == 0
+    assert report.counts["verified"] == {"renumbered": 297, "shifted": 300, "another's, nested": 300}.get(how, 0)
+    assert max(service.paid.values()) == 1
+
+
+def test_results_that_come_three_times_are_all_fetched_and_placed_once(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """They fill as many places as there are rows, so more are asked for: nothing is lost."""
+
+    @dataclass(frozen=True, slots=True)
+    class Tripled(Act):
+        """All results three times over, as many of them as were asked for."""
+
+        async def before(self, asked: Asked) -> Reply | None:
+            preview = int(asked.query()["preview"])
+            asked.edits.append(lambda results: [item for item in silent(results) for _ in range(3)][:preview])
+            return None
+
+    service.faults.add(Fault("job", Tripled()))
+    report, table = run(customers(tmp_path / "in.csv", 300), url, "batch")
+    assert report.counts["verified"] == 300
+    assert wrong(table, service) == 0
+
+
+@pytest.mark.parametrize("engine", ["batch", "verify"])
+def test_a_byte_that_is_not_utf8_costs_no_answer_but_its_letter(
+    engine: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """The row keeps its answer, and its note says which columns hold � (G33); so it does when it is cached."""
+    source = customers(tmp_path / "in.csv", 120)
+    service.faults.add(
+        Fault("job" if engine == "batch" else "verify", Bytes("세종대로 7 (".encode(), b"\xbc\xbc\xff 7 ("))
+    )
+    report, table = run(source, url, engine)
+    assert report.counts["verified"] == 120
+    assert report.exit_code == 0
+    assert any("1 row with answers that are not all UTF-8, the first is row 8" in alert for alert in report.warnings)
+    for again in (False, True):
+        notes = table.filter(pl.col("row_note").is_not_null())
+        assert notes["row_note"].to_list() == ["the answer came in bytes that are not UTF-8, which are � in: reasons"]
+        assert notes["상호"].to_list() == ["상사 7"]
+        if not again:
+            report, table = run(source, url, engine)
+            assert report.counts["cached"] == 120
+    assert service.paid_total == 120
+
+
+def test_a_number_or_key_with_a_byte_that_is_not_utf8_proves_nothing(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """The number of one row and the key of another came damaged: the rest of what they repeat may place them still."""
+    source = customers(tmp_path / "in.csv", 60)
+    third, fourth = answers(source)["사업자번호"][2:4]
+    damaged = third[:4].encode() + b"\xff" + third[5:].encode()
+    service.faults.add(
+        Fault("job", Edited(lambda results: [named([item])[0] if item["b_no"] == fourth else item for item in results]))
+    )
+    service.faults.add(Fault("job", Bytes(f'"b_no": "{third}"'.encode(), b'"b_no": "' + damaged + b'"')))
+    service.faults.add(Fault("job", Bytes(b'"row_id": 3,', b'"row_id": "3\xff",')))
+    report, table = run(source, url, "batch")
+    assert wrong(table, service) == 0
+    assert table.filter(pl.col("row_status") == "failed")["사업자번호"].to_list() == [fourth]
+    assert report.counts["verified"] == 59
+
+
+def test_results_that_come_late_are_fetched_by_the_same_command(service: FakeService, url: str, tmp_path: Path) -> None:
+    """Looked for again once a run, free: a job that is gone or unreadable takes nothing away and fails no run."""
+    source = customers(tmp_path / "in.csv", 80)
+    service.faults.add(Fault("job", Partial(0.5)))
+    report, table = run(source, url, "batch")
+    assert (report.counts["verified"], report.counts["failed"]) == (40, 40)
+    assert all("the same command looks for it again" in note for note in table["row_note"].drop_nulls())
+    for code in (404, 400):
+        service.faults.clear()
+        service.faults.add(Fault("job", Status(code)))
+        report, table = run(source, url, "batch")
+        assert (report.counts["cached"], report.counts["failed"]) == (40, 40)
+        assert report.purchase is not None
+        assert report.purchase.paused is None
+        (job,) = service.jobs.values()
+    polls = job.polls
+    service.faults.clear()
+    report, table = run(source, url, "batch")
+    assert job.polls == polls + 1, "once a run, without waiting"
+    assert report.counts["cached"] == 80
+    assert report.purchase is not None
+    assert report.purchase.fetched == 40
+    assert any("40 answers that an earlier upload had not shown" in note for note in report.purchase.notes)
+    assert wrong(table, service) == 0
+    assert service.paid_total == 80
+    run(source, url, "batch")
+    assert job.polls == polls + 1, "nothing is missing any more"
+
+
+def test_late_results_are_not_looked_for_where_the_service_cannot_be_asked(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """What is known is answered from the ledger all the same, and the report says what was not done."""
+    source = customers(tmp_path / "in.csv", 20)
+    service.faults.add(Fault("job", Partial(0.5)))
+    run(source, url, "batch")
+    service.faults.add(Fault("me", Status(401)))
+    report, _ = run(source, url, "batch")
+    assert (report.counts["cached"], report.counts["failed"]) == (10, 10)
+    assert report.purchase is not None
+    assert any("not looked for again" in note for note in report.purchase.notes)
+
+
+def test_late_results_are_looked_for_as_long_as_answers_are_fresh(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """A job that never shows the rest is not asked for ever: after ``max_age`` days no request is made at all."""
+    source = customers(tmp_path / "in.csv", 20)
+    service.faults.add(Fault("job", Partial(0.5)))
+    run(source, url, "batch")
+    (job,) = service.jobs.values()
+    polls = job.polls
+    run(source, url, "batch")
+    assert job.polls == polls + 1
+    with Ledger.open() as ledger:
+        path = ledger.path
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE uploads SET created = created - 31 * 86400")
+    report, _ = run(source, url, "batch")
+    assert job.polls == polls + 1
+    assert (report.counts["cached"], report.counts["failed"]) == (10, 10)
