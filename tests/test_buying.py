@@ -870,7 +870,7 @@ def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> Non
     enter, taken, waits = threading.Condition.__enter__, [], threading.Event()
 
     def entered(condition: threading.Condition) -> bool:
-        if waits.is_set() and threading.current_thread() is threading.main_thread():
+        if waits.is_set() and threading.get_ident() == threading.main_thread().ident:
             taken.append(condition)
         return enter(condition)
 
