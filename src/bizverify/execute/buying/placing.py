@@ -20,6 +20,9 @@ _BASES: Final = (0, 1, 2)
 _WITNESSES: Final = 100
 """How many rows must be seen at their own position before the order of all is believed."""
 
+NOTHING: Final = Answer()
+"""An answer that says nothing: all of its fields are null or empty."""
+
 _NOWHERE: Final[frozenset[int]] = frozenset()
 
 
@@ -81,10 +84,11 @@ def place(
     3. where the echo of its number says, if the number was sent once;
     4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
 
-    Two different answers for one row are a fault, and so is an error. What fits nowhere for certain is counted in the
-    note. ``totals`` is how many rows the service says that the job has, ``shared`` whether it is another upload's, too:
-    either may say that row keys count other rows than these, and then they need echoes beside them. Where the job is
-    shared, or was named ``by_hand``, an echo with another name or address than was sent is another job's.
+    Two different answers for one row are a fault, and so are an error and an answer that says nothing. What fits
+    nowhere for certain is counted in the note. ``totals`` is how many rows the service says that the job has,
+    ``shared`` whether it is another upload's, too: either may say that row keys count other rows than these, and then
+    they need echoes beside them. Where the job is shared, or was named ``by_hand``, an echo with another name or
+    address than was sent is another job's.
     """
     echoes = _echoes(results, sent, key_of, strict=shared or by_hand)
     keys = _row_keys(results)
@@ -240,7 +244,7 @@ def _settled(results: Sequence[ResultLike], places: Sequence[int | None]) -> tup
             continue
         if result.error:
             faults[row] = result.error
-        elif result.answer is None:
+        elif result.answer is None or result.answer == NOTHING:
             empty[row] = "the service gave no answer"
         elif answers.setdefault(row, result.answer) != result.answer:
             faults.setdefault(row, "two different answers")
