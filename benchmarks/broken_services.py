@@ -1,4 +1,4 @@
-"""What broken services cost: the table of ``tests/broken_services.py``, each command given once and repeated three times.
+"""What broken services cost: the table of ``tests/broken_services.py``, each command given once and three times more.
 
     python benchmarks/broken_services.py [--engine batch|verify] [--only WORDS] [--markdown]
 

@@ -130,6 +130,7 @@ BATCH: Final[dict[str, Case]] = {
     "a job is never done": job(Word("processing")),
     "a job's status is no known word": job(Word("혼돈")),
     "a job shows another job's results": job(FirstJob()),
+    "a job shows another job's results, the large ones": job(FirstJob(), options={"chunk": 250}, most=ROWS),
     "a job's answers are empty": job(Emptied()),
     "a job's answers are another number's": job(SomebodyElses("b_no")),
     "a job's answers are another number's, nested": job(SomebodyElses("b_no"), dialect=_NESTED),

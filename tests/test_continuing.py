@@ -11,13 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.errors import NotFoundError, ServiceError, ShapeError, StoppedError
+from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError, StoppedError
 from bizverify.execute.buying.brake import Brake
 from bizverify.execute.choice import continued_since
 from bizverify.execute.ledger import Run, RunRecord
+from bizverify.execute.terms import ServiceOptions, terms_of
+from bizverify.labels.joining import LABEL_DTYPES
+from bizverify.labels.sending import send_labels
 from bizverify.model import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
 from bizverify.testing.asgi import Reply
@@ -95,8 +99,10 @@ def test_a_run_that_was_killed_is_continued(service: FakeService, url: str, run:
     last = run(*command, "--json")
     assert last.returncode == 3, last.stderr
     report = json.loads(last.stdout)
-    assert report["row_status"]["in_doubt"] <= 4
-    assert (service.paid_total, service.paid_again) == (80, 0)
+    doubts = report["row_status"]["in_doubt"]
+    assert doubts <= 4, "two requests under way at each kill"
+    assert service.paid_again == 0
+    assert 80 - doubts <= service.paid_total <= 80
     assert any("did not finish" in note and "--max-age" in note for note in report["warnings"])
 
 
@@ -233,6 +239,17 @@ def test_open_jobs_and_repeatable_requests_are_taken_along_to_the_new_address(
     assert (service.paid_total, service.paid_again) == (31, 0)
 
 
+def test_labels_find_their_jobs_at_the_new_address(url: str, service: FakeService, tmp_path: Path) -> None:
+    """Outcomes of a file that was bought at the old address are sent to its jobs at the new one, once."""
+    bv.enrich(customers(tmp_path / "in.csv", 20), engine="batch", base_url=url, **QUICK)
+    told = pl.DataFrame([(row, row < 3, None, None) for row in range(20)], schema=LABEL_DTYPES, orient="row")
+    options: ServiceOptions = {"base_url": moved(url), "api_key": bv.ApiKey(KEY), "rate": 1e5}
+    joined = terms_of("batch", {**options, "known_as": url})
+    assert send_labels(told, tmp_path / "in.enriched.csv", terms=terms_of("batch", options)).without_job == 20
+    assert send_labels(told, tmp_path / "in.enriched.csv", terms=joined).sent == 20
+    assert sorted((label.row_id, label.bounced) for label in service.labels) == [(row, row < 3) for row in range(20)]
+
+
 @pytest.mark.parametrize("known_as", ["", "example.com", "https://me:secret@example.com", "https://example.com/?a=1"])
 def test_what_is_no_address_is_not_taken_for_one(known_as: str, url: str, run: Command, tmp_path: Path) -> None:
     """A usage error that names the option, and no password."""
@@ -299,3 +316,12 @@ def test_what_is_paid_is_fetched_also_when_the_quota_is_unknown(service: FakeSer
         bv.enrich(customers(tmp_path / "in.csv", 31), engine="batch", **QUICK)
     report = bv.enrich(customers(tmp_path / "in.csv", 30), engine="batch", **QUICK)
     assert (report.exit_code, report.counts["cached"], service.paid_total) == (0, 30, 30)
+
+
+def test_an_account_that_asks_to_come_later_is_not_passed_over(service: FakeService, url: str, tmp_path: Path) -> None:
+    """503 with a Retry-After of an hour: nothing is bought, with a budget or without; the same command goes on."""
+    service.faults.add(Fault("me", Status(503, retry_after=3600)))
+    for options in ({}, {"budget": 5}):
+        with pytest.raises(DoubtError, match="503"):
+            bv.enrich(customers(tmp_path / "in.csv", 10), engine="verify", **options, **QUICK)
+    assert service.paid_total == 0

@@ -142,7 +142,12 @@ def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def hides_quota(error: ServiceError) -> bool:
-    """Whether the service is there, but its answer to ``GET /me`` does not say how much of the quota is left."""
+    """Whether the service is there, but its answer to ``GET /me`` does not say how much of the quota is left.
+
+    One that asks to come again later is not there now.
+    """
+    if error.retry_after is not None:
+        return False
     if isinstance(error, ShapeError | NotFoundError):
         return True
     status = error.status or 0
