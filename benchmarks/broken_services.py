@@ -9,6 +9,7 @@ rows of the last output, ``exit`` the code of each run, and the rest what the fi
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="WORDS", help="only services whose name holds these words")
     parser.add_argument("--markdown", action="store_true", help="as a table for docs/buying.md")
     given = parser.parse_args()
+    logging.disable(logging.WARNING)  # the table says it, and asyncio's are about connections that break on purpose
     engines = [given.engine] if given.engine else list(TABLE)
     chosen = [(engine, name) for engine in engines for name in TABLE[engine] if given.only in name]
     print(f"{ROWS} customers a file\n")

@@ -377,7 +377,7 @@ class _Errand:
         return replace(self._purchase, notes=notes, paused=halt.note if halt else None)
 
     def _quota_notes(self, before: Quota | None, after: Quota | None) -> tuple[str, ...]:
-        if self._unread is not None:
+        if self._unread is not None and not self.chosen.is_empty():
             return (unknown_quota_alert(str(self._unread)),)
         return _notes(before, after, self._figures.paid)
 
