@@ -217,12 +217,12 @@ class _Errand:
         self._figures = Figures()
         self._settled = 0
         self._unread: ServiceError | None = None
-        self._look()
+        self._read_standing()
         self._cautions = engine.cautions(ledger, self.wanted)
         for caution in self._cautions:
             log.warning("%s", caution)
 
-    def _look(self) -> None:
+    def _read_standing(self) -> None:
         """See how the lookups stand in the ledger, and so what is wanted; nothing of it is chosen yet."""
         ledger = self._ledger
         self._standing = standing = choice.standing(ledger, self._lookups, self._engine.since, self._begun)
@@ -323,7 +323,7 @@ class _Errand:
         self._settled = await settle_doubts(buying, keys, self._engine.terms.budget)
         if not self._settled:
             return False
-        self._look()
+        self._read_standing()
         return True
 
     async def _quota_after(self, buying: Buying) -> Quota | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Asked:
     """A request: its kind, the identifier in its path, how often this job was polled; and what acts want of its reply.
 
-    ``answered`` says whose record is answered in the place of the one that was asked about.
+    ``answered_record`` says whose record is answered in the place of the one that was asked about.
 
     ``releases`` is how often the faults had been let go when it came, ``last`` the job that may be forgotten once the
     reply is out, ``whole`` whether all of the body has been read, ``parts`` what is kept of it.
@@ -34,7 +34,7 @@ class Asked:
     polls: int = 0
     edits: list[ResultsEdit] = field(default_factory=list)
     word: str | None = None
-    answered: Callable[[Lookup], Lookup] | None = None
+    answered_record: Callable[[Lookup], Lookup] | None = None
     last: str | None = None
     whole: bool = False
     parts: list[bytes] = field(default_factory=list)

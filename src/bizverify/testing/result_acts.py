@@ -144,7 +144,7 @@ class SomebodyElses(Act):
 
     async def before(self, asked: Asked) -> Reply | None:
         """Ask for it."""
-        asked.answered = self._other
+        asked.answered_record = self._other
         return None
 
     def _other(self, row: Lookup) -> Lookup:
