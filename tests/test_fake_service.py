@@ -38,19 +38,27 @@ from bizverify.testing import (
     Delay,
     Dialect,
     Duplicated,
+    Emptied,
     FakeService,
     Fault,
     Faults,
+    FirstJob,
     Hang,
     Huge,
+    InvalidByte,
     Lookup,
+    Missing,
     Partial,
     Redirect,
     Reordered,
+    Repeated,
     Reset,
     Retyped,
+    ShiftedKeys,
+    SomebodyElses,
     Status,
     Truncate,
+    Twice,
     Word,
     fresh,
     serve,
@@ -677,6 +685,89 @@ async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     mixed = await hit(Reordered(seed=3))
     assert (mixed != whole, sorted(mixed)) == (True, whole)
     assert len(await hit(Reordered(), Partial(0.5), Duplicated(1))) == 21
+    assert await hit(Repeated(2)) == [row for row in whole[:20] for _ in range(2)], "no more than the preview"
+    assert await hit(ShiftedKeys(3)) == [*whole[3:], 0, 1, 2]
+    scattered = await hit(Missing(0.1))
+    assert (len(scattered), set(scattered) < set(whole), scattered == sorted(scattered)) == (36, True, True)
+    assert await hit(Missing(0.1)) == scattered, "the same rows at each poll"
+    assert await hit(Missing(0.1, renumbered=True)) == whole[:36]
+
+
+@pytest.mark.anyio
+async def test_answers_can_be_empty_or_somebody_elses() -> None:
+    """What is about another record says so in its echo, and is the true answer for that one."""
+    record = await finished(FakeService(faults=Faults(Fault("job", Emptied()))), preview=40)
+    assert all(item[name] is None for item in record["results"] for name in verdict("1248100998"))
+    for field in Lookup._fields:
+        others = await finished(FakeService(faults=Faults(Fault("job", SomebodyElses(field)))), preview=40)
+        for row, item in zip(ROWS, others["results"], strict=True):
+            echo = Lookup(*(item[name] for name in Lookup._fields))
+            assert [name for name in Lookup._fields if getattr(echo, name) != getattr(row, name)] == [field]
+            assert {name: item[name] for name in verdict(*echo)} == verdict(*echo)
+
+
+@pytest.mark.anyio
+async def test_a_single_answer_may_repeat_what_was_asked() -> None:
+    """Not at all, beside the seven fields, or with these under a key of their own; also of somebody else."""
+    for how, said in (
+        ("none", verdict(**ONE)),
+        ("flat", ONE | verdict(**ONE)),
+        ("nested", {"input": ONE, "result": verdict(**ONE)}),
+    ):
+        async with client(FakeService(dialect=Dialect(verify_echo=how))) as asking:
+            assert (await asking.post("/verify", json=ONE)).json() == said
+    other = {**ONE, "name": "다른 상사"}
+    service = FakeService(
+        dialect=Dialect(verify_echo="nested", echoed=("name",)), faults=Faults(Fault("verify", SomebodyElses("name")))
+    )
+    async with client(service) as asking:
+        reply = (await asking.post("/verify", json=ONE)).json()
+    assert reply == {"input": {"name": other["name"]}, "result": verdict(**other)}
+    assert service.paid == Counter([PAID])
+
+
+@pytest.mark.anyio
+async def test_every_upload_may_be_the_first_job() -> None:
+    """The reply to an upload names the first job, or a poll shows it; both uploads were paid."""
+    service = FakeService()
+    async with client(service) as asking:
+        first = (await asking.post("/batch", **form(csv_of(ROWS[:3])))).json()["job_id"]
+        service.faults.add(Fault("batch", FirstJob(), times=1))
+        assert (await asking.post("/batch", **form(csv_of(ROWS[3:])))).json() == {"job_id": first, "total": 37}
+        service.faults.add(Fault("job", FirstJob()))
+        second = (await asking.post("/batch", **form(csv_of(ROWS[5:6])))).json()["job_id"]
+        assert second != first
+        for _ in range(2):
+            record = (await asking.get(f"/batch/{second}")).json()
+    assert [item["b_no"] for item in record["results"]] == [row.b_no for row in ROWS[:3]]
+    assert service.paid_total == 41
+
+
+@pytest.mark.anyio
+async def test_one_byte_can_make_a_reply_no_text() -> None:
+    """One byte of one Korean character is replaced; all others are as they were."""
+    service = FakeService(faults=Faults(Fault("verify", InvalidByte(), at=2)))
+    async with client(service) as asking:
+        true, broken = [(await asking.post("/verify", json=ONE)).content for _ in range(2)]
+    assert [(a >= 0xC0, b) for a, b in zip(true, broken, strict=True) if a != b] == [(True, 0xFF)]
+
+
+def test_a_response_can_be_sent_twice_on_one_connection() -> None:
+    """The connection stays open, and what comes after the response is the very same response once more."""
+    service = FakeService(faults=Faults(Fault("verify", Twice(), at=1)))
+    with serve(service) as base_url:
+        connection, request = raw_verify(base_url)
+        with connection:
+            connection.sendall(request)
+            seen = b""
+            while seen.count(b"HTTP/1.1 200 OK") < 2 or not seen.endswith(b"}"):
+                seen += connection.recv(65_536)
+            connection.sendall(request)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
+    _, first, second = seen.split(b"HTTP/1.1 200 OK")
+    assert first == second
+    assert json.loads(first.split(b"\r\n\r\n")[1]) == verdict(**ONE)
+    assert service.paid_total == 2
 
 
 @pytest.mark.anyio

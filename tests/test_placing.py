@@ -380,6 +380,7 @@ def test_an_error_or_an_empty_item_is_a_fault_of_its_row() -> None:
         Item(4, answer=answer(4), error=""),
     ]
     placed = place(items, sent(BRANCHES), key_of)
+    assert place([*items[:4], Item(3, answer=Answer()), items[5]], sent(BRANCHES), key_of) == placed
     assert rows_placed(placed) == [1, 4]
     assert placed.faults == {0: "주소 없음", 2: "timeout", 3: "the service gave no answer"}
 

@@ -149,7 +149,7 @@ class Run:
         """Say what would be done; nothing is written or spent."""
         rows = self.stages.rows
         asked = looked_over(self.stages, self.engine).rows if self.paid else rows
-        purchase = self.paid.quoted(asked, self.priority) if self.paid else None
+        purchase = self.paid.quoted(asked, self.priority, str(self.path)) if self.paid else None
         return self._report(purchase, plan=count_plan(rows))
 
     def carried_out(self, target: Target, manifest: str | Path | None, progress: Progress | None) -> Report:

@@ -17,6 +17,7 @@ from bizverify.cli.options import (
     encoding_option,
     given,
     json_option,
+    known_as_option,
     ledger_option,
 )
 
@@ -75,6 +76,7 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
 )
 @account_options
 @ledger_option
+@known_as_option
 @click.option("--rate", type=Rate(), help="Requests per second; default 50.")
 @click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16.")
 @click.option("--dry-run", is_flag=True, help="Match only: record, write and send nothing.")

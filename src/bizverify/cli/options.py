@@ -102,8 +102,14 @@ ledger_option: Final[Decorator] = click.option(
     type=PATH,
     help="Where what was paid is remembered; by default BIZVERIFY_LEDGER, else in the state directory.",
 )
+known_as_option: Final[Decorator] = click.option(
+    "--known-as",
+    metavar="URL",
+    help="The address under which the ledger knows the service, where it was another one then. Nothing is sent there.",
+)
 _HOW: Final = (
     ledger_option,
+    known_as_option,
     click.option("--max-age", type=float, metavar="DAYS", help="How long a paid answer is used again; default 30."),
     click.option("--buy-suspect", is_flag=True, help="Buy numbers whose check digit is wrong, too."),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
 import polars as pl
@@ -156,6 +156,42 @@ def invalid_alert(plan: Plan, header: str | None) -> Alert | None:
         f"{plan.invalid:,} of {counted(plan.rows, 'row')} invalid, most of them ({problem}){column}: "
         f"{_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN)}"
     )
+
+
+def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Alert | None:
+    """Return what is to be said before lookups are bought at ``address`` that the ledger knows at other addresses.
+
+    ``name`` is what the ledger calls the service; ``known``: (origin, how many of the ``wanted`` lookups), the most
+    first in the message.
+    """
+    if not known:
+        return None
+    origin, count = max(known, key=lambda one: one[1])
+    under = "" if name == address else f" (known as {name})"
+    return Alert(
+        f"{count:,} of {counted(wanted, 'lookup')} to be bought at {address}{under} are in the ledger under the "
+        f"address {origin}, and are bought again, for a ledger tells services apart by their addresses; "
+        f"if both are the same service, stop and give {parameter('known_as', origin)}"
+    )
+
+
+def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
+    """Return what is to be said of answers that are used though too old, because they were bought since ``begun``.
+
+    ``begun``: when the run began that this one continues, in unix seconds.
+    """
+    if not answers or begun is None:
+        return ()
+    day = datetime.fromtimestamp(begun).astimezone()
+    return (
+        f"{counted(answers, 'answer')} older than {parameter('max_age')} allows, used all the same: the run of this "
+        f"file that began on {day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+    )
+
+
+def unknown_quota_alert(problem: str) -> Alert:
+    """Return what is to be said where ``/me`` cannot be read and a budget limits the run."""
+    return Alert(f"how much of the quota is left is not known, so only the budget limits what is bought: {problem}")
 
 
 def failure_alert(account: Account, note: str | None) -> Alert | None:

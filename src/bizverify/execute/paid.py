@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.errors import QuotaError, ServiceError, StoppedError, UsageError, parameter
+from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.execute import choice, outcomes
+from bizverify.execute.alerts import continuation_note, other_address_alert, unknown_quota_alert
 from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
 from bizverify.execute.buying.jobs import look_again
@@ -25,6 +26,7 @@ from bizverify.execute.ledger.opening import ledger_path
 from bizverify.execute.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.execute.purchase import Agreement, Purchase, Quota
 from bizverify.execute.rows import ROW_ID
+from bizverify.execute.terms import PAYING
 from bizverify.model import counted
 from bizverify.service import ApiKey, BaseUrl, BlockingClient, Client
 from bizverify.state import new_run_id
@@ -58,8 +60,9 @@ class PaidEngine:
     brake: Brake = field(default_factory=Brake)
 
     def __post_init__(self) -> None:
-        self.url = BaseUrl.parse(self.terms.base_url, allow_http=self.terms.allow_http)
-        self.scope = scope_of(self.url.origin, self.terms.offline, self.terms.paid)
+        terms = self.terms
+        self.url = BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
+        self.scope = self._scope_at(self.url.name)
         self.path = ledger_path(Path(self.terms.ledger) if self.terms.ledger is not None else None)
         self.since = time.time() - self.terms.max_age * _DAY
 
@@ -67,13 +70,20 @@ class PaidEngine:
         """Add :data:`bizverify.execute.lookups.LOOKUP`, what each row asks for, to rows with a record."""
         return rows.with_columns(lookup_expr(rows, suspect=self.terms.buy_suspect).alias(LOOKUP))
 
-    def quoted(self, rows: pl.LazyFrame, priority: str | None) -> Purchase:
+    def _scope_at(self, origin: str) -> str:
+        return scope_of(origin, self.terms.offline, self.terms.paid)
+
+    def quoted(self, rows: pl.LazyFrame, priority: str | None, file: str) -> Purchase:
         """What a run over rows of :meth:`marked` would buy; spends nothing. ``priority``: a column of the rows."""
-        lookups = self._lookups(rows, priority)
+        lookups, run = self._lookups(rows, priority), self._run(file)
         if not self.path.exists():
-            return self._quoted(lookups, None)
+            return self._quoted(lookups, None, run)
         with Ledger.open(self.path) as ledger:
-            return self._quoted(lookups, ledger)
+            return self._quoted(lookups, ledger, run)
+
+    def _run(self, file: str, run_id: str | None = None) -> Run:
+        started = datetime.now(UTC)
+        return Run(run_id or new_run_id(started), self.engine, self.url.name, file, started.timestamp())
 
     def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
         lookups = with_keys(lookups_of(rows, priority), self.scope)
@@ -81,25 +91,43 @@ class PaidEngine:
             raise UsageError(f"{parameter('priority', self.terms.priority)}: the column holds no numbers to go by")
         return lookups
 
-    def _quoted(self, lookups: pl.DataFrame, ledger: Ledger | None) -> Purchase:
-        standing = choice.standing(ledger, lookups, self.since)
+    def _quoted(self, lookups: pl.DataFrame, ledger: Ledger | None, run: Run) -> Purchase:
+        begun = choice.continued_since(ledger.runs() if ledger else (), run)
+        standing = choice.standing(ledger, lookups, self.since, begun)
         wanted = self.wanted(standing)
-        quota, notes = self._asked_quota()
+        notes = [*self.cautions(ledger, wanted), *continuation_note(standing.continued, begun)]
+        quota, problem = self._asked_quota()
+        unread = problem if isinstance(problem, ServiceError) and choice.hides_quota(problem) else None
         try:
-            chosen = choice.affordable(wanted.height, self.terms.budget, quota.remaining if quota else None)
-        except QuotaError as error:
-            chosen, notes = 0, (*notes, str(error))
+            chosen = choice.affordable(wanted.height, self.terms.budget, quota.remaining if quota else None, unread)
+        except ServiceError as error:
+            chosen, problem = 0, None
+            notes.append(str(error))
+        if problem is not None:
+            words = f"how much of the quota is left could not be asked: {problem}"
+            notes.append(unknown_quota_alert(str(unread)) if unread else words)
         counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
-        return Purchase(str(self.path), False, *counts, before=quota, notes=notes)
+        return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
 
-    def _asked_quota(self) -> tuple[Quota | None, tuple[str, ...]]:
-        """What is left of the quota, as far as it can be asked without a key or a service that answers."""
+    def _asked_quota(self) -> tuple[Quota | None, UsageError | ServiceError | None]:
+        """What is left of the quota, or why that cannot be asked: no key, say, or no service that answers."""
         try:
             key = self.terms.api_key or ApiKey.load(self.terms.key_file)
             with BlockingClient(self.url, key, concurrency=1, timeout=self.terms.timeout) as client:
-                return _quota(client.me()), ()
+                return _quota(client.me()), None
         except (UsageError, ServiceError) as error:
-            return None, (f"how much of the quota is left could not be asked: {error}",)
+            return None, error
+
+    def cautions(self, ledger: Ledger | None, wanted: pl.DataFrame) -> tuple[str, ...]:
+        """What is to be said before the wanted lookups are bought: that the ledger knows them at other addresses."""
+        if ledger is None or wanted.is_empty() or self.terms.budget == 0:
+            return ()
+        others = dict.fromkeys(run.origin for run in ledger.runs() if run.engine in PAYING)
+        others.pop(self.url.name, None)
+        scopes = [(origin, self._scope_at(origin)) for origin in others]
+        known = choice.known_elsewhere(ledger, wanted, scopes, self.since)
+        alert = other_address_alert(self.url.origin, self.url.name, known, wanted.height)
+        return () if alert is None else (alert,)
 
     def wanted(self, standing: choice.Standing) -> pl.DataFrame:
         """What is to be bought if nothing limits it."""
@@ -117,12 +145,11 @@ class PaidEngine:
         """
         lookups = self._lookups(rows, priority)
         with Ledger.open(self.path) as ledger:
-            standing = choice.standing(ledger, lookups, self.since)
-            wanted = self.wanted(standing)
+            begun = choice.continued_since(ledger.runs(), run)
             ledger.begin(run)
-            errand = _Errand(self, ledger, run, lookups, standing, wanted, progress)
             outcome = "failed"
             try:
+                errand = _Errand(self, ledger, run, lookups, begun, progress)
                 halt = errand.carried_out()
                 outcome = halt.why if halt else "done"
             except (KeyboardInterrupt, StoppedError):
@@ -136,7 +163,7 @@ class PaidEngine:
                 lookups.select(LOOKUP, KEY, chosen.alias(outcomes.CHOSEN)),
                 self.folder,
                 run_id=run.run_id,
-                since=self.since,
+                since=self.since if begun is None else min(self.since, begun),
                 halted=halt.note if halt else "",
                 lang=self.local.lang,
                 unchosen=None if self.engine == "hybrid" else errand.why_unchosen(),
@@ -152,9 +179,7 @@ class PaidEngine:
         progress: Progress = lambda _done, _total: None,
     ) -> tuple[pl.LazyFrame, Purchase]:
         """Buy what rows of :meth:`marked` ask for, and add the nine columns to them; see :meth:`bought`."""
-        started = datetime.now(UTC)
-        run = Run(run_id or new_run_id(started), self.engine, self.url.origin, file, started.timestamp())
-        found, purchase = self.bought(rows, priority, run, progress)
+        found, purchase = self.bought(rows, priority, self._run(file, run_id), progress)
         return self.answer(rows, found), purchase
 
     def answer(self, rows: pl.LazyFrame, found: outcomes.Stored) -> pl.LazyFrame:
@@ -185,23 +210,29 @@ class _Errand:
         ledger: Ledger,
         run: Run,
         lookups: pl.DataFrame,
-        standing: choice.Standing,
-        wanted: pl.DataFrame,
+        begun: float | None,
         progress: Progress,
     ) -> None:
-        self._engine, self._ledger, self._run, self._standing = engine, ledger, run, standing
+        self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
         self._lookups, self._progress = lookups, progress
         self._figures = Figures()
         self._settled = self._late = 0
         self._unseen: tuple[str, ...] = ()
-        self.wanted, self.chosen = wanted, wanted.clear()
-        self._purchase = self._planned()
+        self._unread: ServiceError | None = None
+        self._read_standing()
+        self._cautions = engine.cautions(ledger, self.wanted)
+        for caution in self._cautions:
+            log.warning("%s", caution)
 
-    def _planned(self) -> Purchase:
-        standing, ledger = self._standing, self._ledger
+    def _read_standing(self) -> None:
+        """See how the lookups stand in the ledger, and so what is wanted; nothing of it is chosen yet."""
+        ledger = self._ledger
+        self._standing = standing = choice.standing(ledger, self._lookups, self._engine.since, self._begun)
+        self.wanted = self._engine.wanted(standing)
+        self.chosen = self.wanted.clear()
         counts = (standing.cached, standing.running, standing.held, self.wanted.height, 0)
         found = ledger.recovered.asking + ledger.recovered.uploads
-        return Purchase(str(ledger.path), ledger.created, *counts, doubts_found=found)
+        self._purchase = Purchase(str(ledger.path), ledger.created, *counts, doubts_found=found)
 
     def carried_out(self) -> Halt | None:
         """Go, unless there is nothing to be asked; return why it was stopped, if it was."""
@@ -262,7 +293,7 @@ class _Errand:
                 await self._look_again(buying)
                 try:
                     self._choose(before)
-                except QuotaError:
+                except ServiceError:
                     await buy_in_uploads(buying, self.chosen, self._running())  # paid for already, not there for ever
                     raise
                 buying.progress = self._counted()
@@ -278,15 +309,20 @@ class _Errand:
             seconds=time.monotonic() - began,
             before=before,
             after=after,
-            notes=(*_settled_note(self._settled), *_late_note(self._late), *_notes(before, after, self._figures.paid)),
+            notes=(*_settled_note(self._settled), *_late_note(self._late), *self._quota_notes(before, after)),
         )
         return buying.stop.halt
 
     async def _quota(self, buying: Buying) -> Quota | None:
         """What is left, asked before anything is bought; here a wrong key or address shows while nothing is spent."""
-        account = None
+        account = self._unread = None
         with buying.stop.waiting():  # nothing is under way that would have to be settled
-            account = await buying.free(buying.client.me)
+            try:
+                account = await buying.free(buying.client.me)
+            except ServiceError as error:
+                if not choice.hides_quota(error):
+                    raise
+                self._unread = error
         buying.idempotency = account.idempotency if account is not None else None
         return _quota(account) if account is not None else None
 
@@ -294,7 +330,7 @@ class _Errand:
         """Whether earlier runs have left lookups of this one in doubt that may be settled by asking again."""
         if not self._standing.held or self._engine.terms.budget == 0:
             return False
-        return bool(self._ledger.repeatable(self._engine.url.origin))
+        return bool(self._ledger.repeatable(self._engine.url.name))
 
     async def _settle(self, buying: Buying) -> bool:
         """Settle such lookups; whether there were any. From then on they stand as if they had been bought before."""
@@ -303,28 +339,21 @@ class _Errand:
         keys = frozenset(self._lookups[KEY])
         self._settled = await settle_doubts(buying, keys, self._engine.terms.budget)
         if self._settled:
-            self._stand_anew()
+            self._read_standing()
         return bool(self._settled)
 
     async def _look_again(self, buying: Buying) -> None:
         """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
         self._late = await look_again(buying, self._incomplete())
         if self._late:
-            self._stand_anew()
+            self._read_standing()
 
     def _incomplete(self) -> list[Upload]:
         """Uploads of this run's lookups that may have more to show, for as long as their answers would be fresh."""
         wanted = self._standing.incomplete
         since = min(self._engine.since, self._ledger.now() - _DAY)
-        uploads = self._ledger.incomplete_uploads(self._engine.url.origin, since) if wanted else []
+        uploads = self._ledger.incomplete_uploads(self._engine.url.name, since) if wanted else []
         return [upload for upload in uploads if upload.id in wanted]
-
-    def _stand_anew(self) -> None:
-        """Hold the run's lookups against the ledger again, since answers came before anything was bought."""
-        self._standing = choice.standing(self._ledger, self._lookups, self._engine.since)
-        self.wanted = self._engine.wanted(self._standing)
-        self.chosen = self.wanted.clear()
-        self._purchase = self._planned()
 
     async def _quota_after(self, buying: Buying) -> Quota | None:
         if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
@@ -338,7 +367,9 @@ class _Errand:
     def _choose(self, quota: Quota | None) -> None:
         terms, wanted = self._engine.terms, self.wanted
         budget = None if terms.budget is None else terms.budget - self._settled
-        allowed = choice.affordable(wanted.height, budget, quota.remaining if quota else None)
+        allowed = choice.affordable(wanted.height, budget, quota.remaining if quota else None, self._unread)
+        if allowed and self._unread is not None:
+            log.warning("%s", unknown_quota_alert(str(self._unread)))
         if self._engine.engine == "hybrid" or PRIORITY in wanted.columns:
             wanted = choice.worthiest_first(wanted)
         elif allowed < wanted.height:
@@ -355,7 +386,7 @@ class _Errand:
 
     def _running(self) -> list[Upload]:
         """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs."""
-        uploads = self._ledger.open_uploads(self._engine.url.origin) if self._standing.uploads else []
+        uploads = self._ledger.open_uploads(self._engine.url.name) if self._standing.uploads else []
         return [upload for upload in uploads if upload.id in self._standing.uploads]
 
     def _counted(self) -> Callable[[int], None]:
@@ -371,8 +402,18 @@ class _Errand:
 
     def purchase(self, halt: Halt | None) -> Purchase:
         """What it came to."""
-        notes = (*self._purchase.notes, *self._unseen)
-        return replace(self._purchase, paused=halt.note if halt else None, notes=notes)
+        notes = (
+            *self._cautions,
+            *continuation_note(self._standing.continued, self._begun),
+            *self._purchase.notes,
+            *self._unseen,
+        )
+        return replace(self._purchase, notes=notes, paused=halt.note if halt else None)
+
+    def _quota_notes(self, before: Quota | None, after: Quota | None) -> tuple[str, ...]:
+        if self._unread is not None and not self.chosen.is_empty():
+            return (unknown_quota_alert(str(self._unread)),)
+        return _notes(before, after, self._figures.paid)
 
 
 def _quota(account: Account) -> Quota:

@@ -22,6 +22,8 @@ class ServiceOptions(TypedDict, total=False):
 
     ``base_url`` (or ``BIZVERIFY_BASE_URL``) and ``api_key`` or ``key_file`` (or ``BIZVERIFY_API_KEY``,
     ``BIZVERIFY_API_KEY_FILE``) say where and as whom; plain ``http`` beyond this machine needs ``allow_http``.
+    ``known_as``: the base URL under which the ledger knows the service, where its address was another one then; nothing
+    is sent there.
     ``ledger``: its path, by default ``BIZVERIFY_LEDGER``, else in the state directory; its answers are used again for
     ``max_age`` days. ``budget``: lookups this run may buy at most; with it, the rows with the largest value in the
     column ``priority`` come first, or else those that the local engine is least sure of. ``buy_suspect`` buys numbers
@@ -36,6 +38,7 @@ class ServiceOptions(TypedDict, total=False):
     api_key: ApiKey | None
     key_file: str | Path | None
     allow_http: bool
+    known_as: str | None
     ledger: str | Path | None
     max_age: float
     budget: int | None
@@ -61,6 +64,7 @@ class Terms:
     api_key: ApiKey | None = None
     key_file: str | Path | None = None
     allow_http: bool = False
+    known_as: str | None = None
     ledger: str | Path | None = None
     max_age: float = 30.0
     budget: int | None = None

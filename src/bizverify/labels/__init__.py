@@ -160,7 +160,8 @@ def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple
     terms = terms_of("batch", service)
     if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
         return None, (f"the outcomes are not sent to the service: give `base_url=`, or set {ENV_BASE_URL}",)
-    BaseUrl.parse(terms.base_url, allow_http=terms.allow_http)  # to say it before anything is recorded
+    # to say it before anything is recorded
+    BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     return terms, ()
 
 

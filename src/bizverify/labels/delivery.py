@@ -138,7 +138,7 @@ class Delivery:
                 self._bases[upload] = 0 if upload in self._gone else base
 
     async def _looked_up(self, buying: Buying, job: LabelledJob) -> int | None:
-        scope = scope_of(self.url.origin, job.offline, job.paid)
+        scope = scope_of(self.url.name, job.offline, job.paid)
         try:
             base = await numbering(buying, Job(job.id, job.job_id, job.total, scope))
         except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold

@@ -138,16 +138,16 @@ def send_labels(
     """
     if first_row not in (None, 0, 1, 2):
         raise UsageError(f"first_row {first_row}: a service numbers rows from 0, 1 or 2")
-    path, url = Path(path), BaseUrl.parse(terms.base_url, allow_http=terms.allow_http)
+    path, url = Path(path), BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
         told = _told(checked(labels, table), table, columns, prefix)
     if not file.exists():  # nothing was ever bought; a ledger is not made for that
         return Sent(str(file), told.height, told.height)
     with Ledger.open(file) as ledger:
-        found = _found(told, ledger, url.origin, mailed)
+        found = _found(told, ledger, url.name, mailed)
         started = datetime.now(UTC)
-        run = Run(new_run_id(started), "label", url.origin, str(path), started.timestamp())
+        run = Run(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
         delivery = Delivery(ledger, terms, url, first_row, progress)
@@ -217,7 +217,7 @@ def _end(mailed: date | None) -> float:
 
 def _report(found: _Found, queue: Queue, delivery: Delivery, halt: Halt | None) -> Sent:
     rows = {(label.upload, label.place) for label in found.wanted}
-    held = delivery.ledger.held_labels(delivery.url.origin)
+    held = delivery.ledger.held_labels(delivery.url.name)
     unnumbered = delivery.unnumbered(queue.labels)
     return Sent(
         ledger=str(delivery.ledger.path),

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 
 ENV_BASE_URL: Final = "BIZVERIFY_BASE_URL"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -27,20 +27,23 @@ _HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?")
 class BaseUrl:
     """The service's base URL in its one canonical form: lower case, no default port, no slash at the end.
 
-    ``origin`` is the whole of it, path included: the name of the service in the ledger.
+    ``origin`` is the whole of it, path included. ``known_as`` is the origin under which the ledger knows the service,
+    where that is another one.
     """
 
     origin: str
     scheme: str
     host: str
+    known_as: str | None = None
 
     @classmethod
-    def parse(cls, text: str | None, *, allow_http: bool = False) -> BaseUrl:
+    def parse(cls, text: str | None, *, allow_http: bool = False, known_as: str | None = None) -> BaseUrl:
         """Check a base URL; without one BIZVERIFY_BASE_URL is read. Raises :class:`UsageError`.
 
         Plain http would show the key to the network, so it is refused but for this machine itself and for
-        those who say ``allow_http``.
+        those who say ``allow_http``. ``known_as`` is a base URL too; nothing is sent there.
         """
+        known = None if known_as is None else _known_origin(known_as)
         text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
         if not text:
             raise UsageError(f"no base URL: give the service's address, or set {ENV_BASE_URL}")
@@ -50,7 +53,12 @@ class BaseUrl:
             raise UsageError(
                 f"http://{host}: plain http would show the API key to the network; use https, or `allow_http=True`"
             )
-        return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host)
+        return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host, known)
+
+    @property
+    def name(self) -> str:
+        """The name of the service in the ledger."""
+        return self.known_as or self.origin
 
     @property
     def is_loopback(self) -> bool:
@@ -63,6 +71,13 @@ class BaseUrl:
 
     def __str__(self) -> str:
         return self.origin
+
+
+def _known_origin(text: str) -> str:
+    try:
+        return BaseUrl.parse(text.strip() or "none", allow_http=True).origin
+    except UsageError as error:  # without the value, which may hold a password
+        raise UsageError(f"{parameter('known_as')}: {error}") from None
 
 
 def _quoted(segment: str) -> str:

@@ -86,8 +86,8 @@ class Client:
 
     @property
     def origin(self) -> str:
-        """The service's name in the ledger: its base URL in canonical form."""
-        return self._base.origin
+        """The service's name in the ledger: its base URL in canonical form, or the one it is known as there."""
+        return self._base.name
 
     async def __aenter__(self) -> Self:
         if self._transport is not None:
@@ -105,7 +105,7 @@ class Client:
         await self._stack.aclose()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.origin!r})"
+        return f"{type(self).__name__}({self._base.origin!r})"
 
     def account_mark(self, salt: str) -> bytes:
         """Eight bytes that are the same for the same API key and ``salt`` only; they tell nothing of the key."""

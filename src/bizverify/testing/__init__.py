@@ -9,23 +9,33 @@ from bizverify.testing.acts import (
     Act,
     Body,
     Delay,
-    Duplicated,
     Hang,
     Huge,
-    Partial,
+    InvalidByte,
     Redirect,
-    Reordered,
     Reset,
     Retyped,
     Status,
     Truncate,
-    Word,
+    Twice,
 )
 from bizverify.testing.answers import Lookup, verdict
 from bizverify.testing.app import FakeService
 from bizverify.testing.asgi import BrokenConnectionError
 from bizverify.testing.dialects import DIALECTS, Dialect
 from bizverify.testing.faults import Fault, Faults, fresh
+from bizverify.testing.result_acts import (
+    Duplicated,
+    Emptied,
+    FirstJob,
+    Missing,
+    Partial,
+    Reordered,
+    Repeated,
+    ShiftedKeys,
+    SomebodyElses,
+    Word,
+)
 from bizverify.testing.server import serve
 
 __all__ = [
@@ -38,19 +48,27 @@ __all__ = [
     "Delay",
     "Dialect",
     "Duplicated",
+    "Emptied",
     "FakeService",
     "Fault",
     "Faults",
+    "FirstJob",
     "Hang",
     "Huge",
+    "InvalidByte",
     "Lookup",
+    "Missing",
     "Partial",
     "Redirect",
     "Reordered",
+    "Repeated",
     "Reset",
     "Retyped",
+    "ShiftedKeys",
+    "SomebodyElses",
     "Status",
     "Truncate",
+    "Twice",
     "Word",
     "fresh",
     "serve",

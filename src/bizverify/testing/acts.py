@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from random import Random
 from typing import Final, Literal
 
 import anyio
 
 from bizverify.testing.asgi import BrokenConnectionError, ClientGoneError, Reply
 from bizverify.testing.asked import Asked
-from bizverify.testing.render import Object
 
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
@@ -205,6 +203,32 @@ class Body(Act):
         return Reply(self.status or reply.status, self.content, self.content_type)
 
 
+@dataclass(frozen=True, slots=True)
+class InvalidByte(Act):
+    """One byte of the reply is replaced, in the middle of its Korean texts, so that they are no UTF-8. Paid."""
+
+    async def after(self, asked: Asked, reply: Reply) -> Reply:
+        """Replace the first byte of a character."""
+        places = [place for place, byte in enumerate(reply.body) if byte >= 0xC0]
+        if places:
+            place = places[len(places) // 2]
+            reply.body = reply.body[:place] + b"\xff" + reply.body[place + 1 :]
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Twice(Act):
+    """The whole response is sent twice on a connection that stays open. Paid once.
+
+    It needs a real socket: without one the reply is as it was.
+    """
+
+    async def after(self, asked: Asked, reply: Reply) -> Reply:
+        """Ask for it."""
+        reply.twice = True
+        return reply
+
+
 HTML: Final = Body(b"<!DOCTYPE html><html><body><h1>Welcome</h1></body></html>", "text/html; charset=utf-8")
 GARBAGE: Final = Body(b'{"biz_status": "active", \xff\x00')
 
@@ -236,55 +260,3 @@ class Huge(Act):
         for start in range(0, self.size - 15, 65_536):
             yield b"x" * min(65_536, self.size - 15 - start)
         yield b'"}'
-
-
-@dataclass(frozen=True, slots=True)
-class Partial(Act):
-    """A job's results, but only this share of them."""
-
-    share: float = 0.5
-
-    async def before(self, asked: Asked) -> Reply | None:
-        """Ask for it."""
-        asked.edits.append(lambda results: results[: int(len(results) * self.share)])
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Reordered(Act):
-    """A job's results in another order."""
-
-    seed: int = 0
-
-    async def before(self, asked: Asked) -> Reply | None:
-        """Ask for it."""
-
-        def shuffled(results: list[Object]) -> list[Object]:
-            return Random(self.seed).sample(results, len(results))  # noqa: S311 - not a secret
-
-        asked.edits.append(shuffled)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicated(Act):
-    """A job's results with the first few given twice."""
-
-    count: int = 1
-
-    async def before(self, asked: Asked) -> Reply | None:
-        """Ask for it."""
-        asked.edits.append(lambda results: [*results, *results[: self.count]])
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Word(Act):
-    """A job's status is this word, whatever became of it: ``failed``, or one that no client can know."""
-
-    word: str = "failed"
-
-    async def before(self, asked: Asked) -> Reply | None:
-        """Ask for it."""
-        asked.word = self.word
-        return None

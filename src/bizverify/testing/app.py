@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from bizverify.testing import answers, render
 from bizverify.testing.answers import Lookup, Verdict
-from bizverify.testing.asgi import ClientGoneError, Receive, RefusedError, Reply, Scope, Send, header
+from bizverify.testing.asgi import WRITE, ClientGoneError, Receive, RefusedError, Reply, Scope, Send, header
 from bizverify.testing.asked import Asked
 from bizverify.testing.dialects import Dialect
 from bizverify.testing.endpoints import ENDPOINTS
@@ -146,7 +146,7 @@ class FakeService:
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
-        asked = Asked(*self._kind(scope), scope, receive, self.faults, self.faults.releases)
+        asked = Asked(*self._kind(scope), scope, receive, self, self.faults.releases)
         with self._lock:
             self._requests[asked.kind] += 1
             if asked.kind == "job":
@@ -157,6 +157,8 @@ class FakeService:
         try:
             reply = await self._reply(asked)
             await reply.send(send)
+            if reply.twice and WRITE in scope:
+                scope[WRITE](reply.whole())
             if asked.last is not None:
                 self.jobs.pop(asked.last, None)
         except ClientGoneError:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+
+WRITE: Final = "bizverify.write"
+"""Where a scope has, on a real socket, the function that writes bytes to its connection, beside all replies."""
 
 
 class BrokenConnectionError(ConnectionResetError):
@@ -41,7 +45,10 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class Reply:
-    """A reply. ``parts`` are streamed in place of ``body``; after ``cut`` bytes of ``body`` the connection breaks."""
+    """A reply. ``parts`` are streamed in place of ``body``; after ``cut`` bytes of ``body`` the connection breaks.
+
+    ``twice``: it is sent once more, where there is a real socket.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -50,15 +57,25 @@ class Reply:
     parts: Iterable[bytes] | None = None
     cut: int | None = None
     reset: bool = True
+    twice: bool = False
 
-    async def send(self, send: Send) -> None:
-        """Send it, as far as it is meant to go. Raises :class:`BrokenConnectionError` where it is cut."""
+    def whole(self) -> bytes:
+        """The bytes of a whole HTTP/1.1 response."""
+        lines = [b"HTTP/1.1 %d %s" % (self.status, HTTPStatus(self.status).phrase.encode())]
+        lines += [name + b": " + value for name, value in self._headers()]
+        return b"\r\n".join([*lines, b"", self.body])
+
+    def _headers(self) -> Headers:
         headers: Headers = []
         if self.content_type is not None:
             headers.append((b"content-type", self.content_type.encode("latin-1")))
         if self.parts is None and self.status != 204:
             headers.append((b"content-length", b"%d" % len(self.body)))
-        await send({"type": "http.response.start", "status": self.status, "headers": headers + self.headers})
+        return headers + self.headers
+
+    async def send(self, send: Send) -> None:
+        """Send it, as far as it is meant to go. Raises :class:`BrokenConnectionError` where it is cut."""
+        await send({"type": "http.response.start", "status": self.status, "headers": self._headers()})
         if self.cut is not None:
             await send({"type": "http.response.body", "body": self.body[: self.cut], "more_body": True})
             raise BrokenConnectionError(f"the reply broke after {self.cut} bytes", reset=self.reset)

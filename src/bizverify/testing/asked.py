@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from bizverify.testing.answers import Lookup
 from bizverify.testing.asgi import ClientGoneError, Receive, RefusedError, Scope
 
 if TYPE_CHECKING:
-    from bizverify.testing.faults import Faults
+    from bizverify.testing.app import FakeService
     from bizverify.testing.render import ResultsEdit
 
 
 @dataclass(slots=True)
 class Asked:
     """A request: its kind, the identifier in its path, how often this job was polled; and what acts want of its reply.
+
+    ``answered_record`` says whose record is answered in the place of the one that was asked about.
 
     ``releases`` is how often the faults had been let go when it came, ``last`` the job that may be forgotten once the
     reply is out, ``whole`` whether all of the body has been read, ``parts`` what is kept of it.
@@ -25,11 +29,12 @@ class Asked:
     target: str
     scope: Scope
     receive: Receive
-    faults: Faults
+    service: FakeService
     releases: int
     polls: int = 0
     edits: list[ResultsEdit] = field(default_factory=list)
     word: str | None = None
+    answered_record: Callable[[Lookup], Lookup] | None = None
     last: str | None = None
     whole: bool = False
     parts: list[bytes] = field(default_factory=list)
@@ -37,7 +42,7 @@ class Asked:
     @property
     def released(self) -> bool:
         """Whether what holds it up was told to let go since it came."""
-        return self.faults.releases != self.releases
+        return self.service.faults.releases != self.releases
 
     def query(self) -> dict[str, str]:
         """The query parameters. Raises :class:`RefusedError` (422) for one that is given twice."""

@@ -33,6 +33,10 @@ class Dialect:
     """The key that holds the seven fields in an item; ``None``: they are the item's own."""
     echo: Literal["none", "flat", "under"] = "flat"
     echo_under: str = "input"
+    echoed: tuple[str, ...] = ("b_no", "name", "address")
+    """What an echo repeats."""
+    verify_echo: Literal["none", "flat", "nested"] = "none"
+    """How ``/verify`` repeats what was asked; ``nested``: ``{"input": {…}, "result": {the seven fields}}``."""
     echo_number: str = "b_no"
     hyphens: bool = False
     """Whether the number is echoed as 123-45-67890."""

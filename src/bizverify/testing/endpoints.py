@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -32,7 +33,8 @@ async def verify(service: FakeService, asked: Asked) -> Reply:
     lookup = Lookup(_number(body, "b_no"), _text(body, "name"), _text(body, "address"))
     if not service.till.take((lookup,)):
         raise _no_quota(service)
-    return Reply(200, render.encoded(render.answer(service.dialect, service.verdict(*lookup))))
+    answered = lookup if asked.answered_record is None else asked.answered_record(lookup)
+    return Reply(200, render.encoded(render.verification(service.dialect, answered, service.verdict(*answered))))
 
 
 async def batch(service: FakeService, asked: Asked) -> Reply:
@@ -84,6 +86,8 @@ async def job(service: FakeService, asked: Asked) -> Reply:
     job = _job(service, asked)
     job.polls += 1
     word, done = job.progress(service.dialect, anyio.current_time())
+    if asked.answered_record is not None:
+        job = replace(job, rows=[asked.answered_record(row) for row in job.rows])
     record = render.status_record(service.dialect, job, asked.word or word, done, preview, service.verdict, asked.edits)
     if service.forget_fetched and word == service.dialect.done and (preview or 0) >= len(job.rows):
         asked.last = job.id

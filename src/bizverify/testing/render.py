@@ -33,6 +33,17 @@ def answer(dialect: Dialect, fields: Object) -> Object:
     return {**fields, "checked_at": "2026-11-21T09:00:00+09:00", "model": {"version": 7}} if dialect.extras else fields
 
 
+def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
+    """The body of POST /verify: the seven fields, beside or under what the dialect repeats of the record."""
+    said = answer(dialect, fields)
+    match dialect.verify_echo:
+        case "flat":
+            return _echo(dialect, row) | said
+        case "nested":
+            return {dialect.echo_under: _echo(dialect, row), dialect.answer_under or "result": said}
+    return said
+
+
 def wrapped(dialect: Dialect, value: object) -> object:
     """The value under the dialect's envelope, for replies whose shape is not shown."""
     return value if dialect.envelope is None else {"success": True, dialect.envelope: value}
@@ -116,7 +127,8 @@ def _echo(dialect: Dialect, row: Lookup) -> Object:
     number = row.b_no
     if dialect.hyphens:
         number = f"{number[:3]}-{number[3:5]}-{number[5:]}"
-    return {dialect.echo_number: number, "name": row.name, "address": row.address}
+    said = {"b_no": (dialect.echo_number, number), "name": ("name", row.name), "address": ("address", row.address)}
+    return dict(said[name] for name in dialect.echoed)
 
 
 def _row_error(dialect: Dialect, fault: str) -> Object:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bizverify.testing.asgi import BrokenConnectionError, Receive, Scope, Send
+from bizverify.testing.asgi import WRITE, BrokenConnectionError, Receive, Scope, Send
 
 if TYPE_CHECKING:
     import uvicorn
@@ -89,6 +89,8 @@ def server_for(service: FakeService) -> uvicorn.Server:
             await super().shutdown(sockets)
 
     async def breakable(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope[WRITE] = lambda content: _write(server, scope, content)
         try:
             await service(scope, receive, send)
         except BrokenConnectionError as broken:
@@ -112,12 +114,26 @@ def server_for(service: FakeService) -> uvicorn.Server:
 
 
 def _break(server: uvicorn.Server, scope: Scope, *, reset: bool) -> None:
-    """Break the connection that a request came by, found by its client's address."""
-    for connection in list(server.server_state.connections):
-        if getattr(connection, "client", None) == scope["client"]:
-            transport: Any = getattr(connection, "transport")  # noqa: B009 - not every protocol's type has it
-            if reset:
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-                transport.abort()
-            else:
-                transport.close()
+    """Break the connection that a request came by."""
+    transport = _transport(server, scope)
+    if transport is None:
+        return
+    if reset:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        transport.abort()
+    else:
+        transport.close()
+
+
+def _write(server: uvicorn.Server, scope: Scope, content: bytes) -> None:
+    """Write bytes to the connection that a request came by, if it is still there."""
+    transport = _transport(server, scope)
+    if transport is not None:
+        transport.write(content)
+
+
+def _transport(server: uvicorn.Server, scope: Scope) -> Any:
+    """The transport of the connection that a request came by; ``None`` if it is gone."""
+    connections = list(server.server_state.connections)
+    found = (one for one in connections if getattr(one, "client", None) == scope["client"])
+    return getattr(next(found, None), "transport", None)

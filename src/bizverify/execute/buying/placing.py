@@ -13,6 +13,9 @@ from bizverify.model import Answer
 _WITNESSES: Final = 100
 """How many rows must be seen at their own position before the order of all is believed."""
 
+NOTHING: Final = Answer()
+"""An answer that says nothing: all of its fields are null or empty."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -49,7 +52,8 @@ def place(
     3. where its row key says: see :func:`~bizverify.execute.buying.rowkeys.numbering_of`;
     4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
 
-    Two different answers for one row are a fault, and so is an error, or another number under the row's key. What fits
+    Two different answers for one row are a fault, and so is an error, an answer that says nothing, or another number
+    under the row's key. What fits
     nowhere for certain is counted in the note. ``totals`` is how many rows the service says that the job has,
     ``shared`` whether it is another upload's, too: either may say that row keys count other rows than these, and then
     they need echoes beside them. Where the job is shared, or was named ``by_hand``, an echo with another name or
@@ -133,7 +137,7 @@ def _settled(results: Sequence[ResultLike], places: Sequence[int | None]) -> tup
             continue
         if result.error:
             faults[row] = result.error
-        elif result.answer is None:
+        elif result.answer is None or result.answer == NOTHING:
             empty[row] = "the service gave no answer"
         elif answers.setdefault(row, result.answer) != result.answer:
             faults.setdefault(row, "two different answers")

@@ -18,6 +18,7 @@ from bizverify.errors import (
     TooLargeError,
 )
 from bizverify.execute.buying.errand import Buying, is_redirect
+from bizverify.execute.buying.placing import NOTHING
 from bizverify.execute.buying.repeating import VERIFY, content_of, once, request_of
 from bizverify.execute.ledger import Answered, Asking, Doubted, Refused, Retracted, Unreadable
 from bizverify.execute.lookups import Lookup, as_lookups
@@ -83,7 +84,10 @@ async def _ask(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
         raise
     await settle(Answered(lookup.key, verified.answer))
     buying.figures.paid += 1
-    buying.fruitful()
+    if verified.answer == NOTHING:  # an answer, as far as anybody knows; a service that gives no other is broken
+        buying.fruitless("its answers have nothing in any field")
+    else:
+        buying.fruitful()
     buying.progress(1)
     return None
 

@@ -1,0 +1,327 @@
+"""Runs that go on where another one ended, and services that have moved: what is bought then, and what is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError, StoppedError
+from bizverify.execute.buying.brake import Brake
+from bizverify.execute.choice import continued_since
+from bizverify.execute.ledger import Run, RunRecord
+from bizverify.execute.terms import ServiceOptions, terms_of
+from bizverify.labels.joining import LABEL_DTYPES
+from bizverify.labels.sending import send_labels
+from bizverify.model import Alert
+from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
+from bizverify.testing.asgi import Reply
+from bizverify.testing.asked import Asked
+from test_paid import KEY, QUICK, answers, customers, is_right
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+DAY = 86_400.0
+BASE = ("verify", "https://service.test", "in.csv")
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(KEY, quota=10_000)
+
+
+@pytest.fixture
+def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The service, and an environment that leads there."""
+    with serve(service) as address:
+        monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
+        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
+        yield address
+
+
+def moved(url: str) -> str:
+    """The same service by another name of this machine."""
+    return url.replace("127.0.0.1", "localhost")
+
+
+def alerts(report: bv.Report) -> list[str]:
+    return [warning for warning in report.warnings if isinstance(warning, Alert)]
+
+
+# --- a run that did not finish, and the one that continues it
+
+
+def test_a_run_whose_quota_ended_is_continued_and_not_begun_anew(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """With no answer young enough (max_age 0), its continuation uses what the paused run bought, and says so."""
+    source = customers(tmp_path / "in.csv", 60)
+    service.faults.add(Fault("verify", Status(429), when=lambda _: service.paid_total >= 25))
+    first = bv.enrich(source, engine="verify", max_age=0, concurrency=1, **QUICK)
+    assert (first.exit_code, service.paid_total) == (5, 25)
+    service.faults.clear()
+    planned = bv.plan(source, engine="verify", max_age=0, **QUICK)
+    second = bv.enrich(source, engine="verify", max_age=0, **QUICK)
+    assert planned.purchase is not None
+    assert (planned.purchase.cached, planned.purchase.wanted) == (25, 35)
+    assert (second.exit_code, second.counts["cached"], second.counts["verified"]) == (0, 25, 35)
+    assert (service.paid_total, service.paid_again) == (60, 0)
+    for report in (planned, second):
+        assert any("25 answers older than" in note and "did not finish" in note for note in report.warnings)
+    third = bv.enrich(source, engine="verify", max_age=0, **QUICK)
+    assert third.counts["verified"] == 60, "the second has finished, so the third begins anew"
+    assert not any("did not finish" in note for note in third.warnings)
+
+
+def test_a_run_that_was_killed_is_continued(service: FakeService, url: str, run: Command, tmp_path: Path) -> None:
+    """Kill -9, twice: what the killed processes bought is not bought again by the same command, whatever --max-age."""
+    customers(tmp_path / "in.csv", 80)
+    service.faults.add(Fault("verify", Delay(0.02)))
+    command = ("enrich", "in.csv", "--engine", "verify", "--max-age", "0", "--concurrency", "2", "--rate", "1000")
+    for most in (15, 40):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bizverify", *command], cwd=tmp_path, env=os.environ, stderr=subprocess.DEVNULL
+        )
+        while service.paid_total < most and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+    service.faults.clear()
+    last = run(*command, "--json")
+    assert last.returncode == 3, last.stderr
+    report = json.loads(last.stdout)
+    doubts = report["row_status"]["in_doubt"]
+    assert doubts <= 4, "two requests under way at each kill"
+    assert service.paid_again == 0
+    assert 80 - doubts <= service.paid_total <= 80
+    assert any("did not finish" in note and "--max-age" in note for note in report["warnings"])
+
+
+def test_a_run_that_was_stopped_is_continued_with_its_jobs(service: FakeService, url: str, tmp_path: Path) -> None:
+    """Stopped while its job runs: the continuation fetches the job, and pays nothing again."""
+    source = customers(tmp_path / "in.csv", 40)
+    brake = Brake()
+
+    def progress(_done: int, _total: int) -> None:
+        brake.pull()
+
+    with pytest.raises(StoppedError):
+        bv.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, brake=brake, **QUICK)
+    report = bv.enrich(source, engine="batch", max_age=0, **QUICK)
+    assert (report.exit_code, service.paid_total, service.paid_again) == (0, 40, 0)
+
+
+@pytest.mark.parametrize("other", ["file", "engine", "done"])
+def test_only_the_same_file_and_engine_continue_an_unfinished_run(
+    other: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Another file, another engine, or a run that spent its budget and so is done: the maximum age holds."""
+    source = customers(tmp_path / "in.csv", 30)
+    if other == "done":
+        bv.enrich(source, engine="verify", max_age=0, budget=10, **QUICK)
+    else:
+        service.faults.add(Fault("verify", Status(429), when=lambda _: service.paid_total >= 10))
+        bv.enrich(source, engine="verify", max_age=0, concurrency=1, **QUICK)
+        service.faults.clear()
+    assert service.paid_total == 10
+    again = customers(tmp_path / "other.csv", 30) if other == "file" else source
+    report = bv.enrich(again, engine="batch" if other == "engine" else "verify", max_age=0, **QUICK)
+    assert (report.counts["verified"], service.paid_total) == (30, 40)
+
+
+def record(started: float, outcome: str, ended: float | None = None, **other: str) -> RunRecord:
+    what = dict(zip(("engine", "origin", "file"), BASE, strict=True)) | other
+    end = None if ended is None else ended * DAY
+    return RunRecord("r", **what, started=started * DAY, ended=end, outcome=outcome, paid=0, answered=0)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "days"),
+    [
+        ([], None),
+        ([record(0, "quota", 1)], 0),
+        ([record(0, "killed"), record(20, "interrupted", 21)], 0),
+        ([record(0, "done", 1)], None),
+        ([record(0, "quota", 1), record(10, "done", 11), record(12, "killed")], 12),
+        ([record(0, "killed"), record(1, "done", 2, file="other.csv"), record(3, "done", 4, engine="batch")], 0),
+        ([record(0, "killed", origin="https://other.test")], None),
+        ([record(-6, "quota", -5.5)], None),
+        ([record(-30, "quota", -29), record(0, "quota", 1)], -30),
+        ([record(-80, "quota", -79), record(-50, "quota", -49), record(-20, "quota", -19), record(10, "failing")], -50),
+    ],
+)
+def test_unfinished_runs_form_a_chain_that_is_not_endless(earlier: list[RunRecord], days: float | None) -> None:
+    """Back to the first after one that is done, over pauses of 35 days at most and for 100 days in all."""
+    engine, origin, file = BASE
+    found = continued_since(earlier, Run("now", engine, origin, file, 30 * DAY))
+    assert found == (None if days is None else days * DAY)
+
+
+# --- a service that the ledger knows under another address
+
+
+@pytest.mark.parametrize("engine", ["verify", "batch", "hybrid"])
+def test_lookups_known_under_another_address_are_told_before_they_are_bought_again(
+    engine: str, service: FakeService, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`localhost` for `127.0.0.1` is another service: plan and run say so, before anything is paid, with the remedy."""
+    source = customers(tmp_path / "in.csv", 40)
+    bv.enrich(source, engine=engine, base_url=url, budget=30, **QUICK)
+    assert service.paid_total == 30
+    assert not caplog.records
+    planned = bv.plan(source, engine=engine, base_url=moved(url), **QUICK)
+    caplog.clear()
+    heard: list[int] = []
+
+    class Listening(Act):
+        async def before(self, _asked: Asked) -> Reply | None:
+            heard.append(len(caplog.records))
+            return None
+
+    service.faults.add(Fault("*", Listening()))
+    report = bv.enrich(source, engine=engine, base_url=moved(url), **QUICK)
+    assert service.paid_total == 70, "nothing is refused"
+    for told in (planned, report):
+        (alert,) = [alert for alert in alerts(told) if "in the ledger" in alert]
+        assert f"30 of 40 lookups to be bought at {moved(url)}" in alert
+        assert f"`known_as='{url}'`" in alert
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert heard[0] == 1, "told before the first request"
+
+
+@pytest.mark.parametrize("engine", ["verify", "batch"])
+def test_a_service_that_has_moved_is_known_as_what_it_was(
+    engine: str, service: FakeService, url: str, run: Command, tmp_path: Path
+) -> None:
+    """--known-as joins both addresses: nothing is bought again, and requests go to the new one."""
+    customers(tmp_path / "in.csv", 30)
+    assert run("enrich", "in.csv", "--engine", engine, "--budget", "20").returncode == 5
+    there = ("--engine", engine, "--base-url", moved(url))
+    planned = run("plan", "in.csv", *there)
+    assert "ATTENTION: 20 of 30 lookups" in planned.stderr
+    assert f"--known-as {url}" in planned.stderr
+    joined = (*there, "--known-as", f"{url.upper().replace('HTTP', 'http')}/")
+    assert "10 of 10 missing lookups" in run("plan", "in.csv", *joined).stderr
+    done = run("enrich", "in.csv", *joined)
+    assert done.returncode == 0, done.stderr
+    assert "in the ledger under" not in done.stderr
+    assert (service.paid_total, service.paid_again) == (30, 0)
+    assert run("enrich", "in.csv", "--engine", engine).returncode == 0, "known at the first address, too"
+    assert service.paid_total == 30
+    assert all(is_right(row, service) for row in answers(tmp_path / "in.enriched.csv").iter_rows(named=True))
+
+
+def test_open_jobs_and_repeatable_requests_are_taken_along_to_the_new_address(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    """A job that was under way at the old address is fetched at the new one; a doubt with a key is settled there."""
+    service.idempotency = True
+    source = customers(tmp_path / "in.csv", 30)
+    service.faults.add(Fault("job", Status(503, retry_after=3600)))
+    assert bv.enrich(source, engine="batch", **QUICK).counts["pending"] == 30
+    service.faults.clear()
+    there = {"base_url": moved(url), "known_as": url, **QUICK}
+    assert bv.enrich(source, engine="batch", **there).counts["cached"] == 30
+    more = customers(tmp_path / "more.csv", 31)
+    service.faults.add(Fault("verify", Reset("after"), times=1), Fault("me", Body(b"{}"), at=2))
+    assert bv.enrich(more, engine="verify", **QUICK).counts["in_doubt"] == 1
+    service.faults.clear()
+    assert bv.enrich(more, engine="verify", **there).exit_code == 0
+    assert (service.paid_total, service.paid_again) == (31, 0)
+
+
+def test_labels_find_their_jobs_at_the_new_address(url: str, service: FakeService, tmp_path: Path) -> None:
+    """Outcomes of a file that was bought at the old address are sent to its jobs at the new one, once."""
+    bv.enrich(customers(tmp_path / "in.csv", 20), engine="batch", base_url=url, **QUICK)
+    told = pl.DataFrame([(row, row < 3, None, None) for row in range(20)], schema=LABEL_DTYPES, orient="row")
+    options: ServiceOptions = {"base_url": moved(url), "api_key": bv.ApiKey(KEY), "rate": 1e5}
+    joined = terms_of("batch", {**options, "known_as": url})
+    assert send_labels(told, tmp_path / "in.enriched.csv", terms=terms_of("batch", options)).without_job == 20
+    assert send_labels(told, tmp_path / "in.enriched.csv", terms=joined).sent == 20
+    assert sorted((label.row_id, label.bounced) for label in service.labels) == [(row, row < 3) for row in range(20)]
+
+
+@pytest.mark.parametrize("known_as", ["", "example.com", "https://me:secret@example.com", "https://example.com/?a=1"])
+def test_what_is_no_address_is_not_taken_for_one(known_as: str, url: str, run: Command, tmp_path: Path) -> None:
+    """A usage error that names the option, and no password."""
+    customers(tmp_path / "in.csv", 3)
+    done = run("enrich", "in.csv", "--engine", "verify", "--known-as", known_as)
+    assert done.returncode == 2
+    assert "--known-as" in done.stderr
+    assert "secret" not in done.stderr
+
+
+# --- an account that cannot be read
+
+
+UNREAD: dict[str, tuple[Fault, type[ServiceError], str]] = {
+    "a login page": (Fault("me", HTML), ShapeError, "HTML"),
+    "two remainders": (Fault("me", Body(b'{"quota": {"remaining": 5}, "remaining": 7}')), ShapeError, "two numbers"),
+    "404": (Fault("me", Status(404)), NotFoundError, "404"),
+    "500": (Fault("me", Status(500)), ServiceError, "500"),
+}
+
+
+@pytest.fixture
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between tries of what is free."""
+    monkeypatch.setattr("bizverify.execute.buying.limits.Retries.backoff", lambda *_: 0.0)
+
+
+@pytest.mark.usefixtures("_at_once")
+@pytest.mark.parametrize("engine", ["verify", "batch"])
+@pytest.mark.parametrize("case", UNREAD)
+def test_an_unknown_quota_needs_a_budget(
+    case: str, engine: str, service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Without one nothing is bought, and the remedy is named; with one the run goes on, and says what is not known."""
+    fault, kind, says = UNREAD[case]
+    service.faults.add(fault)
+    source = customers(tmp_path / "in.csv", 12)
+    with pytest.raises(kind, match="`budget=`") as refused:
+        bv.enrich(source, engine=engine, **QUICK)
+    assert says in str(refused.value)
+    assert service.paid_total == 0
+    assert not (tmp_path / "in.enriched.csv").exists()
+    refusing = bv.plan(source, engine=engine, **QUICK)
+    assert refusing.purchase is not None
+    assert refusing.purchase.chosen == 0
+    assert any("`budget=`" in note and says in note for note in refusing.warnings)
+    planned = bv.plan(source, engine=engine, budget=10, **QUICK)
+    report = bv.enrich(source, engine=engine, budget=10, **QUICK)
+    assert planned.purchase is not None
+    assert planned.purchase.chosen == 10
+    assert report.counts["verified"] == service.paid_total == 10
+    for told in (planned, report):
+        assert any("quota is left is not known" in alert and says in alert for alert in alerts(told))
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_what_is_paid_is_fetched_also_when_the_quota_is_unknown(service: FakeService, url: str, tmp_path: Path) -> None:
+    """A job of an earlier run is fetched before the run is refused; where nothing is to be bought it is not refused."""
+    service.faults.add(Fault("job", Status(503, retry_after=3600)))
+    assert bv.enrich(customers(tmp_path / "in.csv", 30), engine="batch", **QUICK).counts["pending"] == 30
+    service.faults.clear()
+    service.faults.add(Fault("me", HTML))
+    with pytest.raises(ShapeError, match="`budget=`"):
+        bv.enrich(customers(tmp_path / "in.csv", 31), engine="batch", **QUICK)
+    report = bv.enrich(customers(tmp_path / "in.csv", 30), engine="batch", **QUICK)
+    assert (report.exit_code, report.counts["cached"], service.paid_total) == (0, 30, 30)
+
+
+def test_an_account_that_asks_to_come_later_is_not_passed_over(service: FakeService, url: str, tmp_path: Path) -> None:
+    """503 with a Retry-After of an hour: nothing is bought, with a budget or without; the same command goes on."""
+    service.faults.add(Fault("me", Status(503, retry_after=3600)))
+    for options in ({}, {"budget": 5}):
+        with pytest.raises(DoubtError, match="503"):
+            bv.enrich(customers(tmp_path / "in.csv", 10), engine="verify", **options, **QUICK)
+    assert service.paid_total == 0
