@@ -114,6 +114,11 @@ _HOW_MUCH: Final = (
         metavar="COLUMN",
         help="With a budget: the rows with the largest value here come first. Default: those least sure.",
     ),
+    click.option(
+        "--retry-trial",
+        is_flag=True,
+        help="Try once more to buy from a service that has answered nothing: one more upload of 100 rows.",
+    ),
     click.option("--rate", type=Rate(), help="Requests per second; default 50."),
     click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16."),
     click.option("--band", type=Band(), help="hybrid: buy where the local probability lies here; default 0.08-0.5."),

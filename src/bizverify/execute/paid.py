@@ -18,6 +18,7 @@ from bizverify.execute.buying.brake import Brake, run_async
 from bizverify.execute.buying.errand import Buying, Figures, Halt
 from bizverify.execute.buying.repeating import settle_doubts
 from bizverify.execute.buying.singly import buy_singly
+from bizverify.execute.buying.trials import why_stopped
 from bizverify.execute.buying.uploads import buy_in_uploads
 from bizverify.execute.ledger import Journal, Ledger, Run, Upload
 from bizverify.execute.ledger.opening import ledger_path
@@ -88,8 +89,16 @@ class PaidEngine:
             chosen = choice.affordable(wanted.height, self.terms.budget, quota.remaining if quota else None)
         except QuotaError as error:
             chosen, notes = 0, (*notes, str(error))
+        if chosen and (why := self.why_stopped(ledger)) is not None:
+            chosen, notes = 0, (*notes, why)
         counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
         return Purchase(str(self.path), False, *counts, before=quota, notes=notes)
+
+    def why_stopped(self, ledger: Ledger | None) -> str | None:
+        """Why nothing more may be bought from the service, which has answered too little so far; ``None`` if it may."""
+        if ledger is None or self.terms.retry_trial:
+            return None
+        return why_stopped(ledger, self.url.origin, self.engine)
 
     def _asked_quota(self) -> tuple[Quota | None, tuple[str, ...]]:
         """What is left of the quota, as far as it can be asked without a key or a service that answers."""
@@ -119,6 +128,8 @@ class PaidEngine:
             standing = choice.standing(ledger, lookups, self.since)
             wanted = self.wanted(standing)
             ledger.begin(run)
+            if self.terms.retry_trial:
+                ledger.allow_trial(self.url.origin)
             errand = _Errand(self, ledger, run, lookups, standing, wanted, progress)
             outcome = "failed"
             try:
@@ -207,6 +218,9 @@ class _Errand:
         nothing_wanted = self.wanted.is_empty() or terms.budget == 0
         if not self._standing.running and nothing_wanted and not self._may_settle():
             return None
+        stopped = self._engine.why_stopped(self._ledger)
+        if stopped is not None and not self._running() and not self._may_settle():
+            return Halt("failing", stopped)
         key = terms.api_key or ApiKey.load(terms.key_file)
         try:
             halt = run_async(lambda: self._buy(key), self._engine.brake)
@@ -318,12 +332,19 @@ class _Errand:
         singly = self._engine.engine != "batch"
         await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
         if singly and not self.chosen.is_empty() and not buying.stop.pulled:
+            if (why := self._engine.why_stopped(self._ledger)) is not None:
+                buying.stop.pull(Halt("failing", why))
+                return
             await buy_singly(buying, self.chosen)
 
     def _running(self) -> list[Upload]:
-        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs."""
-        uploads = self._ledger.open_uploads(self._engine.url.origin) if self._standing.uploads else []
-        return [upload for upload in uploads if upload.id in self._standing.uploads]
+        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
+
+        Where nothing may be bought before one of them is answered, all are looked at.
+        """
+        uploads = self._ledger.open_uploads(self._engine.url.origin)
+        stopped = self._engine.engine == "batch" and self._engine.why_stopped(self._ledger) is not None
+        return [upload for upload in uploads if stopped or upload.id in self._standing.uploads]
 
     def _counted(self) -> Callable[[int], None]:
         """Report how many lookups are settled: those that are bought, and all in the uploads that are fetched."""
