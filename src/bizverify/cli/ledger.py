@@ -80,8 +80,8 @@ def resolve(
     """List what was sent and never answered, or settle it. Nothing is sent; the next run acts on what was decided.
 
     The list names each by its ID. An upload that is "unfetched" has a job whose results could not be had so far: the
-    next run tries again, which is free. For an upload, look into the service's console for its job and give --job; otherwise
-    decide between --lost and --resend. Each decision is recorded in the ledger.
+    next run tries again, which is free. For an upload, look into the service's console for its job and give --job;
+    otherwise decide between --lost and --resend. Each decision is recorded in the ledger.
     """
     if sum((job_id is not None, lost, resend)) > 1:
         raise UsageError("give one of --job, --lost and --resend")
@@ -105,11 +105,10 @@ def resolve(
             settled, what = book.accept(chosen), "taken as lost"
         else:
             settled, what = book.resend(chosen), "the next run may buy again"
-        lines = [f"{counted(settled, 'lookup')}: {what}"] if chosen else [_SETTLED]
-        if every and unfetched:
-            lines.append(
-                f"{counted(len(unfetched), 'upload')} whose results may yet be fetched: name each to settle it"
-            )
+        left = counted(len(unfetched), "upload") if every and unfetched else None
+        lines = [f"{counted(settled, 'lookup')}: {what}"] if chosen else [_SETTLED] if left is None else []
+        if left is not None:
+            lines.append(f"{left} with results that may yet be fetched: name each to settle it")
         _show(as_json, {"ledger": str(book.path), "settled": settled}, lines)
 
 

@@ -90,11 +90,14 @@ class Chunks:
         self.limit = max(1, min(self.limit, chunk.height // 2))
         self.back(chunk)
 
-    def came_to_nothing(self, chunk: pl.DataFrame) -> None:
-        """A piece was paid, or perhaps, and brought no answer: hand out none until :meth:`start`, then smaller ones."""
+    def came_to_nothing(self, chunk: pl.DataFrame, least: int) -> None:
+        """A piece was paid, or perhaps, and brought no answer: hand out none until :meth:`start`, then smaller ones.
+
+        They are a tenth as large, and not smaller than ``least`` rows for that; a trial says nothing of sizes.
+        """
         self.failed += 1
         if not self.trial:
-            self.not_more_than(math.ceil(chunk.height / _SMALLER))
+            self.not_more_than(max(least, chunk.height // _SMALLER))
 
     def back(self, chunk: pl.DataFrame) -> None:
         """Put a piece back: nothing of it was bought."""

@@ -86,7 +86,7 @@ async def collect(buying: Buying, job: Job) -> Collected | None:
         why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
         note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
         await buying.journal.settle(Unfetched(job.upload, note))
-        buying.stop.pull(Halt(why, note))
+        buying.stop.pull(Halt(why, f"{note}; if they never can, `bizverify resolve` settles the upload"))
         return None
     if found is None:
         return None
@@ -194,6 +194,7 @@ async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
             return status
         if age > _DEADLINE:
             words = f"job {job.id} (upload {job.upload}) is still {status.status!r} after {age / 3600:.0f} hours"
+            await buying.journal.settle(Unfetched(job.upload, words))
             buying.stop.pull(Halt("unreachable", words))
     return None
 

@@ -188,7 +188,7 @@ async def _collect(buying: Buying, chunks: Chunks, chunk: pl.DataFrame, job: Job
         if collected.cut_at is not None:
             chunks.not_more_than(collected.cut_at)
     elif not buying.stop.pulled:
-        chunks.came_to_nothing(chunk)
+        chunks.came_to_nothing(chunk, _TRIAL)
         if not chunks.trial:
             buying.fruitless(f"no answer came of job {job.id}", _UPLOAD_WEIGHT)
 
@@ -246,7 +246,7 @@ async def _again(buying: Buying, error: ServiceError, attempt: int, chunks: Chun
     match error:
         case DoubtError() | ShapeError():
             buying.figures.doubts += 1
-            chunks.came_to_nothing(chunk)
+            chunks.came_to_nothing(chunk, _TRIAL)
             if not chunks.trial:
                 buying.fruitless(str(error), _UPLOAD_WEIGHT)
         case NotSentError():
