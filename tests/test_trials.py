@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,9 @@ def test_a_stopped_purchase_asks_nothing_until_it_is_told_to(
     stopped = run("enrich", "in.csv", "--engine", "batch")
     assert service.requests.total() == asked
     assert stopped.returncode == 5
+    notes = pl.read_csv(tmp_path / "in.enriched.csv", infer_schema_length=None).filter(row_status="pending")["row_note"]
+    assert notes.str.starts_with("not bought: nothing more is bought from http").all()
+    assert notes.len() == 700
     assert "bizverify resolve" in stopped.stderr
     assert "--retry-trial" in stopped.stderr
     assert run("enrich", "in.csv", "--engine", "batch", "--retry-trial").returncode == 5
@@ -207,6 +212,8 @@ def test_an_upload_that_came_to_nothing_makes_the_next_ones_smaller(
     report = buy(customers(tmp_path / "in.csv", 6000), chunk=2000, rate=1e5)
     assert [upload.rows for upload in service.uploads if upload.rows > 200] == [2000]
     assert report.counts["verified"] == 4000
+    buy(customers(tmp_path / "other.csv", 9000), chunk=2000, rate=1e5)
+    assert [upload.rows for upload in service.uploads if upload.rows > 200] == [2000], "later runs know it"
 
 
 def _length(asked: Any) -> int:
@@ -243,6 +250,22 @@ def test_the_count_is_right_after_a_kill_and_a_purge(tmp_path: Path) -> None:
         assert ledger.spent_trials(ORIGIN) == 3
         ledger.settle([Fetched("done", {0: Answer("active")}, {}, None)])
         assert ledger.spent_trials(ORIGIN) == 0
+
+
+def test_a_ledger_of_the_third_version_has_spent_no_trials(tmp_path: Path) -> None:
+    """Its uploads were not trials, whatever became of them; what it knows of them stays, and new ones are counted."""
+    path, row = tmp_path / "ledger.sqlite", (b"0123456789abcdef", "1248100998")
+    with Ledger.open(path) as ledger:
+        ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
+        ledger.settle([Prepared("old", "r", [row], None, None, ORIGIN), Gated("old")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP TABLE trials; ALTER TABLE uploads DROP COLUMN trial; PRAGMA user_version = 3;")
+    with Ledger.open(path) as ledger:
+        assert [doubt.id for doubt in ledger.doubts()] == ["old"]
+        assert ledger.spent_trials(ORIGIN) == 0
+        ledger.resend(["old"])
+        ledger.settle([Prepared("new", "r", [row], None, None, ORIGIN, trial=True), Gated("new")])
+        assert ledger.spent_trials(ORIGIN) == 1
 
 
 def test_an_upload_whose_results_cannot_be_had_is_listed_and_settled(
@@ -400,6 +423,6 @@ def test_three_trials_without_an_answer_stop_the_run(ledger: Ledger) -> None:
     shop = Shop(upload=lambda *_: DoubtError("no answer"))
     lookups = wanted(any_numbers(1000))
     buying = bought(ledger, shop, lookups, by=buy_in_uploads, jobs=4, concurrency=4)
-    assert why(buying) == "failing"
+    assert why(buying) == "stopped"
     assert [len(upload) for upload in shop.uploads] == [100, 100, 100]
     assert ledger.spent_trials(ORIGIN) == 3

@@ -106,6 +106,11 @@ _HOW: Final = (
     ledger_option,
     click.option("--max-age", type=float, metavar="DAYS", help="How long a paid answer is used again; default 30."),
     click.option("--buy-suspect", is_flag=True, help="Buy numbers whose check digit is wrong, too."),
+    click.option(
+        "--retry-trial",
+        is_flag=True,
+        help="Try once more to buy from a service that has answered nothing: one more upload of 100 rows.",
+    ),
 )
 _HOW_MUCH: Final = (
     click.option("--budget", type=int, metavar="N", help="Buy N lookups at most, the worthiest first."),
@@ -113,11 +118,6 @@ _HOW_MUCH: Final = (
         "--priority",
         metavar="COLUMN",
         help="With a budget: the rows with the largest value here come first. Default: those least sure.",
-    ),
-    click.option(
-        "--retry-trial",
-        is_flag=True,
-        help="Try once more to buy from a service that has answered nothing: one more upload of 100 rows.",
     ),
     click.option("--rate", type=Rate(), help="Requests per second; default 50."),
     click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16."),

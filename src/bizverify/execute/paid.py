@@ -148,6 +148,7 @@ class PaidEngine:
                 run_id=run.run_id,
                 since=self.since,
                 halted=halt.note if halt else "",
+                stopped=halt is not None and halt.why == "stopped",
                 lang=self.local.lang,
                 unchosen=None if self.engine == "hybrid" else errand.why_unchosen(),
             )
@@ -220,7 +221,8 @@ class _Errand:
             return None
         stopped = self._engine.why_stopped(self._ledger)
         if stopped is not None and not self._running() and not self._may_settle():
-            return Halt("failing", stopped)
+            self.chosen = self.wanted
+            return Halt("stopped", stopped)
         key = terms.api_key or ApiKey.load(terms.key_file)
         try:
             halt = run_async(lambda: self._buy(key), self._engine.brake)
@@ -333,7 +335,7 @@ class _Errand:
         await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
         if singly and not self.chosen.is_empty() and not buying.stop.pulled:
             if (why := self._engine.why_stopped(self._ledger)) is not None:
-                buying.stop.pull(Halt("failing", why))
+                buying.stop.pull(Halt("stopped", why))
                 return
             await buy_singly(buying, self.chosen)
 

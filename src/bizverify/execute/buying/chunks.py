@@ -93,10 +93,10 @@ class Chunks:
     def came_to_nothing(self, chunk: pl.DataFrame, least: int) -> None:
         """A piece was paid, or perhaps, and brought no answer: hand out none until :meth:`start`, then smaller ones.
 
-        They are a tenth as large, and not smaller than ``least`` rows for that; a trial says nothing of sizes.
+        They are a tenth as large, but may have ``least`` rows; a piece of no more rows than that says nothing of sizes.
         """
         self.failed += 1
-        if not self.trial:
+        if chunk.height > least:
             self.not_more_than(max(least, chunk.height // _SMALLER))
 
     def back(self, chunk: pl.DataFrame) -> None:

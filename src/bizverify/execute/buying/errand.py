@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 Answered = TypeVar("Answered")
 
-Why = Literal["quota", "refused", "unreachable", "failing", "interrupted", "fault"]
+Why = Literal["quota", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 
 SHORT_WAIT: Final = 60.0
 """Seconds of a Retry-After that a run waits for; for a longer one it pauses, to be continued by the same command."""

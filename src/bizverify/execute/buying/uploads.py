@@ -73,7 +73,7 @@ async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame, running: Iterable
         await _work(buying, Chunks(wanted.clear(), 1), waiting, at_once)
     while chunks and not buying.stop.pulled:
         if not answered and (why := why_stopped(ledger, origin, "batch")) is not None:
-            buying.stop.pull(Halt("failing", why))
+            buying.stop.pull(Halt("stopped", why))
             return
         chunks.arrange(distinct=not ledger.proves_row_keys(origin))
         several = answered >= _ALONE
@@ -188,9 +188,16 @@ async def _collect(buying: Buying, chunks: Chunks, chunk: pl.DataFrame, job: Job
         if collected.cut_at is not None:
             chunks.not_more_than(collected.cut_at)
     elif not buying.stop.pulled:
-        chunks.came_to_nothing(chunk, _TRIAL)
-        if not chunks.trial:
-            buying.fruitless(f"no answer came of job {job.id}", _UPLOAD_WEIGHT)
+        _came_to_nothing(buying, chunks, chunk, f"no answer came of job {job.id}")
+
+
+def _came_to_nothing(buying: Buying, chunks: Chunks, chunk: pl.DataFrame, note: str) -> None:
+    """A piece was paid, or perhaps, without an answer: the next ones are smaller, also in later runs."""
+    chunks.came_to_nothing(chunk, _TRIAL)
+    if not chunks.trial:  # trials have a count of their own
+        if chunks.limit < chunk.height:
+            buying.ledger.remember_limit(buying.client.origin, chunks.limit)
+        buying.fruitless(note, _UPLOAD_WEIGHT)
 
 
 class _Gate:
@@ -246,9 +253,7 @@ async def _again(buying: Buying, error: ServiceError, attempt: int, chunks: Chun
     match error:
         case DoubtError() | ShapeError():
             buying.figures.doubts += 1
-            chunks.came_to_nothing(chunk, _TRIAL)
-            if not chunks.trial:
-                buying.fruitless(str(error), _UPLOAD_WEIGHT)
+            _came_to_nothing(buying, chunks, chunk, str(error))
         case NotSentError():
             if await buying.again(attempt, error.retry_after):
                 return True

@@ -176,7 +176,7 @@ class Ledger:
             return looking.proves_row_keys(connection, origin)
 
     def limit(self, origin: str) -> int | None:
-        """The most rows that the service took in one upload after it had refused more; forgotten after 30 days."""
+        """The most rows to upload at once, since more were refused or came to nothing; forgotten after 30 days."""
         with self._reading() as connection:
             found = connection.execute(
                 "SELECT rows FROM limits WHERE origin = ? AND at >= ?", (origin, self._clock() - aging.LIMIT_KEPT)
