@@ -456,7 +456,7 @@ def test_three_uploads_that_come_to_nothing_stop_the_run(ledger: Ledger) -> None
     """An upload in doubt holds all its rows, so it takes fewer of them to stop."""
     lookups = wanted(numbers(20))
     shop = Shop(upload=lambda _rows, _nth: DoubtError("500", status=500))
-    assert why(bought(ledger, shop, lookups, by=buy_in_uploads, chunk=2)) == "failing"
+    assert why(bought(ledger, shop, lookups, by=buy_in_uploads, chunk=2)) == "stopped"
     assert len(shop.uploads) == 3
     assert states(ledger, lookups) == ["doubt"] * 6 + ["unknown"] * 14
 
