@@ -486,6 +486,8 @@ class History:
                 if self.service.paid[row] >= self.service.allowed[row]:
                     raise Violation(f"{row} was paid, and would be bought again")
             wanted = not standing.wanted.is_empty()
+            if self.service.healed or self.dice.random() < 0.5:
+                ledger.allow_trial(ORIGIN)
             if wanted or standing.running or ledger.repeatable(ORIGIN):
                 self._process(ledger, standing, ending)
             if not self.killed:

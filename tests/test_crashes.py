@@ -43,6 +43,7 @@ TRANSITIONS: dict[str, dict[str, tuple[int, Fault | None]]] = {
         "UploadDoubted": (1, Fault("batch", Reset("after"), at=1)),
         "UploadUnreadable": (1, Fault("batch", GARBAGE, at=1)),
         "JobLost": (1, Fault("job", Status(404))),
+        "Unfetched": (1, Fault("job", GARBAGE)),
         "recovery": (1, None),
     },
 }

@@ -232,7 +232,9 @@ def test_doubts_of_an_older_ledger_stay_doubts(tmp_path: Path) -> None:
         with Ledger.open(path) as book:
             bought(book, Shop(failing(1)), wanted(numbers(1)))
         with closing(sqlite3.connect(path)) as connection:
-            connection.executescript("DROP TABLE requests; PRAGMA user_version = 2;")
+            connection.executescript(
+                "DROP TABLE requests; DROP TABLE trials; ALTER TABLE uploads DROP COLUMN trial;PRAGMA user_version = 2;"
+            )
         with Ledger.open(path) as book:
             assert book.may_be_repeated() == 0
             shop = Promising(failing(1_000))

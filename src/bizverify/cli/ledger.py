@@ -50,7 +50,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
             _show(as_json, found, lines or ["the ledger has nothing about this number"])
         else:
             runs = book.runs()
-            held = [*book.doubts(), *book.unusable()]
+            held = [*book.doubts(), *book.unusable(), *book.unfetched()]
             found = {"ledger": str(book.path), "runs": [asdict(run) for run in runs], "unsettled": _rows(held)}
             _show(
                 as_json,
@@ -61,7 +61,12 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
 
 @click.command(short_help="Settle lookups and uploads whose answer is not known.")
 @click.argument("ids", nargs=-1, metavar="[ID]…")
-@click.option("--all", "every", is_flag=True, help="All that is unsettled, in place of naming each.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="All that is unsettled, in place of naming each; uploads whose results may yet be fetched are named.",
+)
 @click.option(
     "--job", "job_id", metavar="JOB_ID", help="The job that an upload became; its results are fetched for free."
 )
@@ -74,18 +79,20 @@ def resolve(
 ) -> None:
     """List what was sent and never answered, or settle it. Nothing is sent; the next run acts on what was decided.
 
-    The list names each by its ID. For an upload, look into the service's console for its job and give --job; otherwise
-    decide between --lost and --resend. Each decision is recorded in the ledger.
+    The list names each by its ID. An upload that is "unfetched" has a job whose results could not be had so far: the
+    next run tries again, which is free. For an upload, look into the service's console for its job and give --job;
+    otherwise decide between --lost and --resend. Each decision is recorded in the ledger.
     """
     if sum((job_id is not None, lost, resend)) > 1:
         raise UsageError("give one of --job, --lost and --resend")
     with _opened(ledger) as book:
-        held = [*book.doubts(), *book.unusable()]
+        held, unfetched = [*book.doubts(), *book.unusable()], book.unfetched()
         if job_id is None and not lost and not resend:
             if ids or every:
                 raise UsageError("say what shall become of them: --job, --lost or --resend")
             ways = "settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID"
             repeatable = book.may_be_repeated()
+            held += unfetched
             lines = [*_list_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
             _show(as_json, {"ledger": str(book.path), "unsettled": _rows(held), "repeatable": repeatable}, lines)
             return
@@ -98,7 +105,10 @@ def resolve(
             settled, what = book.accept(chosen), "taken as lost"
         else:
             settled, what = book.resend(chosen), "the next run may buy again"
-        lines = [f"{counted(settled, 'lookup')}: {what}"] if chosen else [_SETTLED]
+        left = counted(len(unfetched), "upload") if every and unfetched else None
+        lines = [f"{counted(settled, 'lookup')}: {what}"] if chosen else [_SETTLED] if left is None else []
+        if left is not None:
+            lines.append(f"{left} with results that may yet be fetched: name each to settle it")
         _show(as_json, {"ledger": str(book.path), "settled": settled}, lines)
 
 

@@ -112,6 +112,11 @@ _HOW: Final = (
     known_as_option,
     click.option("--max-age", type=float, metavar="DAYS", help="How long a paid answer is used again; default 30."),
     click.option("--buy-suspect", is_flag=True, help="Buy numbers whose check digit is wrong, too."),
+    click.option(
+        "--retry-trial",
+        is_flag=True,
+        help="Try once more to buy from a service that has answered nothing: one more upload of 100 rows.",
+    ),
 )
 _HOW_MUCH: Final = (
     click.option("--budget", type=int, metavar="N", help="Buy N lookups at most, the worthiest first."),

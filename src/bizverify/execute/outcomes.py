@@ -71,6 +71,10 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "en": "not bought yet; the same command goes on: ",
         "ko": "아직 구매하지 않음; 같은 명령을 다시 실행하면 이어서 진행: ",
     },
+    "stopped": {
+        "en": "not bought: ",
+        "ko": "구매하지 않음: ",
+    },
     "suspect": {
         "en": "the check digit is wrong, so it is not bought unless buy_suspect is set",
         "ko": "검증번호가 틀려 구매하지 않음; buy_suspect를 주면 구매함",
@@ -93,17 +97,27 @@ _STATUS: Final = {
     "unaffordable": "pending",
     "unchosen": "pending",
     "halted": "pending",
+    "stopped": "pending",
 }
 """How a lookup stands after a run → ``row_status``."""
 
 
 def outcomes(
-    ledger: Ledger, lookups: pl.DataFrame, *, run_id: str, since: float, halted: str, unchosen: Unchosen, lang: Lang
+    ledger: Ledger,
+    lookups: pl.DataFrame,
+    *,
+    run_id: str,
+    since: float,
+    halted: str,
+    unchosen: Unchosen,
+    lang: Lang,
+    stopped: bool = False,
 ) -> pl.DataFrame:
     """Return :data:`LOOKUP` and the nine columns for lookups with keys and :data:`CHOSEN`.
 
     ``since``: answers from before are too old; ``halted``: why the run did not buy all that it had chosen;
-    ``unchosen``: why some were not chosen, ``None`` to leave out what was neither chosen nor is known.
+    ``unchosen``: why some were not chosen, ``None`` to leave out what was neither chosen nor is known; ``stopped``:
+    whether the same command would not buy it either.
     """
     parts = [_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
     known = pl.concat(
@@ -111,9 +125,13 @@ def outcomes(
     )
     asked = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"), LOOKUP, CHOSEN)
     found = asked.join(known, on="place", how="left", maintain_order="left")
-    rest = pl.when(CHOSEN).then(pl.lit("halted")).otherwise(pl.lit(unchosen, pl.String))
+    rest = pl.when(CHOSEN).then(pl.lit("stopped" if stopped else "halted")).otherwise(pl.lit(unchosen, pl.String))
     found = found.with_columns(pl.coalesce("stands", rest).alias("stands")).drop_nulls("stands")
-    detail = pl.when(pl.col("stands") == "halted").then(pl.lit(halted)).otherwise(pl.col("row_note").fill_null(""))
+    detail = (
+        pl.when(pl.col("stands").is_in(["halted", "stopped"]))
+        .then(pl.lit(halted))
+        .otherwise(pl.col("row_note").fill_null(""))
+    )
     detail = pl.when(pl.col("stands") == "running").then(pl.lit("")).otherwise(detail)
     return found.select(
         LOOKUP,

@@ -20,6 +20,7 @@ from bizverify.execute.buying.errand import Buying, Figures, Halt
 from bizverify.execute.buying.jobs import look_again
 from bizverify.execute.buying.repeating import settle_doubts
 from bizverify.execute.buying.singly import buy_singly
+from bizverify.execute.buying.trials import why_stopped
 from bizverify.execute.buying.uploads import buy_in_uploads
 from bizverify.execute.ledger import Journal, Ledger, Run, Upload
 from bizverify.execute.ledger.opening import ledger_path
@@ -106,8 +107,17 @@ class PaidEngine:
         if problem is not None:
             words = f"how much of the quota is left could not be asked: {problem}"
             notes.append(unknown_quota_alert(str(unread)) if unread else words)
+        if chosen and (why := self.why_stopped(ledger)) is not None:
+            chosen = 0
+            notes.append(why)
         counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
         return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
+
+    def why_stopped(self, ledger: Ledger | None) -> str | None:
+        """Why nothing more may be bought from the service, which has answered too little so far; ``None`` if it may."""
+        if ledger is None or self.terms.retry_trial:
+            return None
+        return why_stopped(ledger, self.url.name, self.engine)
 
     def _asked_quota(self) -> tuple[Quota | None, UsageError | ServiceError | None]:
         """What is left of the quota, or why that cannot be asked: no key, say, or no service that answers."""
@@ -147,6 +157,8 @@ class PaidEngine:
         with Ledger.open(self.path) as ledger:
             begun = choice.continued_since(ledger.runs(), run)
             ledger.begin(run)
+            if self.terms.retry_trial:
+                ledger.allow_trial(self.url.name)
             outcome = "failed"
             try:
                 errand = _Errand(self, ledger, run, lookups, begun, progress)
@@ -165,6 +177,7 @@ class PaidEngine:
                 run_id=run.run_id,
                 since=self.since if begun is None else min(self.since, begun),
                 halted=halt.note if halt else "",
+                stopped=halt is not None and halt.why == "stopped",
                 lang=self.local.lang,
                 unchosen=None if self.engine == "hybrid" else errand.why_unchosen(),
             )
@@ -240,6 +253,10 @@ class _Errand:
         nothing_wanted = self.wanted.is_empty() or terms.budget == 0
         if not self._standing.running and nothing_wanted and not self._may_settle():
             return self._only_late() if self._incomplete() else None
+        stopped = self._engine.why_stopped(self._ledger)
+        if stopped is not None and not (self._running() or self._incomplete() or self._may_settle()):
+            self.chosen = self.wanted
+            return Halt("stopped", stopped)
         return self._asked()
 
     def _only_late(self) -> Halt | None:
@@ -382,12 +399,19 @@ class _Errand:
         singly = self._engine.engine != "batch"
         await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
         if singly and not self.chosen.is_empty() and not buying.stop.pulled:
+            if (why := self._engine.why_stopped(self._ledger)) is not None:
+                buying.stop.pull(Halt("stopped", why))
+                return
             await buy_singly(buying, self.chosen)
 
     def _running(self) -> list[Upload]:
-        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs."""
-        uploads = self._ledger.open_uploads(self._engine.url.name) if self._standing.uploads else []
-        return [upload for upload in uploads if upload.id in self._standing.uploads]
+        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
+
+        Where nothing may be bought before one of them is answered, all are looked at.
+        """
+        uploads = self._ledger.open_uploads(self._engine.url.name)
+        stopped = self._engine.engine == "batch" and self._engine.why_stopped(self._ledger) is not None
+        return [upload for upload in uploads if stopped or upload.id in self._standing.uploads]
 
     def _counted(self) -> Callable[[int], None]:
         """Report how many lookups are settled: those that are bought, and all in the uploads that are fetched."""

@@ -31,7 +31,7 @@ class ServiceOptions(TypedDict, total=False):
     ``offline`` and ``paid`` are passed to ``/batch`` as given. ``band``: the probabilities between which the hybrid
     engine buys. ``chunk``: rows of an upload; ``jobs``: uploads under way at once; ``poll``: seconds between two
     looks at a job; ``timeout``: seconds to wait for a reply; ``drain``: seconds that an interrupted run waits for
-    what is under way.
+    what is under way. ``retry_trial`` tries once more to buy from a service that has answered nothing so far.
     """
 
     base_url: str | None
@@ -54,6 +54,7 @@ class ServiceOptions(TypedDict, total=False):
     poll: float
     timeout: float
     drain: float
+    retry_trial: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Terms:
     poll: float = 1.0
     timeout: float = 30.0
     drain: float = 10.0
+    retry_trial: bool = False
 
 
 def terms_of(engine: str, options: ServiceOptions) -> Terms:

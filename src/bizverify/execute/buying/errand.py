@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 Answered = TypeVar("Answered")
 
-Why = Literal["quota", "refused", "unreachable", "failing", "interrupted", "fault"]
+Why = Literal["quota", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 
 SHORT_WAIT: Final = 60.0
 """Seconds of a Retry-After that a run waits for; for a longer one it pauses, to be continued by the same command."""
@@ -143,7 +143,7 @@ class Buying:
         self.rate = Rate(self.terms.rate)
         self.retries = Retries()
         self._fruitless = 0
-        self._alone = anyio.Lock()
+        self._alone, self._gate = anyio.Lock(), anyio.Lock()
 
     async def carry_out(self, worker: Callable[[Throttle], Awaitable[None]], at_once: int) -> None:
         """Run so many workers to their end; when the brake is pulled they have ``terms.drain`` seconds to settle."""
@@ -177,12 +177,22 @@ class Buying:
                 slot = await held.enter_async_context(throttle.slot())
             yield None if self.stop.pulled else slot
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[bool]:
+    def alone(self) -> AbstractAsyncContextManager[bool]:
         """Wait until nobody else is in such a block; false if the run is stopped before."""
+        return self._held(self._alone)
+
+    def at_gate(self) -> AbstractAsyncContextManager[bool]:
+        """Wait until no other upload is between its first byte and its reply; false if the run is stopped before.
+
+        A run that is killed then leaves one upload in doubt at most.
+        """
+        return self._held(self._gate)
+
+    @asynccontextmanager
+    async def _held(self, lock: anyio.Lock) -> AsyncIterator[bool]:
         async with AsyncExitStack() as held:
             with self.stop.waiting():
-                await held.enter_async_context(self._alone)
+                await held.enter_async_context(lock)
             yield not self.stop.pulled
 
     async def turn(self, throttle: Throttle | None = None) -> bool:

@@ -22,7 +22,7 @@ from bizverify.errors import (
 )
 from bizverify.execute.buying.errand import Buying, Halt, Why, is_redirect
 from bizverify.execute.buying.placing import Placed, place
-from bizverify.execute.ledger import Fetched, JobLost
+from bizverify.execute.ledger import Fetched, JobLost, Unfetched
 from bizverify.execute.lookups import KEY, keys_of, scope_of, split
 from bizverify.service.names import JOB_IDS
 
@@ -39,6 +39,8 @@ _DEADLINE: Final = 6 * 3600.0
 """Seconds that a run waits for a job; what is not done then stays known, and the same command goes on waiting."""
 _UNKNOWN: Final = 10
 """How often a job may be unknown to the service before it is given up."""
+_CHANCE: Final = 0.004
+"""How unlikely it must be that the rows missing at the end of the results are missing by chance."""
 _LOOKS: Final = 3
 """How often the results of a job that is done are fetched, if rows are missing in them."""
 _MORE: Final = 4
@@ -58,16 +60,26 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Yield:
-    """What came of a job that has ended: how many results, and whose they are."""
+class Collected:
+    """How many ``answers`` were fetched; ``cut_at`` how many rows come before those that the results leave out.
 
-    results: int
+    ``cut_at`` is ``None`` where rows are missing here and there, or none is.
+    """
+
+    answers: int
+    cut_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Yield:
+    """What came of a job that has ended: whose results there are."""
+
     placed: Placed
     note: str | None
 
 
-async def collect(buying: Buying, job: Job) -> int | None:
-    """Wait for a job, fetch its results, write them down, and return how many there were.
+async def collect(buying: Buying, job: Job) -> Collected | None:
+    """Wait for a job, fetch its results, write them down, and return how many rows they answer.
 
     ``None`` where there are none to be had: the job is lost, or it stays known and the next run looks at it again.
     """
@@ -83,7 +95,9 @@ async def collect(buying: Buying, job: Job) -> int | None:
         return None
     except ServiceError as error:
         why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
-        buying.stop.pull(Halt(why, f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"))
+        note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
+        await buying.journal.settle(Unfetched(job.upload, note))
+        buying.stop.pull(Halt(why, f"{note}; if they never can, `bizverify resolve` settles the upload"))
         return None
     if found is None:
         return None
@@ -95,7 +109,7 @@ async def collect(buying: Buying, job: Job) -> int | None:
         why_not = found.note or next(iter(found.placed.faults.values()), "there were none")
         buying.stop.pull(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
     buying.progress(len(sent))
-    return found.results
+    return Collected(len(found.placed.answers), _cut_at(found.placed, len(sent)))
 
 
 async def numbering(buying: Buying, job: Job) -> int | None:
@@ -183,7 +197,7 @@ async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yi
         placed = _place(buying, job, status, sent)
         if found is not None:
             placed = _with_earlier(found.placed, placed)
-        found = _Yield(len(status.results), placed, _note(job.id, ended, placed))
+        found = _Yield(placed, _note(job.id, ended, placed))
         if len(placed.answers) + len(placed.faults) >= len(sent):
             break
         if len(status.results) >= preview:
@@ -213,6 +227,17 @@ def _with_earlier(earlier: Placed, later: Placed) -> Placed:
     return Placed(answers, faults, later.note, earlier.base if later.base is None else later.base)
 
 
+def _cut_at(placed: Placed, rows: int) -> int | None:
+    """How many rows come before the end of the results, if it is an end and not rows that happen to be missing.
+
+    As many rows as are missing at the end must be unlikely, by how many are missing before.
+    """
+    places = placed.answers.keys() | placed.faults.keys()
+    seen = max(places, default=-1) + 1
+    missing = (seen - len(places) + 0.5) / (seen + 1)
+    return seen if 0 < seen < rows and missing ** (rows - seen) < _CHANCE else None
+
+
 def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
     if ended.state != "failed":
         return placed.note
@@ -236,6 +261,7 @@ async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
             return status
         if age > _DEADLINE:
             words = f"job {job.id} (upload {job.upload}) is still {status.status!r} after {age / 3600:.0f} hours"
+            await buying.journal.settle(Unfetched(job.upload, words))
             buying.stop.pull(Halt("unreachable", words))
     return None
 

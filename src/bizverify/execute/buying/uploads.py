@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections import deque
 from collections.abc import Iterable
@@ -22,9 +23,11 @@ from bizverify.errors import (
     ShapeError,
     TooLargeError,
 )
-from bizverify.execute.buying.errand import WEIGHT, Buying
+from bizverify.execute.buying.chunks import Chunks
+from bizverify.execute.buying.errand import WEIGHT, Buying, Halt
 from bizverify.execute.buying.jobs import Job, collect
 from bizverify.execute.buying.repeating import BATCH, once, request_of
+from bizverify.execute.buying.trials import why_stopped
 from bizverify.execute.ledger import (
     Asking,
     Gated,
@@ -47,7 +50,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TRIAL: Final = 100
-"""Rows of a run's first upload: if the service's results cannot be told apart, few are lost. Then one of full size."""
+"""Rows of a run's first upload: where the service does not answer, or not so that rows can be told apart, few are
+lost."""
+_ALONE: Final = 2
+"""How many uploads must be answered before several go at once: a trial, and one of full size."""
 _SAME_SIZE: Final = 3
 """How often an upload that did not get through is tried again as it is; then its size may be why (a proxy hangs up)."""
 _UPLOAD_WEIGHT: Final = 4 * WEIGHT
@@ -55,18 +61,31 @@ _UPLOAD_WEIGHT: Final = 4 * WEIGHT
 
 
 async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame, running: Iterable[Upload]) -> None:
-    """Buy the wanted lookups in uploads, and fetch those of earlier runs that are ``running``."""
-    limit = min(buying.ledger.limit(buying.client.origin) or buying.terms.chunk, buying.terms.chunk)
-    for trial in (_TRIAL, limit):  # alone, before several go at once
-        if wanted.height > trial:
-            chunks = Chunks(wanted.head(trial), limit)
-            await _through(buying, chunks, deque(), 1)
-            limit, wanted = chunks.limit, wanted[trial:]
-    await _through(buying, Chunks(wanted, limit), deque(running), min(buying.terms.jobs, buying.terms.concurrency))
+    """Buy the wanted lookups in uploads, and fetch those of earlier runs that are ``running``.
+
+    The first upload is a trial, alone; the second, alone, is of full size; then several go at once. One that comes to
+    nothing begins all that anew, with other rows, until :data:`~bizverify.execute.buying.trials.TRIALS` are spent.
+    """
+    ledger, origin, terms = buying.ledger, buying.client.origin, buying.terms
+    chunks, waiting = Chunks(wanted, min(ledger.limit(origin) or terms.chunk, terms.chunk)), deque(running)
+    at_once, answered = min(terms.jobs, terms.concurrency), 0
+    if ledger.spent_trials(origin):  # fetching is free, and shows perhaps that the service has answered after all
+        await _work(buying, Chunks(wanted.clear(), 1), waiting, at_once)
+    while chunks and not buying.stop.pulled:
+        if not answered and (why := why_stopped(ledger, origin, "batch")) is not None:
+            buying.stop.pull(Halt("stopped", why))
+            return
+        chunks.arrange(distinct=not ledger.proves_row_keys(origin))
+        several = answered >= _ALONE
+        chunks.start(size=None if answered else _TRIAL, pieces=math.inf if several else 1)
+        await _work(buying, chunks, waiting if several else deque(), at_once if several else 1)
+        answered = 0 if chunks.failed else answered + chunks.answered
+    if waiting and not buying.stop.pulled:
+        await _work(buying, chunks, waiting, at_once)
 
 
-async def _through(buying: Buying, chunks: Chunks, running: deque[Upload], at_once: int) -> None:
-    """See jobs that are running and pieces that are wanted through to their end."""
+async def _work(buying: Buying, chunks: Chunks, running: deque[Upload], at_once: int) -> None:
+    """See jobs that are running and pieces that are handed out through to their end."""
 
     async def worker(throttle: Throttle) -> None:
         while True:
@@ -76,7 +95,7 @@ async def _through(buying: Buying, chunks: Chunks, running: deque[Upload], at_on
                 if running:
                     upload = running.popleft()
                     scope = scope_of(buying.client.origin, upload.offline, upload.paid)
-                    await _collect(buying, chunks, Job(upload.id, str(upload.job_id), upload.total, scope))
+                    await collect(buying, Job(upload.id, str(upload.job_id), upload.total, scope))
                 elif (chunk := chunks.next()) is not None:
                     await _buy(buying, chunk, chunks, throttle, slot)
                 else:
@@ -85,60 +104,26 @@ async def _through(buying: Buying, chunks: Chunks, running: deque[Upload], at_on
     await buying.carry_out(worker, at_once)
 
 
-class Chunks:
-    """Hands out the wanted lookups in pieces that the service takes."""
-
-    def __init__(self, wanted: pl.DataFrame, limit: int) -> None:
-        self.limit = limit
-        self._wanted = wanted
-        self._left = deque([(0, wanted.height)])
-
-    def next(self) -> pl.DataFrame | None:
-        """The next piece; ``None`` when there is none left."""
-        while self._left:
-            start, end = self._left.popleft()
-            if end - start > self.limit:
-                self._left.appendleft((start + self.limit, end))
-                end = start + self.limit
-            if end > start:
-                return self._wanted[start:end].with_columns(pl.int_range(start, end).alias("at"))
-        return None
-
-    def not_more_than(self, rows: int) -> None:
-        """The service gave no more results than that of a larger piece: hand out no more at once from now on."""
-        self.limit = max(1, min(self.limit, rows))
-
-    def too_large(self, chunk: pl.DataFrame) -> None:
-        """The service did not take a piece: put it back, and hand out half as much from now on."""
-        self.limit = max(1, min(self.limit, chunk.height // 2))
-        self.back(chunk)
-
-    def back(self, chunk: pl.DataFrame) -> None:
-        """Put a piece back: nothing of it was bought."""
-        start = int(chunk["at"][0])
-        self._left.appendleft((start, start + chunk.height))
-
-
 async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Throttle, slot: Slot) -> None:
     """Upload a piece, again only where it is certain that nothing was paid, and see its job through."""
     for attempt in count():
-        if not await buying.turn(throttle):
-            return
-        upload = secrets.token_hex(6)
-        error = await _send(buying, chunks, upload, chunk, throttle, slot)
-        if error is None:
+        async with buying.at_gate() as alone:
+            if not alone or not await buying.turn(throttle):
+                return
+            sent = await _send(buying, chunks, secrets.token_hex(6), chunk, throttle, slot)
+        if isinstance(sent, Job):
             slot.eased()
-            buying.fruitful()
+            await _collect(buying, chunks, chunk, sent)
             return
-        buying.strained(error, slot)
-        if isinstance(error, TooLargeError) and chunk.height > 1:
+        buying.strained(sent, slot)
+        if isinstance(sent, TooLargeError) and chunk.height > 1:
             chunks.too_large(chunk)
             buying.ledger.remember_limit(buying.client.origin, chunks.limit)
             return
-        if isinstance(error, NotSentError) and attempt >= _SAME_SIZE and chunk.height > 1:
+        if isinstance(sent, NotSentError) and attempt >= _SAME_SIZE and chunk.height > 1:
             chunks.too_large(chunk)
             return
-        if not await _again(buying, error, attempt):
+        if not await _again(buying, sent, attempt, chunks, chunk):
             if not buying.stop.pulled:
                 buying.progress(chunk.height)
             return
@@ -146,8 +131,8 @@ async def _buy(buying: Buying, chunk: pl.DataFrame, chunks: Chunks, throttle: Th
 
 async def _send(
     buying: Buying, chunks: Chunks, upload: str, chunk: pl.DataFrame, throttle: Throttle, slot: Slot
-) -> ServiceError | None:
-    """Upload and write down each step; the job, once known, is seen through. Return the error it came to, if any."""
+) -> Job | ServiceError:
+    """Upload a piece and write down each step; return its job, or the error that it came to."""
     settle, records = buying.journal.settle, split(chunk)
     gate = _Gate(buying, upload)
     rows = list(zip(chunk[KEY], records["b_no"], strict=True))
@@ -156,7 +141,7 @@ async def _send(
     request = request_of(buying, BATCH, content)
     key = {} if request is None else {"idempotency_key": request.token}
     origin = buying.client.origin
-    await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin, request))
+    await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin, request, chunks.trial))
 
     async def ask(again: bool) -> BatchCreated:
         if again:
@@ -191,15 +176,28 @@ async def _send(
         )
         raise
     buying.figures.paid += chunk.height
-    await _collect(buying, chunks, Job(upload, created.job_id, created.total, buying.scope))
-    return None
+    return Job(upload, created.job_id, created.total, buying.scope)
 
 
-async def _collect(buying: Buying, chunks: Chunks, job: Job) -> None:
-    """See a job through; if it gives fewer results than rows, the next uploads are no larger than what it gave."""
-    given = await collect(buying, job)
-    if given is not None and given < len(buying.ledger.rows_of(job.upload)):
-        chunks.not_more_than(given)
+async def _collect(buying: Buying, chunks: Chunks, chunk: pl.DataFrame, job: Job) -> None:
+    """See the job of a piece through, and let the next pieces be as large as what it gave."""
+    collected = await collect(buying, job)
+    if collected is not None and collected.answers:
+        chunks.answered += 1
+        buying.fruitful()
+        if collected.cut_at is not None:
+            chunks.not_more_than(collected.cut_at)
+    elif not buying.stop.pulled:
+        _came_to_nothing(buying, chunks, chunk, f"no answer came of job {job.id}")
+
+
+def _came_to_nothing(buying: Buying, chunks: Chunks, chunk: pl.DataFrame, note: str) -> None:
+    """A piece was paid, or perhaps, without an answer: the next ones are smaller, also in later runs."""
+    chunks.came_to_nothing(chunk, _TRIAL)
+    if not chunks.trial:  # trials have a count of their own
+        if chunks.limit < chunk.height:
+            buying.ledger.remember_limit(buying.client.origin, chunks.limit)
+        buying.fruitless(note, _UPLOAD_WEIGHT)
 
 
 class _Gate:
@@ -250,12 +248,12 @@ def _outcome(upload: str, error: ServiceError) -> Change:
             return UploadRefused(upload, str(error))
 
 
-async def _again(buying: Buying, error: ServiceError, attempt: int) -> bool:
+async def _again(buying: Buying, error: ServiceError, attempt: int, chunks: Chunks, chunk: pl.DataFrame) -> bool:
     """Whether to upload the same piece once more; if not, whether to go on at all."""
     match error:
         case DoubtError() | ShapeError():
             buying.figures.doubts += 1
-            buying.fruitless(str(error), _UPLOAD_WEIGHT)
+            _came_to_nothing(buying, chunks, chunk, str(error))
         case NotSentError():
             if await buying.again(attempt, error.retry_after):
                 return True

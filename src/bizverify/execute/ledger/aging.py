@@ -1,5 +1,7 @@
 """Old answers, and all that was only kept for them, leave the ledger when its owner says so."""
 
+# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+
 from __future__ import annotations
 
 import sqlite3
@@ -8,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bizverify.execute.ledger.requests import sweep
+from bizverify.execute.ledger.trials import COUNTED, follow_numbers
 from bizverify.execute.ledger.writing import Writing
 
 DAY: Final = 86_400.0
@@ -23,12 +26,13 @@ _OLD_LOOKUPS: Final = """
         WHERE (l.state = 'done' AND a.at < :before)
            OR (l.state IN ('refused', 'missing', 'lost', 'unreadable') AND l.since < :before))
 """
-_OLD_UPLOADS: Final = """
+_OLD_UPLOADS: Final = f"""
     DELETE FROM uploads WHERE since < :before
         AND state IN ('done', 'lost', 'refused', 'dropped', 'accepted', 'resent')
         AND number NOT IN (SELECT upload FROM lookups WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM answers WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM labels WHERE since >= :before OR state NOT IN ('done', 'refused'))
+        AND number NOT IN ({COUNTED})
 """
 _OLD_RUNS: Final = """
     DELETE FROM runs WHERE started < :before AND (outcome IS NOT NULL)
@@ -59,6 +63,7 @@ def purge(to: Writing, older_than_days: float) -> Purged:
     # a label is forgotten with its upload, not before: the same outcome would be sent once more
     run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
+    follow_numbers(to)
     sweep(to)
     run("DELETE FROM limits WHERE at < ?", (to.now - LIMIT_KEPT,))
     return Purged(lookups, uploads, runs)

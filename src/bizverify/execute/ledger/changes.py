@@ -9,7 +9,7 @@
                    ├── Doubted ────▶ doubt          prepared, gated, sent ── UploadUnreadable ─▶ unreadable
                    ├── Refused ────▶ refused        prepared, gated, sent ── UploadDoubted ────▶ doubt
                    └── Retracted ──▶ as it was      gated, sent ── Known ─▶ known ── Fetched ─▶ done ── Fetched ─▶ done
-                                                                            └─────── JobLost ─▶ lost
+                                                              Unfetched ─▶ known └── JobLost ─▶ lost
     ── Prepared ─▶ uploaded ── Fetched ─▶ done, or missing
                             ── JobLost ─▶ missing
 
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bizverify.execute.ledger.requests import Request, forget, remember
+from bizverify.execute.ledger.trials import end_trial
 from bizverify.execute.ledger.writing import OF_UPLOAD, ONE, RAW_KEPT, Value, Writing, clean, whole
 from bizverify.model import Answer
 
@@ -155,7 +156,10 @@ class Doubted:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be done again."""
+    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be done again.
+
+    ``trial``: the upload is to show whether the service answers at all.
+    """
 
     upload: str
     run_id: str
@@ -164,6 +168,7 @@ class Prepared:
     paid: bool | None
     origin: str
     request: Request | None = None
+    trial: bool = False
 
     def write(self, to: Writing) -> None:
         """Note the upload and its rows, unless one of them may have been paid already."""
@@ -172,9 +177,9 @@ class Prepared:
         if known or not self.rows:
             raise to.out_of_order(self)
         number = to.connection.execute(
-            "INSERT INTO uploads (upload, run, origin, state, since, created, rows, offline, paid) "
-            "VALUES (?, ?, ?, 'prepared', ?, ?, ?, ?, ?)",
-            (self.upload, run, self.origin, to.now, to.now, len(self.rows), self.offline, self.paid),
+            "INSERT INTO uploads (upload, run, origin, state, since, created, rows, offline, paid, trial) "
+            "VALUES (?, ?, ?, 'prepared', ?, ?, ?, ?, ?, ?)",
+            (self.upload, run, self.origin, to.now, to.now, len(self.rows), self.offline, self.paid, self.trial),
         ).lastrowid
         shared = {"state": "uploaded", "now": to.now, "run": run, "upload": number}
         asked = to.connection.executemany(_ASK, ({"key": key, "b_no": b_no} | shared for key, b_no in self.rows))
@@ -300,6 +305,24 @@ class Fetched:
             ),
         )
         to.count(run, answered=len(found))
+        if found and isinstance(number, int):
+            end_trial(to, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfetched:
+    """The results of the upload's job could not be fetched; a later run tries again, which is free."""
+
+    upload: str
+    note: str
+
+    def write(self, to: Writing) -> None:
+        """Note why, so that the upload is listed for somebody to settle."""
+        to.one(
+            self,
+            "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'",
+            {"id": self.upload, "note": clean(self.note)},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +407,7 @@ Change = (
     | Sent
     | Known
     | Fetched
+    | Unfetched
     | UploadRefused
     | UploadDropped
     | UploadDoubted

@@ -16,7 +16,7 @@ import polars as pl
 from filelock import FileLock
 
 from bizverify.errors import LedgerError, UsageError
-from bizverify.execute.ledger import aging, labelling, looking, requests, settling
+from bizverify.execute.ledger import aging, labelling, looking, requests, settling, trials
 from bizverify.execute.ledger.changes import Change
 from bizverify.execute.ledger.opening import database_errors, ledger_path, locked, opened
 from bizverify.execute.ledger.reading import CHUNK, entries_of
@@ -160,8 +160,28 @@ class Ledger:
         with self._reading() as connection:
             return looking.named_by_hand(connection, upload_id)
 
+    def spent_trials(self, origin: str) -> int:
+        """How many trial uploads to ``origin`` may have been paid since answers of an upload to it were fetched."""
+        with self._reading() as connection:
+            return trials.spent_trials(connection, origin)
+
+    def unanswered_requests(self, origin: str) -> int:
+        """How many single requests to ``origin`` may have been paid in the runs since one that got any answer."""
+        with self._reading() as connection:
+            return trials.unanswered_requests(connection, origin)
+
+    def allow_trial(self, origin: str) -> None:
+        """Allow one more trial upload to ``origin``, and single requests as if none had gone without an answer."""
+        with self._writing() as to:
+            trials.allow_trial(to, origin)
+
+    def proves_row_keys(self, origin: str) -> bool:
+        """Whether the results of the last upload to ``origin`` that was fetched proved what they call its rows."""
+        with self._reading() as connection:
+            return looking.proves_row_keys(connection, origin)
+
     def limit(self, origin: str) -> int | None:
-        """The most rows that the service took in one upload after it had refused more; forgotten after 30 days."""
+        """The most rows to upload at once, since more were refused or came to nothing; forgotten after 30 days."""
         with self._reading() as connection:
             found = connection.execute(
                 "SELECT rows FROM limits WHERE origin = ? AND at >= ?", (origin, self._clock() - aging.LIMIT_KEPT)
@@ -226,6 +246,11 @@ class Ledger:
         """What was answered without an answer that can be used: unreadable, or missing from its job."""
         with self._reading() as connection:
             return looking.waiting(connection, ("unreadable", "missing"))
+
+    def unfetched(self) -> list[looking.Doubt]:
+        """Uploads whose job is known and whose results could not be fetched, oldest first; later runs try again."""
+        with self._reading() as connection:
+            return looking.unfetched(connection)
 
     def accept(self, ids: Iterable[str]) -> int:
         """Take doubtful or unusable lookups, or the undecided ones of uploads, as lost; return how many."""

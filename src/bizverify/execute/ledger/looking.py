@@ -123,6 +123,26 @@ def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
     return found.fetchone() is not None
 
 
+def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
+    """Whether the results of the last upload to ``origin`` that was fetched proved what they call its rows."""
+    found = connection.execute(
+        "SELECT base FROM uploads WHERE origin = ? AND state = 'done' ORDER BY number DESC LIMIT 1", (origin,)
+    ).fetchone()
+    return found is not None and found[0] is not None
+
+
+def unfetched(connection: sqlite3.Connection) -> list[Doubt]:
+    """Uploads whose job is known and whose results could not be fetched, oldest first."""
+    found = connection.execute(
+        "SELECT u.upload, u.since, r.run_id, r.file, u.rows, u.job_id, u.note FROM uploads u "
+        "JOIN runs r ON r.number = u.run WHERE u.state = 'known' AND u.note IS NOT NULL ORDER BY u.since, u.number"
+    )
+    return [
+        Doubt(upload, "upload", "unfetched", since, run_id, file, None, rows, job, note)
+        for upload, since, run_id, file, rows, job, note in found
+    ]
+
+
 def waiting(connection: sqlite3.Connection, states: Sequence[Literal["doubt", "unreadable", "missing"]]) -> list[Doubt]:
     """Lookups and uploads in these states, oldest first; rows that are missing are shown as their upload."""
     shown = shown_ids(connection)

@@ -7,7 +7,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x62767266
 """``bvrf``, in the header of every ledger: a database of another application is never written to."""
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The schema's number, in the header too: a newer ledger is left alone by older releases."""
 
 # Each label that was ever to be sent about a row of an upload has a row of its own (``turn``, from 0): a letter that
@@ -41,6 +41,15 @@ CREATE TABLE requests (
     first REAL NOT NULL,
     keep REAL NOT NULL,
     content BLOB NOT NULL
+);
+"""
+
+# Up to which upload and which run nothing is counted that a service was paid without an answer.
+_TRIALS: Final = """
+CREATE TABLE trials (
+    origin TEXT PRIMARY KEY,
+    upload INTEGER NOT NULL,
+    run INTEGER NOT NULL
 );
 """
 
@@ -109,7 +118,8 @@ CREATE TABLE uploads (
     counted INTEGER NOT NULL DEFAULT 0,
     note TEXT,
     raw BLOB,
-    base INTEGER
+    base INTEGER,
+    trial INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE upload_rows (
     upload INTEGER NOT NULL,
@@ -132,7 +142,14 @@ CREATE TABLE decisions (
     rows INTEGER NOT NULL,
     job_id TEXT
 );
-{_LABELS}{_REQUESTS}"""
+{_LABELS}{_REQUESTS}{_TRIALS}"""
 
-MIGRATIONS: Final = {1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}", 2: _REQUESTS}
-"""What makes a ledger of one version one of the next. ``base``: how the service numbers an upload's rows."""
+MIGRATIONS: Final = {
+    1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}",
+    2: _REQUESTS,
+    3: f"ALTER TABLE uploads ADD COLUMN trial INTEGER NOT NULL DEFAULT 0; {_TRIALS}",
+}
+"""What makes a ledger of one version one of the next.
+
+``base``: how the service numbers an upload's rows; ``trial``: whether the upload tries out the service.
+"""

@@ -112,7 +112,7 @@ def attach(to: Writing, id: str, job_id: str) -> int:
         {"upload": found.number},
     )
     rows = _open_rows(to, found.number)
-    if not rows or found.state not in ("doubt", "unreadable", "lost", "done"):
+    if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
         raise UsageError(f"{id}: no rows of this upload wait for a job; {_LIST}")
     to.connection.execute(
         "UPDATE uploads SET state = 'known', since = ?, job_id = ?, note = NULL WHERE number = ?",
