@@ -64,10 +64,10 @@ async def _ask(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
     settle = buying.journal.settle
     request = request_of(buying, VERIFY, content_of(lookup))
     await settle(Asking(lookup.key, lookup.b_no, buying.run_id, request))
-    key = {} if request is None else {"idempotency_key": request.token}
+    token = None if request is None else request.token
 
     async def ask(_again: bool) -> Verified:
-        return await buying.client.verify(lookup.b_no, lookup.name, lookup.address, **key)
+        return await buying.client.verify(lookup.b_no, lookup.name, lookup.address, idempotency_key=token)
 
     try:
         verified = await once(buying, VERIFY, request, ask, throttle, slot)

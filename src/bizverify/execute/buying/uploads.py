@@ -154,7 +154,7 @@ async def _send(
     terms = buying.terms
     content = records.write_csv(null_value="").encode()
     request = request_of(buying, BATCH, content)
-    key = {} if request is None else {"idempotency_key": request.token}
+    token = None if request is None else request.token
     origin = buying.client.origin
     await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin, request))
 
@@ -167,7 +167,7 @@ async def _send(
             paid=terms.paid,
             before_last_byte=None if again else gate.open,
             after_last_byte=None if again else gate.passed,
-            **key,
+            idempotency_key=token,
         )
 
     try:
