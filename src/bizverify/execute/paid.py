@@ -95,7 +95,7 @@ class PaidEngine:
         """What is left of the quota, as far as it can be asked without a key or a service that answers."""
         try:
             key = self.terms.api_key or ApiKey.load(self.terms.key_file)
-            with BlockingClient(self.url, key, concurrency=1, timeout=self.terms.timeout) as client:
+            with BlockingClient(self.url, key, concurrency=1, timeout=self.terms.timeout, max_retries=0) as client:
                 return _quota(client.me()), ()
         except (UsageError, ServiceError) as error:
             return None, (f"how much of the quota is left could not be asked: {error}",)
@@ -233,7 +233,7 @@ class _Errand:
     async def _buy(self, key: ApiKey) -> Halt | None:
         terms, began = self._engine.terms, time.monotonic()
         at_once = max(terms.concurrency, terms.jobs)
-        client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout)
+        client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout, max_retries=0)
         async with client, Journal(self._ledger) as journal:
             buying = Buying(
                 client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, figures=self._figures
