@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 
 ENV_BASE_URL: Final = "BIZVERIFY_BASE_URL"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -41,6 +41,8 @@ class BaseUrl:
         Plain http would show the key to the network, so it is refused but for this machine itself and for
         those who say ``allow_http``.
         """
+        if text is not None and not isinstance(text, str):
+            raise UsageError(f"{parameter('base_url')}: of type {type(text).__name__}; give the service's URL as a str")
         text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
         if not text:
             raise UsageError(f"no base URL: give the service's address, or set {ENV_BASE_URL}")

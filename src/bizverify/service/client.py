@@ -247,7 +247,7 @@ class Client:
     ) -> BatchStatus:
         """Wait until a job has ended, well or badly, and return its last status: its ``state`` is done or failed.
 
-        It looks every ``poll`` seconds, less often at a job that takes minutes, and calls ``progress`` with each status.
+        It looks every ``poll`` seconds, less often at a job that takes minutes, and gives each status to ``progress``.
         After ``timeout`` seconds (by default never) it raises :class:`JobTimeoutError`; the job goes on. A service has
         some moments to know a job that :meth:`create_batch` returned.
         """

@@ -139,8 +139,8 @@ class ServiceList:
         from bizverify.service import Client
 
         terms = self._terms
-        more = {} if brake is None else {"max_retries": 0}  # errands have their own
-        client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, **more)
+        retries = 2 if brake is None else 0  # errands try again by their own rules
+        client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
 
         async def main() -> T:
             async with client:
