@@ -90,8 +90,10 @@ class BlockingClient:
         http: HttpTransport | None = None,
         app: object | None = None,
     ) -> None:
-        key = api_key if api_key is None or isinstance(api_key, ApiKey) else ApiKey(api_key)
-        del api_key
+        try:
+            key = api_key if api_key is None or isinstance(api_key, ApiKey) else ApiKey(api_key)
+        finally:
+            del api_key  # what is raised may be shown with the variables of its frames
         self.client = Client(
             base_url,
             key,

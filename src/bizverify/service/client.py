@@ -101,8 +101,12 @@ class Client:
         """
         self._transport: Transport | None = None
         self._stack = AsyncExitStack()
-        self._key = ApiKey.load() if api_key is None else api_key if isinstance(api_key, ApiKey) else ApiKey(api_key)
-        del api_key  # what is raised from here on may be shown with the variables of its frames
+        try:
+            self._key = (
+                ApiKey.load() if api_key is None else api_key if isinstance(api_key, ApiKey) else ApiKey(api_key)
+            )
+        finally:
+            del api_key  # what is raised may be shown with the variables of its frames
         self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
         self._concurrency = whole_number("concurrency", concurrency, 1)
         self._timeouts = Timeouts.of(timeout)
