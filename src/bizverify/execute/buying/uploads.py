@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import polars as pl
@@ -154,7 +154,7 @@ async def _send(
     terms = buying.terms
     content = records.write_csv(null_value="").encode()
     request = request_of(buying, BATCH, content)
-    token = None if request is None else request.token
+    key: dict[str, Any] = {} if request is None else {"idempotency_key": request.token}
     origin = buying.client.origin
     await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin, request))
 
@@ -167,7 +167,7 @@ async def _send(
             paid=terms.paid,
             before_last_byte=None if again else gate.open,
             after_last_byte=None if again else gate.passed,
-            idempotency_key=token,
+            **key,
         )
 
     try:
