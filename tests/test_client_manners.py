@@ -51,6 +51,7 @@ from bizverify.service import (
 )
 from bizverify.service.headers import user_agent
 from bizverify.service.retrying import seconds_before
+from bizverify.testing import FakeService, Fault, Faults, Status, serve
 
 URL = "http://localhost:9"
 KEY = "bv-secret-4711"
@@ -278,19 +279,15 @@ async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
         assert len(app.asked) == tries
 
 
-def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path) -> None:
-    """A run asks for the quota at most seven times (its own six retries), a plan once."""
-    from bizverify.execute.buying import errand
-    from bizverify.testing import FakeService, Fault, Faults, Status, serve
-
+def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan asks for the quota once; what buys, and what changes the watch list, tries again by its own rules only."""
     file = tmp_path / "a.csv"
     file.write_text(f"b_no\n{B_NO}\n", encoding="utf-8")
-    service = FakeService(KEY, faults=Faults(Fault("me", Status(400)), Fault("me", Status(503, retry_after=61))))
+    options: dict[str, Any] = {"engine": "verify", "api_key": KEY, "ledger": tmp_path / "ledger"}
+    service = FakeService(KEY, faults=Faults(Fault("me", Status(503))))
     with serve(service) as url:
-        options: dict[str, Any] = {"engine": "verify", "base_url": url, "api_key": KEY, "ledger": tmp_path / "l"}
-        bv.plan(file, **options)
-        assert service.requests["me"] == 1
-    assert errand.SHORT_WAIT == 60
+        bv.plan(file, **options, base_url=url)
+    assert service.requests["me"] == 1
     made: list[int] = []
     original = Client.__init__
 
@@ -298,10 +295,13 @@ def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path) -> None:
         made.append(more.get("max_retries", 2))
         original(self, *args, **more)
 
-    with pytest.MonkeyPatch.context() as patch, serve(FakeService(KEY)) as url:
-        patch.setattr(Client, "__init__", noting)
-        bv.enrich(file, **options | {"base_url": url})
-    assert set(made) == {0}
+    monkeypatch.setattr(Client, "__init__", noting)
+    with serve(FakeService(KEY)) as url:
+        bv.enrich(file, **options, base_url=url)
+        assert made == [0]
+        made.clear()
+        bv.watch.sync(file, apply=True, base_url=url, api_key=KEY)
+    assert made == [2, 0]
 
 
 # ------------------------------------------------------------------------------------------------- timeouts
@@ -529,16 +529,21 @@ async def test_a_forgotten_client_warns() -> None:
 
 
 @pytest.mark.parametrize("reference", ["client", "cell = [client]; cell.append(cell); del client"])
-def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(reference: str) -> None:
-    """With ``-W default`` it says so at the end."""
+def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(reference: str, tmp_path: Path) -> None:
+    """Whatever threads its calls have made; with ``-W default`` it says so at the end."""
     code = (
-        "import bizverify as bv, httpx\n"
-        "http = httpx.MockTransport(lambda _: httpx.Response(200, json={'limit': 7}))\n"
+        "import pathlib, sys, bizverify as bv, httpx\n"
+        "http = httpx.MockTransport(lambda _: httpx.Response(200, json={'limit': 7, 'job_id': 1}))\n"
         "client = bv.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
-        f"print(client.me().limit)\n{reference}\n"
+        f"client.create_batch(pathlib.Path(sys.argv[1]))\nprint(client.me().limit)\n{reference}\n"
     )
+    file = tmp_path / "a.csv"
+    file.write_bytes(CSV)
     done = subprocess.run(
-        [sys.executable, "-W", "default::ResourceWarning", "-c", code], capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "default::ResourceWarning", "-c", code, file],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert (done.returncode, done.stdout) == (0, "7\n")
     assert "ResourceWarning: unclosed BlockingClient('http://localhost:9')" in done.stderr
@@ -923,8 +928,6 @@ def test_a_key_given_as_text_is_in_no_traceback(taker: str, key: str, tmp_path: 
 
 def test_a_run_takes_its_key_as_text(tmp_path: Path) -> None:
     """As the client does; what is no text is refused by name."""
-    from bizverify.testing import FakeService, serve
-
     file = tmp_path / "a.csv"
     file.write_text(f"b_no\n{B_NO}\n", encoding="utf-8")
     service = FakeService(KEY)

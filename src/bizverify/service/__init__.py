@@ -8,12 +8,13 @@ from bizverify.service.blocking import BlockingClient, BlockingRawClient
 from bizverify.service.client import Client
 from bizverify.service.headers import Headers
 from bizverify.service.key import ApiKey
+from bizverify.service.multipart import Step
 from bizverify.service.network import HttpTransport, Verify
 from bizverify.service.raw_client import RawClient
 from bizverify.service.raw_response import RawResponse
 from bizverify.service.shapes import Acknowledged, BatchCreated, BatchStatus, Result, Verified
 from bizverify.service.timeouts import Timeouts
-from bizverify.service.upload_file import FileContent
+from bizverify.service.upload_file import BinaryFile, FileContent
 
 __all__ = [
     "Account",
@@ -22,6 +23,7 @@ __all__ = [
     "BaseUrl",
     "BatchCreated",
     "BatchStatus",
+    "BinaryFile",
     "BlockingClient",
     "BlockingRawClient",
     "Client",
@@ -32,6 +34,7 @@ __all__ = [
     "RawClient",
     "RawResponse",
     "Result",
+    "Step",
     "Timeouts",
     "Verified",
     "Verify",

@@ -27,7 +27,8 @@ class LoopThread:
         self._thread.start()
         try:
             self.portal = self._ready.result()
-        except BaseException:
+        except BaseException:  # interrupted: the thread, if it gets so far, finds that nobody waits for it
+            self._ready.cancel()
             self._thread.join(_PATIENCE)
             raise
 
