@@ -34,7 +34,6 @@ from bizverify.service.job_waiting import JobWatch, ResultIterator
 from bizverify.service.key import ApiKey
 from bizverify.service.multipart import Body, Step, file_body
 from bizverify.service.network import HttpTransport, Verify, checked_http, tls_context
-from bizverify.service.raw_response import RawResponse
 from bizverify.service.reading import Unreadable, parsed
 from bizverify.service.refusal import RAW_KEPT, is_page, one_line
 from bizverify.service.request import Request, given, key_header, post_request
@@ -331,11 +330,9 @@ class Client:
 
     async def _send(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
         """Send a request and read its reply; the one thing that :class:`RawClient` does otherwise."""
-        return (await self._respond(request, timeout, max_retries)).parse()
+        return self._read(await self._ask(request, timeout, max_retries), request.read)
 
-    async def _respond(
-        self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None
-    ) -> RawResponse[T]:
+    async def _ask(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> Reply:
         """Send a request, again where that is allowed and of use, and return its reply."""
         transport, url = self._open, self._base.url(*request.path)
         timeouts = None if timeout is None else Timeouts.of(timeout)
@@ -343,7 +340,7 @@ class Client:
         for attempt in count(1):
             body = None if request.body is None else request.body()
             try:
-                reply = await transport.ask(
+                return await transport.ask(
                     request.method,
                     url,
                     params=request.params,
@@ -359,8 +356,6 @@ class Client:
                     raise
                 pause = seconds_before(attempt, error.retry_after)
                 _log.debug("%s; retry %d of %d in %.1f s", error, attempt, retries, pause)
-            else:
-                return RawResponse(reply, lambda answer: self._read(answer, request.read), self._key)
             await anyio.sleep(pause)
         raise AssertionError("the tries end in a reply or an error")
 

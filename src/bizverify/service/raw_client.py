@@ -26,7 +26,9 @@ class Unparsed(Client):
     async def _send(  # type: ignore[override]
         self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None
     ) -> RawResponse[T]:
-        return await self._client._respond(request, timeout, max_retries)
+        client = self._client
+        reply = await client._ask(request, timeout, max_retries)
+        return RawResponse(reply, lambda answer: client._read(answer, request.read), client._key)
 
 
 class _Raw(Generic[P, R]):
