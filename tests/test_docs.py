@@ -6,6 +6,7 @@ import doctest
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import openpyxl
@@ -14,6 +15,7 @@ import pytest
 from nbclient import NotebookClient
 
 import bizverify as bv
+from bizverify.testing import FakeService, serve
 from conftest import NINE, ROOT, SAMPLE, json_of
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -48,6 +50,27 @@ def test_the_lines_for_the_shell_are_understood(page: str) -> None:
         known = {option for parameter in command.params for option in parameter.opts}
         assert command is not app
         assert set(re.findall(r"(?<!\w)(-{1,2}[a-z][a-z-]*)", words)) <= known
+
+
+def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, as they stand on the page, against the fake service; each lookup is paid once."""
+    service = FakeService("test-key")
+    (tmp_path / "lookups.csv").write_text("b_no,name,address\n1248100998,가,\n2208162517,나,\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BIZVERIFY_API_KEY", "test-key")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "client.md").read_text(encoding="utf-8"), flags=re.S)
+    assert len(blocks) == 9
+    names: dict[str, Any] = {}
+    with serve(service) as url:
+        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
+        for block in blocks:
+            exec(compile(block, "client.md", "exec"), names)
+    assert names["status"].state == names["job_ended"].state == "done"
+    assert len(names["grades"]) == 2
+    assert names["raw"].status == 200
+    assert (names["mocked"].request_id, names["mocked"].parse().grade) == ("r-1", "A")
+    assert names["said"].startswith("`b_no=`: of type int; give the number as a str, like '124-81-00998': ")
+    assert (service.paid_total, service.paid_again) == (5, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
 import bizverify as bv
+from bizverify import service
 
 
 def python(code: str) -> str:
@@ -46,6 +49,55 @@ def test_the_public_names_are_these() -> None:
     assert set(bv.__all__) == set(dir(bv))
 
 
+def test_the_names_of_the_client_are_these() -> None:
+    """What a program that uses the client may name in its own annotations."""
+    assert sorted(service.__all__) == [
+        "Account",
+        "Acknowledged",
+        "ApiKey",
+        "BaseUrl",
+        "BatchCreated",
+        "BatchStatus",
+        "BinaryFile",
+        "BlockingClient",
+        "BlockingRawClient",
+        "Client",
+        "FileContent",
+        "Headers",
+        "HttpTransport",
+        "Idempotency",
+        "RawClient",
+        "RawResponse",
+        "Result",
+        "Step",
+        "Timeouts",
+        "Verified",
+        "Verify",
+        "WatchChange",
+        "WatchEntry",
+    ]
+    for name in service.__all__:
+        assert getattr(service, name) is not None
+
+
+@pytest.mark.parametrize("name", ["Client", "BlockingClient", "RawClient", "BlockingRawClient", "RawResponse"])
+def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None:
+    """From `bizverify.service`, or from Python itself."""
+    kind = getattr(service, name)
+    public = [kind.__init__, *(getattr(kind, method) for method in dir(kind) if method[0] != "_")]
+    functions = [getattr(method, "fget", method) for method in public]
+    signatures = [inspect.signature(function) for function in functions if callable(function)]
+    written = [
+        str(annotation)
+        for signature in signatures
+        for annotation in (signature.return_annotation, *(one.annotation for one in signature.parameters.values()))
+    ]
+    named = set(re.findall(r"\b[A-Z]\w+", " ".join(written))) - {"Reply"}
+    assert (
+        named - {*service.__all__, "None", "Self", "Callable", "Any", "Coroutine", "AsyncIterator", "Iterator"} == set()
+    )
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         bv.nonsense  # noqa: B018
@@ -79,7 +131,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 def test_every_error_has_an_exit_code_and_one_root() -> None:
     found = [value for value in vars(bv.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
-    assert len(found) == 25
+    assert len(found) == 26
     for error in found:
         assert issubclass(error, bv.BizverifyError)
         assert error.exit_code in (1, 2, 3, 4, 5, 130)

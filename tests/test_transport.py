@@ -156,7 +156,7 @@ def answering(status: int, body: bytes = b"", headers: str = "") -> Callable[[Li
 
 
 def client(server: Server, **options: object) -> Client:
-    return Client(server.url, KEY, **options)  # type: ignore[arg-type]
+    return Client(server.url, KEY, **{"max_retries": 0} | options)  # type: ignore[arg-type]
 
 
 async def verify(server: Server, **options: object) -> BizverifyError:
@@ -332,12 +332,12 @@ async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeyp
         async with client(server) as service:
             await service.verify("1248100998")
         assert proxy.connections == 0
-        async with Client("http://service.invalid", KEY, allow_http=True) as service:
+        async with Client("http://service.invalid", KEY, max_retries=0, allow_http=True) as service:
             await service.verify("1248100998")
         assert proxy.requests[0].head.startswith(b"POST http://service.invalid/verify ")
         monkeypatch.setenv("NO_PROXY", "service.invalid")
         monkeypatch.setenv("no_proxy", "service.invalid")
-        async with Client("http://service.invalid", KEY, allow_http=True) as service:
+        async with Client("http://service.invalid", KEY, max_retries=0, allow_http=True) as service:
             with pytest.raises(NotSentError):
                 await service.verify("1248100998")
         assert proxy.connections == 1
@@ -538,7 +538,7 @@ async def test_no_answer_in_time_is_a_doubt() -> None:
 async def test_a_refused_connection_is_certainly_not_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
-    async with Client(url, KEY) as service:
+    async with Client(url, KEY, max_retries=0) as service:
         for call in (service.verify("1248100998"), service.create_batch(CONTENT), service.me()):
             with pytest.raises(NotSentError, match="nothing was paid"):
                 await call
@@ -552,7 +552,7 @@ async def test_the_certificates_are_read_once_and_only_for_https(monkeypatch: py
     with socket.create_server(("127.0.0.1", 0)) as gone:
         place = f"127.0.0.1:{gone.getsockname()[1]}"
     for scheme, times in (("http", 0), ("https", 1)):
-        async with Client(f"{scheme}://{place}", KEY) as service:
+        async with Client(f"{scheme}://{place}", KEY, max_retries=0) as service:
             for _ in range(3):
                 with pytest.raises(NotSentError):
                     await service.verify("1248100998")
@@ -568,7 +568,7 @@ async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
         line.say(400)
 
     with serving(script) as server:
-        async with Client(server.url.replace("http:", "https:"), KEY) as service:
+        async with Client(server.url.replace("http:", "https:"), KEY, max_retries=0) as service:
             with pytest.raises(NotSentError):
                 await service.verify("1248100998")
         assert server.requests == []
@@ -781,7 +781,7 @@ async def test_an_answer_that_never_ends_is_given_up() -> None:
     async def app(scope: object, receive: object, send: object) -> None:
         await anyio.sleep(1e6)
 
-    async with Client("http://localhost", KEY, app=app) as service:
+    async with Client("http://localhost", KEY, max_retries=0, app=app) as service:
         start = anyio.current_time()
         with pytest.raises(NotSentError):  # the app has not even asked for the body
             await service.verify("1248100998")

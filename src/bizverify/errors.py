@@ -21,6 +21,7 @@
     │   ├── TooLargeError               2   413: the file or request is too large
     │   ├── QuotaError                  5   429: the monthly quota is used up, or would be
     │   ├── RejectedError               2   any other 3xx or 4xx: refused, and so not paid
+    │   ├── JobTimeoutError             5   a batch job was not done in the time that was given to it
     │   ├── ShapeError                  3   answered, but not in a shape that can be read (carries the bytes)
     │   └── TransportError              5   no answer
     │       ├── NotSentError            5   certainly not sent: nothing was paid
@@ -116,8 +117,9 @@ class ServiceError(BizverifyError):
     """The hosted service refused, or did not answer as it should.
 
     ``status`` is the HTTP status, ``detail`` the body's own message (the key blotted out), ``retry_after`` the seconds
-    that the service asks to wait, ``raw`` what came of the body when it could not be read (at most 64 KiB); each
-    is ``None`` or empty where there is none.
+    that the service asks to wait, ``raw`` what came of the body when it could not be read (at most 64 KiB),
+    ``request_id`` the service's own name of the request, which its support asks for; each is ``None`` or empty where
+    there is none.
     """
 
     def __init__(
@@ -128,12 +130,14 @@ class ServiceError(BizverifyError):
         detail: str | None = None,
         retry_after: float | None = None,
         raw: bytes = b"",
+        request_id: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.detail = detail
         self.retry_after = retry_after
         self.raw = raw
+        self.request_id = request_id
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self), **self.__dict__), (str(self),)
@@ -167,6 +171,12 @@ class QuotaError(ServiceError):
 
 class RejectedError(ServiceError):
     """Any other 3xx or 4xx: refused, and so not paid."""
+
+
+class JobTimeoutError(ServiceError):
+    """A batch job was not done in the time that was given to it; it goes on at the service."""
+
+    exit_code = 5
 
 
 class ShapeError(ServiceError):

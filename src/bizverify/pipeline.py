@@ -20,7 +20,7 @@ from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import UsageError, parameter
 from bizverify.execute import join
 from bizverify.execute.rows import ROW_ID, with_digits
-from bizverify.execute.terms import PAYING, ServiceOptions, Terms, terms_of
+from bizverify.execute.terms import PAYING, ServiceOptions, Terms, hide_key, terms_of
 from bizverify.labels.remembered import Labels, history_of, remembered
 from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.models import resolved
@@ -105,6 +105,7 @@ def enrich(
 
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
+    hide_key(service)
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
     if with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label book; leave `labels=False` out")
@@ -150,6 +151,7 @@ def enrich(
 
 def plan(input: str | Path, **options: Any) -> Report:
     """Return what :func:`enrich` would do with the same arguments; spends and writes nothing."""
+    hide_key(options)
     return enrich(input, **options, dry_run=True)
 
 
@@ -158,6 +160,7 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
 
     Cancelled, a run that buys settles what is under way before it ends.
     """
+    hide_key(options)
     import anyio.lowlevel
     import anyio.to_thread
 
@@ -205,6 +208,7 @@ def verify_frame(
     order, ``reasons`` a list of strings. Arguments as for :func:`enrich`; warnings are Python warnings.
     Raises :class:`bizverify.errors.BizverifyError`.
     """
+    hide_key(service)
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
@@ -256,6 +260,7 @@ def verify(
     ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
     ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
     """
+    hide_key(service)
     for_local = {
         "zipcode": zipcode,
         "registry": registry,

@@ -123,7 +123,8 @@ class PaidEngine:
         """What is left of the quota, or why that cannot be asked: no key, say, or no service that answers."""
         try:
             key = self.terms.api_key or ApiKey.load(self.terms.key_file)
-            with BlockingClient(self.url, key, concurrency=1, timeout=self.terms.timeout) as client:
+            timeout = self.terms.timeout
+            with BlockingClient(self.url, key, concurrency=1, timeout=timeout, max_retries=0) as client:
                 return _quota(client.me()), None
         except (UsageError, ServiceError) as error:
             return None, error
@@ -296,7 +297,7 @@ class _Errand:
     async def _buy(self, key: ApiKey) -> Halt | None:
         terms, began = self._engine.terms, time.monotonic()
         at_once = max(terms.concurrency, terms.jobs)
-        client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout)
+        client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout, max_retries=0)
         async with client, Journal(self._ledger) as journal:
             buying = Buying(
                 client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, figures=self._figures

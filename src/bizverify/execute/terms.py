@@ -35,7 +35,7 @@ class ServiceOptions(TypedDict, total=False):
     """
 
     base_url: str | None
-    api_key: ApiKey | None
+    api_key: ApiKey | str | None
     key_file: str | Path | None
     allow_http: bool
     known_as: str | None
@@ -84,6 +84,20 @@ class Terms:
     retry_trial: bool = False
 
 
+def hide_key(options: Any) -> None:
+    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text, in the options themselves.
+
+    Each public function does it first of all: what is raised later may be shown with the variables of its frames.
+    Raises :class:`UsageError` for what cannot be a key.
+    """
+    if options.get("api_key") is None:
+        return
+    from bizverify.service.key import ApiKey
+
+    if not isinstance(options["api_key"], ApiKey):
+        options["api_key"] = ApiKey(options.pop("api_key"))
+
+
 def terms_of(engine: str, options: ServiceOptions) -> Terms:
     """Return the terms of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
     known = {field.name for field in fields(Terms)}
@@ -91,7 +105,8 @@ def terms_of(engine: str, options: ServiceOptions) -> Terms:
         raise UsageError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
     if engine not in PAYING and options:
         raise UsageError(f"{parameter(next(iter(options)))} is for the engines {', '.join(PAYING)}, not for {engine}")
-    terms = Terms(**options)
+    hide_key(options)
+    terms = Terms(**options)  # type: ignore[arg-type]  # the key is no text any more
     for name, engines in (("offline", ("batch",)), ("paid", ("batch",)), ("band", ("hybrid",))):
         if name in options and engine not in engines and getattr(terms, name) is not None:
             raise UsageError(f"{parameter(name)} is for {parameter('engine', ' and '.join(engines))}, not for {engine}")

@@ -17,7 +17,7 @@ from bizverify.engine.risk.evidence import KNOWN_DTYPES
 from bizverify.engine.risk.reading import known as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError, ModelError, UsageError, parameter
-from bizverify.execute.terms import ServiceOptions, Terms, terms_of
+from bizverify.execute.terms import ServiceOptions, Terms, hide_key, terms_of
 from bizverify.labels.book import About, Batch, Book, Mailing, Recorded, Source
 from bizverify.labels.declaration import Declaration, declared
 from bizverify.labels.joining import LABEL_COLUMNS, labelled_target, write_labelled
@@ -105,6 +105,7 @@ def label(
     was recorded then. :class:`bizverify.errors.OutputError` for an output that cannot be written, when the outcomes may
     be recorded already: the same call again goes on.
     """
+    hide_key(service)
     now, path = datetime.now(UTC), Path(outcomes)
     today, mailed = day_given("today", today) or date.today(), day_given("mailed", mailed)
     home = book if isinstance(book, Book) else Book(Path(book) if book is not None else None)

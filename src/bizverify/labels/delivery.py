@@ -97,7 +97,7 @@ class Delivery:
         return f"{counted(self.sent, 'label')} sent in this run, known to the ledger{doubts}; the same command goes on"
 
     async def _deliver(self, key: ApiKey, run_id: str, labels: Sequence[Label], brake: Brake) -> Halt | None:
-        client = Client(self.url, key, concurrency=self.terms.concurrency, timeout=self.terms.timeout)
+        client = Client(self.url, key, concurrency=self.terms.concurrency, timeout=self.terms.timeout, max_retries=0)
         async with client, Journal(self.ledger) as journal:
             buying = Buying(client, self.ledger, journal, self.terms, run_id, "")
             brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))

@@ -44,6 +44,8 @@ class BaseUrl:
         those who say ``allow_http``. ``known_as`` is a base URL too; nothing is sent there.
         """
         known = None if known_as is None else _known_origin(known_as)
+        if text is not None and not isinstance(text, str):
+            raise UsageError(f"{parameter('base_url')}: of type {type(text).__name__}; give the service's URL as a str")
         text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
         if not text:
             raise UsageError(f"no base URL: give the service's address, or set {ENV_BASE_URL}")

@@ -33,7 +33,7 @@ class ApiKey:
     __slots__ = ("_forms", "_value")
 
     def __init__(self, value: str) -> None:
-        fault = _fault(value)
+        fault = _fault(value) if isinstance(value, str) else f"is of type {type(value).__name__}, and no str"
         if fault is not None:
             del value  # a traceback may be shown with the variables of its frames
             raise UsageError(f"the API key {fault}; copy it again from the service's console")

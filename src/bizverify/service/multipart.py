@@ -76,16 +76,17 @@ def json_body(content: bytes) -> Body:
 def file_body(
     content: bytes,
     filename: str,
+    content_type: str = "text/csv; charset=utf-8",
     *,
     before_last: Step | None = None,
     after_last: Step | None = None,
 ) -> Body:
-    """``multipart/form-data`` with one CSV file named ``file`` (G28); its last piece is the boundary that closes it."""
+    """``multipart/form-data`` with one file part named ``file`` (G28); its last piece is the closing boundary."""
     boundary = f"bizverify-{secrets.token_hex(16)}"
     head = (
         f"--{boundary}\r\n"
         f'Content-Disposition: form-data; name="file"; filename="{_quoted(filename)}"\r\n'
-        "Content-Type: text/csv; charset=utf-8\r\n\r\n"
+        f"Content-Type: {content_type}\r\n\r\n"
     ).encode()
     last = f"\r\n--{boundary}--\r\n".encode()
     return Body(

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
@@ -26,6 +25,7 @@ import httpx
 
 from bizverify.errors import DoubtError, NotSentError, ServiceError, ShapeError, UsageError
 from bizverify.service.address import BaseUrl
+from bizverify.service.headers import request_id_of, user_agent
 from bizverify.service.key import ApiKey
 from bizverify.service.multipart import Body
 from bizverify.service.refusal import RAW_KEPT, one_line, refusal, seconds_to_wait
@@ -84,16 +84,26 @@ class _Seen:
 class Transport:
     """Sends requests to one service with one key; :meth:`ask` raises nothing but the errors of the tree."""
 
-    def __init__(self, base: BaseUrl, key: ApiKey, *, concurrency: int, timeouts: Timeouts, app: object | None) -> None:
+    def __init__(
+        self,
+        base: BaseUrl,
+        key: ApiKey,
+        *,
+        concurrency: int,
+        timeouts: Timeouts,
+        app: object | None,
+        http: httpx.AsyncBaseTransport | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._key = key
         self._timeouts = timeouts
         self._room = anyio.Semaphore(concurrency, fast_acquire=True)
-        self._shards = _Shards(_maker(base, app))
+        self._shards = _Shards(_maker(base, app, http, tls))
         origin = httpx.URL(base.origin)
         self._origin = _origin(origin)
         self._headers = [
             (b"Host", origin.netloc),
-            (b"User-Agent", f"bizverify/{version('bizverify')}".encode()),
+            (b"User-Agent", user_agent().encode()),
             (b"Accept", b"application/json"),
         ]
 
@@ -147,7 +157,10 @@ class Transport:
         body = asked.body
         if body is not None and body.failure is not None:
             return body.failure.with_traceback(body.failure_traceback)
-        return self._judged(asked, seen, fault, complete=body is None or body.complete)
+        outcome = self._judged(asked, seen, fault, complete=body is None or body.complete)
+        if isinstance(outcome, ServiceError):
+            outcome.request_id = request_id_of(seen.headers, self._key)
+        return outcome
 
     async def _exchange(self, asked: _Asked, seen: _Seen) -> None:
         shard = self._shards.take(keep=not asked.upload)
@@ -322,13 +335,28 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _maker(base: BaseUrl, app: object | None) -> Callable[[bool], httpx.AsyncBaseTransport]:
+class _Given(httpx.AsyncBaseTransport):
+    """The user's own transport: every request goes over it, and who made it closes it."""
+
+    def __init__(self, http: httpx.AsyncBaseTransport) -> None:
+        self._http = http
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self._http.handle_async_request(request)
+
+
+def _maker(
+    base: BaseUrl, app: object | None, http: httpx.AsyncBaseTransport | None, tls: ssl.SSLContext | None
+) -> Callable[[bool], httpx.AsyncBaseTransport]:
     """What makes a transport of one connection; its argument says whether the connection is kept."""
     if app is not None:
         asgi: Any = app
         return lambda _: httpx.ASGITransport(asgi)
+    if http is not None:
+        given = _Given(http)
+        return lambda _: given
     proxy = _proxy(base)
-    context: list[ssl.SSLContext] = []
+    context: list[ssl.SSLContext] = [] if tls is None else [tls]
 
     def make(keep: bool) -> httpx.AsyncBaseTransport:
         if not context:  # 130 ms with certificates, so once, and only when they are needed

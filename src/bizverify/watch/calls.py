@@ -11,6 +11,7 @@ import polars as pl
 
 from bizverify import number
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
+from bizverify.execute.terms import hide_key
 from bizverify.model import Choice, counted
 from bizverify.run import Stages, staged
 from bizverify.tables import open_table, reading
@@ -61,6 +62,7 @@ def sync(
     ``terms`` choose the list. Raises :class:`bizverify.errors.BizverifyError` where the file or the list cannot be
     read; what the service refuses afterwards is in the report.
     """
+    hide_key(terms)
     watches = opened(local, **terms)
     path = Path(file)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
@@ -91,6 +93,7 @@ def add(
 
     Raises :class:`NumberError` for what is no business number, and what the service says.
     """
+    hide_key(terms)
     watches = opened(local, **terms)
     entry = pl.DataFrame([(number.compact(b_no), name or None, address or None)], schema=BUSINESS, orient="row")
     plan = _of_one(watches, entry)
@@ -108,6 +111,7 @@ def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) ->
     Returns what was removed: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError` where
     nothing is watched under that name.
     """
+    hide_key(terms)
     watches = opened(local, **terms)
     found = _found(watches, which)
     _raise_for(watches.carry_out(Steps(remove=found["watch_id"].to_list()), lambda _done, _total: None))
@@ -120,6 +124,7 @@ def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFra
     Columns: ``watch_id``, ``biz_no`` (ten digits), ``name``, ``address``, ``biz_status``, ``grade`` (String);
     ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null where the list does not say.
     """
+    hide_key(terms)
     return shown(opened(local, **terms).frame())
 
 
@@ -129,6 +134,7 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
     ``which`` is a watch's identifier, or a business number that is watched once. Raises :class:`NotFoundError`;
     :class:`PlanError` where the account's plan has no history.
     """
+    hide_key(terms)
     watches = opened(local, **terms)
     found = _found(watches, which)
     if found.height > 1:
@@ -147,6 +153,7 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
 
 def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
     """Return :func:`history` as a frame: ``at`` (Datetime, UTC), ``before``, ``after``, ``biz_status`` (String)."""
+    hide_key(terms)
     return history(which, local=local, **terms).frame
 
 

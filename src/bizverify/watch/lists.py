@@ -40,7 +40,7 @@ class ServiceTerms(TypedDict, total=False):
     """
 
     base_url: str | None
-    api_key: ApiKey | None
+    api_key: ApiKey | str | None
     key_file: str | Path | None
     allow_http: bool
     rate: float
@@ -139,9 +139,11 @@ class ServiceList:
         from bizverify.service import Client
 
         terms = self._terms
+        retries = 2 if brake is None else 0  # errands try again by their own rules
+        client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
 
         async def main() -> T:
-            async with Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout) as client:
+            async with client:
                 return await ask(client)
 
         return in_a_loop(main) if brake is None else run_async(main, brake)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import polars as pl
@@ -65,7 +65,7 @@ async def _ask(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
     settle = buying.journal.settle
     request = request_of(buying, VERIFY, content_of(lookup))
     await settle(Asking(lookup.key, lookup.b_no, buying.run_id, request))
-    key = {} if request is None else {"idempotency_key": request.token}
+    key: dict[str, Any] = {} if request is None else {"idempotency_key": request.token}
 
     async def ask(_again: bool) -> Verified:
         return await buying.client.verify(lookup.b_no, lookup.name, lookup.address, **key)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import polars as pl
@@ -139,7 +139,7 @@ async def _send(
     terms = buying.terms
     content = records.write_csv(null_value="").encode()
     request = request_of(buying, BATCH, content)
-    key = {} if request is None else {"idempotency_key": request.token}
+    key: dict[str, Any] = {} if request is None else {"idempotency_key": request.token}
     origin = buying.client.origin
     await settle(Prepared(upload, buying.run_id, rows, terms.offline, terms.paid, origin, request, chunks.trial))
 
