@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import anyio
 
-from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError, TransportError
+from bizverify.errors import CertificateError, DoubtError, NotSentError, QuotaError, ServiceError, TransportError
 from bizverify.execute.buying.limits import Rate, Retries, Throttle
 
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ class Buying:
                 return await ask()
             except ServiceError as error:
                 passing = isinstance(error, TransportError) or (isinstance(error, QuotaError) and error.retry_after)
+                passing = passing and not isinstance(error, CertificateError)
                 if not passing or not await self.again(attempt, error.retry_after):
                     if self.stop.pulled:
                         return None

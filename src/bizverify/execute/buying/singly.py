@@ -9,6 +9,7 @@ import anyio
 import polars as pl
 
 from bizverify.errors import (
+    CertificateError,
     DoubtError,
     NotSentError,
     QuotaError,
@@ -110,6 +111,8 @@ async def _again(buying: Buying, error: ServiceError, attempt: int) -> bool:
         case ShapeError():
             buying.figures.paid += 1
             buying.fruitless(str(error))
+        case CertificateError():
+            buying.refused(error)
         case NotSentError():
             if await buying.again(attempt, error.retry_after):
                 return True

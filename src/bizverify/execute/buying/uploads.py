@@ -14,6 +14,7 @@ import anyio
 import polars as pl
 
 from bizverify.errors import (
+    CertificateError,
     DoubtError,
     LedgerError,
     NotSentError,
@@ -256,6 +257,8 @@ async def _again(buying: Buying, error: ServiceError, attempt: int) -> bool:
         case DoubtError() | ShapeError():
             buying.figures.doubts += 1
             buying.fruitless(str(error), _UPLOAD_WEIGHT)
+        case CertificateError():
+            buying.refused(error)
         case NotSentError():
             if await buying.again(attempt, error.retry_after):
                 return True
