@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from importlib.util import find_spec
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _LOOK: Final = 0.1
+
+
+def own_loop() -> AbstractContextManager[BlockingPortal]:
+    """Start an event loop of asyncio's in a thread of its own; uvloop's where that is installed (the extra ``fast``)."""
+    from anyio.from_thread import start_blocking_portal
+
+    return start_blocking_portal(backend_options={"use_uvloop": find_spec("uvloop") is not None})
 
 
 class Task(Generic[R]):

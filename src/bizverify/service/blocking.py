@@ -8,14 +8,14 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 
 from bizverify.errors import UsageError
 from bizverify.service.address import BaseUrl
 from bizverify.service.client import Client
 from bizverify.service.key import ApiKey
 from bizverify.service.timeouts import Timeouts
-from bizverify.waiting import Task
+from bizverify.waiting import Task, own_loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,7 +99,7 @@ class BlockingClient:
         if self._portal is not None:
             raise UsageError("this client is open already: use one `with` at a time")
         with ExitStack() as stack:
-            portal = stack.enter_context(start_blocking_portal())
+            portal = stack.enter_context(own_loop())
             stack.enter_context(portal.wrap_async_context_manager(self.client))
             self._stack = stack.pop_all()
         self._portal = portal

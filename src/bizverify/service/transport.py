@@ -20,6 +20,7 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import anyio
+import h11
 import httpx
 
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
@@ -216,7 +217,9 @@ class Transport:
             return detail or f"no answer in time (timeout {timeouts.read:g} s)"
         if isinstance(fault, UnreachableError | MuddledError):
             return detail
-        return f"the connection broke ({detail or type(fault).__name__})"
+        if not detail or not isinstance(fault, OSError | h11.ProtocolError):
+            detail = f"{type(fault).__name__} {detail}".strip()
+        return f"the connection broke ({detail})"
 
     def _context(self) -> ssl.SSLContext:
         """The certificates that are trusted: read once, which takes 130 ms, and only when they are needed."""
