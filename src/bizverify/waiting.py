@@ -17,7 +17,7 @@ _LOOK: Final = 0.1
 
 
 def own_loop() -> AbstractContextManager[BlockingPortal]:
-    """Start an event loop of asyncio's in a thread of its own; uvloop's where that is installed (the extra ``fast``)."""
+    """Start an event loop in a thread of its own: asyncio's, or uvloop's where that is installed (extra ``fast``)."""
     from anyio.from_thread import start_blocking_portal
 
     return start_blocking_portal(backend_options={"use_uvloop": find_spec("uvloop") is not None})
