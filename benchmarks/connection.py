@@ -3,9 +3,9 @@
     python benchmarks/connection.py [--lookups 2000] [--runs 3] [--latency 0 0.05]
 
 The fake service runs in a process of its own on loopback. Each figure is the median of the runs, in which the clients
-take turns: the machine is shared, so only ratios of one table mean something. CPU is that of the asking process for one
-request. With latency the ideal is 64 / latency. What is installed of aiohttp, httpx2 and uvloop is measured, too; goals:
-``enrich`` at least 5 times one httpx client, and 85 % of the ideal at 50 ms.
+take turns: the machine is shared, so only ratios of one table mean something. CPU is that of the asking process for
+one request. With latency the ideal is 64 / latency. What is installed of aiohttp, httpx2 and uvloop is measured, too.
+Goals: ``enrich`` at least 5 times one httpx client, and 85 % of the ideal at 50 ms.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -298,9 +297,9 @@ async def test_an_answer_that_arrived_while_nobody_looked_is_no_doubt() -> None:
 # ---------------------------------------------------------------------------------------------- TLS and proxies
 
 
-@contextmanager
-def transport(url: str, tls: ssl.SSLContext | None = None) -> Iterator[Transport]:
-    yield Transport(BaseUrl.parse(url), ApiKey(KEY), concurrency=4, timeouts=Timeouts(), app=None, tls=tls)
+def transport(url: str, tls: ssl.SSLContext | None = None) -> Transport:
+    """What a client sends its requests by, trusting ``tls``."""
+    return Transport(BaseUrl.parse(url), ApiKey(KEY), concurrency=4, timeouts=Timeouts(), app=None, tls=tls)
 
 
 @pytest.mark.anyio
@@ -315,11 +314,11 @@ async def test_requests_go_over_tls_and_the_connection_is_kept(authority: trustm
 
     with serving(over_tls(authority, script)) as server:
         url = server.url.replace("http:", "https:")
-        with transport(url, trusting(authority)) as service:
-            for _ in range(3):
-                assert (await service.ask("POST", f"{url}/verify")).body == VERIFIED
-                assert (await service.ask("GET", f"{url}/me")).body == large
-            await service.aclose()
+        service = transport(url, trusting(authority))
+        for _ in range(3):
+            assert (await service.ask("POST", f"{url}/verify")).body == VERIFIED
+            assert (await service.ask("GET", f"{url}/me")).body == large
+        await service.aclose()
         assert server.connections == 1
 
 
@@ -339,10 +338,10 @@ async def test_an_answer_in_the_middle_of_an_upload_is_seen_under_tls(authority:
 
     with serving(over_tls(authority, script)) as server:
         url = server.url.replace("http:", "https:")
-        with transport(url, trusting(authority)) as service:
-            body = file_body(CONTENT * 100, "a.csv", before_last=gate)
-            with pytest.raises(TooLargeError, match="enough"):
-                await service.ask("POST", f"{url}/batch", body=body, upload=True)
+        service = transport(url, trusting(authority))
+        body = file_body(CONTENT * 100, "a.csv", before_last=gate)
+        with pytest.raises(TooLargeError, match="enough"):
+            await service.ask("POST", f"{url}/batch", body=body, upload=True)
     assert asked == []
 
 
@@ -353,7 +352,8 @@ async def test_a_certificate_that_is_not_trusted_is_an_error_of_its_own(authorit
     trusted, name = (trusting(authority), "other.invalid") if fault == "another name" else (None, "127.0.0.1")
     with serving(over_tls(authority, answering(200, VERIFIED), name)) as server:
         url = server.url.replace("http:", "https:")
-        with transport(url, trusted) as service, pytest.raises(CertificateError, match="SSL_CERT_FILE") as caught:
+        service = transport(url, trusted)
+        with pytest.raises(CertificateError, match="SSL_CERT_FILE") as caught:
             await service.ask("POST", f"{url}/verify")
         assert server.requests == []
     assert isinstance(caught.value, NotSentError)
@@ -436,9 +436,9 @@ async def test_tls_goes_through_a_proxys_tunnel(authority: trustme.CA, monkeypat
     secure = over_tls(authority, answering(200, VERIFIED), "service.invalid")
     with serving(secure) as server, serving(proxying(server)) as proxy:
         through(proxy, monkeypatch)
-        with transport("https://service.invalid", trusting(authority)) as service:
-            reply = await service.ask("POST", "https://service.invalid/verify")
-            await service.aclose()
+        service = transport("https://service.invalid", trusting(authority))
+        reply = await service.ask("POST", "https://service.invalid/verify")
+        await service.aclose()
         head = proxy.requests[0].head.decode()
     assert reply.body == VERIFIED
     assert head.startswith("CONNECT service.invalid:443 HTTP/1.1\r\nHost: service.invalid:443\r\n")
@@ -451,9 +451,9 @@ async def test_a_proxy_that_refuses_was_given_nothing(authority: trustme.CA, mon
     """407 of a proxy's is no answer of the service's: nothing was sent."""
     with serving(answering(200, VERIFIED)) as server, serving(proxying(server, refusing=True)) as proxy:
         through(proxy, monkeypatch)
-        with transport("https://service.invalid", trusting(authority)) as service:
-            with pytest.raises(NotSentError, match="the proxy answered 407"):
-                await service.ask("POST", "https://service.invalid/verify")
+        service = transport("https://service.invalid", trusting(authority))
+        with pytest.raises(NotSentError, match="the proxy answered 407"):
+            await service.ask("POST", "https://service.invalid/verify")
         assert server.connections == 0
 
 
