@@ -25,6 +25,7 @@
     │   ├── ShapeError                  3   answered, but not in a shape that can be read (carries the bytes)
     │   └── TransportError              5   no answer
     │       ├── NotSentError            5   certainly not sent: nothing was paid
+    │       │   └── CertificateError    2   nothing was sent: the service's certificate is not trusted
     │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
@@ -193,6 +194,12 @@ class TransportError(ServiceError):
 
 class NotSentError(TransportError):
     """The request certainly did not reach the service: nothing was paid, it may be sent again."""
+
+
+class CertificateError(NotSentError):
+    """The service's certificate is not trusted, so nothing was sent to it; trying again does not help."""
+
+    exit_code = 2
 
 
 class DoubtError(TransportError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from importlib.util import find_spec
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _LOOK: Final = 0.1
+
+
+def loop_options() -> dict[str, Any]:
+    """Return anyio's options for an event loop of our own: asyncio's, or uvloop's where it is installed (``fast``)."""
+    return {"use_uvloop": find_spec("uvloop") is not None}
+
+
+def own_loop() -> AbstractContextManager[BlockingPortal]:
+    """Start an event loop in a thread of its own; see :func:`loop_options`."""
+    from anyio.from_thread import start_blocking_portal
+
+    return start_blocking_portal(backend_options=loop_options())
 
 
 class Task(Generic[R]):

@@ -11,6 +11,8 @@ from typing import Any, Final
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from bizverify.waiting import loop_options
+
 _PATIENCE: Final = 1.0
 
 
@@ -47,7 +49,7 @@ class LoopThread:
 
     def _run(self, resource: AbstractAsyncContextManager[object]) -> None:
         try:
-            anyio.run(self._serve, resource)
+            anyio.run(self._serve, resource, backend_options=loop_options())
         except BaseException as error:
             if not self._ready.done():
                 self._ready.set_exception(error)

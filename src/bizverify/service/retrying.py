@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError
+from bizverify.errors import CertificateError, DoubtError, NotSentError, QuotaError, ServiceError
 
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 8.0
@@ -22,7 +22,8 @@ _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
     """Whether a request that ended in ``error`` may be sent again; ``was_sent``: all of its body was handed over."""
-    if error.retry_after is not None and error.retry_after > _LONGEST_ASKED:
+    is_long = error.retry_after is not None and error.retry_after > _LONGEST_ASKED
+    if is_long or isinstance(error, CertificateError):
         return False
     if not is_free:
         return isinstance(error, NotSentError) and not was_sent

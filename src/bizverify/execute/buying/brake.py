@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from bizverify.waiting import Task
+from bizverify.waiting import Task, own_loop
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -57,10 +57,8 @@ def run_async(main: Callable[[], Awaitable[Result]], brake: Brake) -> Result:
     The first Ctrl-C pulls the brake and waits for ``main`` to end in good order; the second cancels it. Either way
     ``KeyboardInterrupt`` is raised when it has ended, unless it raised something itself.
     """
-    from anyio.from_thread import start_blocking_portal
-
     presses = 0
-    with start_blocking_portal() as portal:
+    with own_loop() as portal:
         brake.leads_through(portal)
         task = Task(portal, main)
         while True:

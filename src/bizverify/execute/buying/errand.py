@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import anyio
 
-from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError, TransportError
+from bizverify.errors import CertificateError, DoubtError, NotSentError, QuotaError, ServiceError, TransportError
 from bizverify.execute.buying.limits import Rate, Retries, Throttle
 
 if TYPE_CHECKING:
@@ -145,14 +145,19 @@ class Buying:
         self._fruitless = 0
         self._alone, self._gate = anyio.Lock(), anyio.Lock()
 
-    async def carry_out(self, worker: Callable[[Throttle], Awaitable[None]], at_once: int) -> None:
-        """Run so many workers to their end; when the brake is pulled they have ``terms.drain`` seconds to settle."""
+    async def carry_out(
+        self, worker: Callable[[Throttle], Awaitable[None]], at_once: int, workers: int | None = None
+    ) -> None:
+        """Run ``workers`` to their end, with requests of ``at_once`` of them under way (default: of all).
+
+        When the brake is pulled they have ``terms.drain`` seconds to settle.
+        """
         throttle = Throttle(at_once)
         async with anyio.create_task_group() as watch:
             watch.start_soon(self._drained, watch.cancel_scope)
-            async with anyio.create_task_group() as workers:
-                for _ in range(at_once):
-                    workers.start_soon(self._guarded, worker, throttle)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(workers or at_once):
+                    tasks.start_soon(self._guarded, worker, throttle)
             watch.cancel_scope.cancel()
 
     async def _drained(self, scope: anyio.CancelScope) -> None:
@@ -171,11 +176,15 @@ class Buying:
     @asynccontextmanager
     async def slot(self, throttle: Throttle) -> AsyncIterator[Slot | None]:
         """Wait for a place among the requests under way and hold it; ``None`` if nothing new may start."""
-        async with AsyncExitStack() as held:
-            slot = None
+        slot = throttle.take_now()
+        if slot is None:
             with self.stop.waiting():
-                slot = await held.enter_async_context(throttle.slot())
+                slot = await throttle.take()
+        try:
             yield None if self.stop.pulled else slot
+        finally:
+            if slot is not None:
+                slot.release()
 
     def alone(self) -> AbstractAsyncContextManager[bool]:
         """Wait until nobody else is in such a block; false if the run is stopped before."""
@@ -197,12 +206,13 @@ class Buying:
 
     async def turn(self, throttle: Throttle | None = None) -> bool:
         """Wait until a request may go; false if it may not any more. Paid ones heed what the ``throttle`` was told."""
-        turned = False
-        with self.stop.waiting():
-            await self.rate.wait()
-            while throttle is not None and await throttle.released():
+        turned = (throttle is None or not throttle.is_held) and self.rate.grant_now()
+        if not turned:
+            with self.stop.waiting():
                 await self.rate.wait()
-            turned = True
+                while throttle is not None and await throttle.released():
+                    await self.rate.wait()
+                turned = True
         if not turned or self.stop.pulled:
             return False
         self.figures.requests += 1
@@ -230,6 +240,7 @@ class Buying:
                 return await ask()
             except ServiceError as error:
                 passing = isinstance(error, TransportError) or (isinstance(error, QuotaError) and error.retry_after)
+                passing = passing and not isinstance(error, CertificateError)
                 if not passing or not await self.again(attempt, error.retry_after):
                     if self.stop.pulled:
                         return None

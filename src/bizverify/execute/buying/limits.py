@@ -56,13 +56,22 @@ class Rate:
 
     async def wait(self) -> None:
         """Return when the next start may be made. Cancelled while waiting, nothing is used up."""
+        if self.grant_now():
+            return
         async with self._turn:
             now = anyio.current_time()
             while now < self._due - _LATE:
                 await anyio.sleep_until(self._due - _LATE)
                 now = anyio.current_time()  # the real one: later than asked for, or a hair before it
-            self._due = max(self._due, now) + self._interval
-            self._note(now)
+            self._grant(now)
+
+    def grant_now(self) -> bool:
+        """Whether the next start may be made at once, nobody being before; if so it is granted."""
+        now = anyio.current_time()
+        if self._turn.locked() or now < self._due - _LATE:
+            return False
+        self._grant(now)
+        return True
 
     @property
     def achieved(self) -> float | None:
@@ -71,7 +80,8 @@ class Rate:
             return None
         return (self._grants - 1) / (self._last - self._first)
 
-    def _note(self, now: float) -> None:
+    def _grant(self, now: float) -> None:
+        self._due = max(self._due, now) + self._interval
         if not self._grants:
             self._first = now
         self._last = now
@@ -118,37 +128,54 @@ class Throttle:
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[Slot]:
         """Wait for a free slot and hold it through the block. Cancelled while waiting, none is taken."""
+        slot = self.take_now() or await self.take()
+        try:
+            yield slot
+        finally:
+            slot.release()
+
+    def take_now(self) -> Slot | None:
+        """A free slot, if there is one and nobody waits for it; to be released."""
+        if self._turn.locked() or not self._is_open():
+            return None
+        self._running += 1
+        return Slot(self, self._generation)
+
+    async def take(self) -> Slot:
+        """Wait for a free slot, to be released. Cancelled while waiting, none is taken."""
         async with self._turn:
             while not self._is_open():
                 await self._change()
             self._running += 1
-        try:
-            yield Slot(self, self._generation)
-        finally:
-            self._running -= 1
-            self._freed.set()
+        return Slot(self, self._generation)
 
     async def released(self) -> bool:
         """Wait for the end of a hold; whether there was one."""
         held = False
-        while self.held_until is not None and self._is_held():
+        while self.held_until is not None and self.is_held:
             held = True
             await anyio.sleep_until(self.held_until)
         return held
 
     async def _change(self) -> None:
         """Wait for the end of the hold or, without one, for a slot."""
-        if self.held_until is not None and self._is_held():
+        if self.held_until is not None and self.is_held:
             await anyio.sleep_until(self.held_until)
         else:
             self._freed = anyio.Event()
             await self._freed.wait()
 
-    def _is_held(self) -> bool:
+    @property
+    def is_held(self) -> bool:
+        """Whether the service asked to wait, and the time is not over."""
         return self.held_until is not None and anyio.current_time() < self.held_until
 
     def _is_open(self) -> bool:
-        return self._running < self.capacity and not self._is_held()
+        return self._running < self.capacity and not self.is_held
+
+    def _release(self) -> None:
+        self._running -= 1
+        self._freed.set()
 
     def _ease(self, generation: int) -> None:
         if generation != self._generation or self.capacity == self.maximum:
@@ -170,12 +197,19 @@ class Throttle:
             self._generation += 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
     """The place of one request in a :class:`Throttle`, and what the request tells it."""
 
     _throttle: Throttle
     _generation: int
+    _is_held: bool = True
+
+    def release(self) -> None:
+        """Let another request have the place, if this one has it still."""
+        if self._is_held:
+            self._is_held = False
+            self._throttle._release()
 
     def eased(self) -> None:
         """The service answered."""

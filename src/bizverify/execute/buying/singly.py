@@ -9,6 +9,7 @@ import anyio
 import polars as pl
 
 from bizverify.errors import (
+    CertificateError,
     DoubtError,
     NotSentError,
     QuotaError,
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
 
 async def buy_singly(buying: Buying, wanted: pl.DataFrame) -> None:
-    """Buy each of the wanted lookups once; what became of one is in the ledger before its worker takes the next."""
+    """Buy each of the wanted lookups once; what became of one is in the ledger before its worker takes the next.
+
+    While an answer is written down the next request is under way: there are two workers to a place. So a kill leaves no
+    more than twice ``terms.concurrency`` lookups in doubt.
+    """
     source = as_lookups(wanted)
 
     async def worker(throttle: Throttle) -> None:
@@ -41,7 +46,8 @@ async def buy_singly(buying: Buying, wanted: pl.DataFrame) -> None:
                     return
                 await _buy(buying, lookup, throttle, slot)
 
-    await buying.carry_out(worker, min(buying.terms.concurrency, max(wanted.height, 1)))
+    at_once = min(buying.terms.concurrency, max(wanted.height, 1))
+    await buying.carry_out(worker, at_once, 2 * at_once)
 
 
 async def _buy(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -> None:
@@ -51,7 +57,6 @@ async def _buy(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
             return
         error = await _ask(buying, lookup, throttle, slot)
         if error is None:
-            slot.eased()
             return
         buying.strained(error, slot)
         if not await _again(buying, error, attempt):
@@ -82,6 +87,8 @@ async def _ask(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
             )
             buying.figures.doubts += 1
         raise
+    slot.eased()
+    slot.release()
     await settle(Answered(lookup.key, verified.answer))
     buying.figures.paid += 1
     if verified.answer == NOTHING:  # an answer, as far as anybody knows; a service that gives no other is broken
@@ -114,6 +121,8 @@ async def _again(buying: Buying, error: ServiceError, attempt: int) -> bool:
         case ShapeError():
             buying.figures.paid += 1
             buying.fruitless(str(error))
+        case CertificateError():
+            buying.refused(error)
         case NotSentError():
             if await buying.again(attempt, error.retry_after):
                 return True

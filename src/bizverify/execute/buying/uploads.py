@@ -15,6 +15,7 @@ import anyio
 import polars as pl
 
 from bizverify.errors import (
+    CertificateError,
     DoubtError,
     LedgerError,
     NotSentError,
@@ -254,6 +255,8 @@ async def _again(buying: Buying, error: ServiceError, attempt: int, chunks: Chun
         case DoubtError() | ShapeError():
             buying.figures.doubts += 1
             _came_to_nothing(buying, chunks, chunk, str(error))
+        case CertificateError():
+            buying.refused(error)
         case NotSentError():
             if await buying.again(attempt, error.retry_after):
                 return True

@@ -1,0 +1,545 @@
+"""What a service may do to a connection, and that no answer ends up with another request: plain, TLS and proxies."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+import trustme
+
+import bizverify as bv
+from bizverify.errors import (
+    AuthenticationError,
+    CertificateError,
+    DoubtError,
+    NotSentError,
+    ServiceError,
+    TooLargeError,
+)
+from bizverify.service import Client, pool
+from bizverify.service.address import BaseUrl
+from bizverify.service.key import ApiKey
+from bizverify.service.multipart import file_body, json_body
+from bizverify.service.timeouts import Timeouts
+from bizverify.service.transport import Transport
+from test_transport import CONTENT, KEY, VERIFIED, Line, Server, answering, client, serving, verify
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are used again at once."""
+    monkeypatch.setattr(pool, "_REST", 0.0)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def over_tls(authority: trustme.CA, script: Callable[[Line], None], name: str = "127.0.0.1") -> Callable[[Line], None]:
+    """The same script, after a TLS handshake with a certificate for ``name``."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(context)
+
+    def secure(line: Line) -> None:
+        with context.wrap_socket(line.socket, server_side=True) as wrapped:
+            line.socket = wrapped
+            script(line)
+
+    return secure
+
+
+def message(body: bytes, headers: str = "", status: int = 200) -> bytes:
+    return f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+
+def saying(raw: bytes, *, close: bool = True) -> Callable[[Line], None]:
+    """Answer each request with these very bytes."""
+
+    def script(line: Line) -> None:
+        while line.read():
+            line.socket.sendall(raw)
+            if close:
+                return
+
+    return script
+
+
+# ------------------------------------------------------------------------------------------ more than one answer
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [200, 401, 429])
+async def test_what_follows_a_complete_answer_makes_it_doubtful_and_ends_the_connection(status: int) -> None:
+    """Nobody knows which of two answers is this request's: nothing of either is used, also where one refuses."""
+    with serving(saying(message(VERIFIED, status=status) * 2, close=False)) as server:
+        async with client(server, concurrency=1) as service:
+            for _ in range(3):
+                with pytest.raises(DoubtError, match="more came than one answer") as caught:
+                    await service.verify("1248100998")
+                assert caught.value.raw == b""
+        assert server.connections == 3
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("no_rest")
+async def test_what_comes_over_an_idle_connection_is_nobodys_answer() -> None:
+    """The answers before and after it are right; the connection is closed, another is opened."""
+    extra, sent = threading.Event(), threading.Event()
+
+    def script(line: Line) -> None:
+        while line.read():
+            line.say(200, json.dumps({"biz_status": str(line.server.connections)}).encode())
+            if line.server.connections == 1 and extra.wait(20):
+                line.socket.sendall(message(b'{"biz_status": "wrong"}'))
+                sent.set()
+
+    with serving(script) as server:
+        async with client(server) as service:
+            first = await service.verify("1248100998")
+            extra.set()
+            await anyio.to_thread.run_sync(sent.wait, 20)
+            second = await service.verify("1248100998")
+        assert (first.biz_status, second.biz_status, server.connections) == ("1", "2", 2)
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones() -> None:
+    """A connection that has just answered rests: a repetition some milliseconds later meets no request."""
+    answers = iter(range(1000))
+
+    def script(line: Line) -> None:
+        while line.read():
+            asked = json.loads(line.body)["b_no"]
+            answer = message(json.dumps({"biz_status": asked, "x": next(answers)}).encode())
+            line.socket.sendall(answer)
+            time.sleep(0.003)
+            line.socket.sendall(answer)
+
+    numbers = [f"{1248100000 + n}" for n in range(40)]
+    wrong = []
+    with serving(script) as server:
+        async with client(server) as service:
+            for number in numbers:
+                try:
+                    verified = await service.verify(number)
+                except DoubtError:
+                    continue
+                if verified.biz_status != number:
+                    wrong.append(number)
+    assert wrong == []
+
+
+def test_a_service_that_answers_everything_twice_puts_no_answer_on_a_wrong_row(tmp_path: Path) -> None:
+    """Through the public surface: what is not in doubt is the row's own answer."""
+
+    def script(line: Line) -> None:
+        while line.read():
+            if b"GET /me" in line.head:
+                line.say(200, b'{"plan": "business", "remaining": 1000}')
+                continue
+            answer = message(json.dumps({"biz_status": json.loads(line.body)["b_no"]}).encode())
+            line.socket.sendall(answer * 2)
+
+    source = tmp_path / "in.csv"
+    numbers = [n for n in map(str, range(1248100998, 1248101038)) if bv.number.is_valid(n)]
+    source.write_text("b_no,name\n" + "".join(f"{number},a\n" for number in numbers))
+    with serving(script) as server:
+        report = bv.enrich(
+            source,
+            tmp_path / "out.csv",
+            engine="verify",
+            base_url=server.url,
+            api_key=ApiKey(KEY),
+            ledger=tmp_path / "ledger.sqlite",
+        )
+    lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
+    assert len(lines) == len(numbers) == 5
+    assert report.exit_code == 3
+    assert all("in_doubt" in line for line in lines)
+
+
+# ------------------------------------------------------------------------------------------- heads and framing
+
+CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
+FRAMES: dict[str, tuple[bytes, type[ServiceError] | None]] = {
+    "length and chunks": (b"HTTP/1.1 200 X\r\nContent-Length: 5\r\n" + CHUNKED.encode() + b"0\r\n\r\n", DoubtError),
+    "two lengths": (b"HTTP/1.1 200 X\r\nContent-Length: 45\r\nContent-Length: 4\r\n\r\n" + VERIFIED, DoubtError),
+    "negative length": (b"HTTP/1.1 200 X\r\nContent-Length: -1\r\n\r\n" + VERIFIED, DoubtError),
+    "unknown coding": (b"HTTP/1.1 200 X\r\nTransfer-Encoding: zip\r\n\r\n" + VERIFIED, DoubtError),
+    "chunks": (f"HTTP/1.1 200 X\r\n{CHUNKED}{len(VERIFIED):x};a=b\r\n".encode() + VERIFIED + b"\r\n0\r\n\r\n", None),
+    "bad chunk": (f"HTTP/1.1 200 X\r\n{CHUNKED}xyz\r\n".encode() + VERIFIED, DoubtError),
+    "long chunk extension": (f"HTTP/1.1 200 X\r\n{CHUNKED}1;{'a' * 2**20}\r\n".encode(), DoubtError),
+    "read until closed": (b"HTTP/1.1 200 X\r\n\r\n" + VERIFIED, None),
+    "HTTP/1.0": (b"HTTP/1.0 200 X\r\n\r\n" + VERIFIED, None),
+    "no reason": (b"HTTP/1.1 200\r\nContent-Length: %d\r\n\r\n" % len(VERIFIED) + VERIFIED, None),
+    "folded": (b"HTTP/1.1 200 X\r\nA: b\r\n c\r\nContent-Length: %d\r\n\r\n" % len(VERIFIED) + VERIFIED, None),
+    "interim": (b"HTTP/1.1 103 X\r\nLink: a\r\n\r\nHTTP/1.1 100 X\r\n\r\n" + message(VERIFIED), None),
+    "interim without end": (b"HTTP/1.1 100 X\r\n\r\n" * 1000 + message(VERIFIED), DoubtError),
+    "switching": (b"HTTP/1.1 101 X\r\nUpgrade: x\r\n\r\n" + message(VERIFIED), DoubtError),
+    "no content, but a body": (message(VERIFIED, status=204), DoubtError),
+    "head of a megabyte": (b"HTTP/1.1 200 X\r\nA: " + b"x" * 2**20 + b"\r\n\r\n", DoubtError),
+    "many fields": (b"HTTP/1.1 200 X\r\n" + b"A: b\r\n" * 100_000 + b"\r\n", DoubtError),
+    "another protocol": (b"HTTP/2 200\r\n\r\n", DoubtError),
+    "control character": (b"HTTP/1.1 200 X\r\nA: \x00\r\n\r\n" + VERIFIED, DoubtError),
+    "closing": (message(VERIFIED, "Connection: close\r\n"), None),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", FRAMES)
+async def test_each_framing_is_an_answer_or_a_doubt(name: str) -> None:
+    """What is one complete answer beyond question is read; all else is in doubt, at once and in bounded memory."""
+    raw, kind = FRAMES[name]
+    with serving(saying(raw)) as server:
+        if kind is not None:
+            assert type(await verify(server)) is kind
+            return
+        async with client(server) as service:
+            assert (await service.verify("1248100998")).bounce_prob == 0.25
+
+
+@pytest.mark.anyio
+async def test_a_head_that_drips_ends_some_day() -> None:
+    """Each byte comes in time, the whole never does: ten timeouts bound it."""
+    done = threading.Event()
+
+    def script(line: Line) -> None:
+        line.read()
+        for byte in b"HTTP/1.1 200 X\r\n" + b"A: b\r\n" * 1000:
+            line.socket.sendall(bytes([byte]))
+            if done.wait(0.01):
+                return
+
+    with serving(script) as server:
+        error = await verify(server, timeout=0.05)
+        done.set()
+    assert type(error) is DoubtError
+    assert "no end of the answer within 0.5 s" in str(error)
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("no_rest")
+@pytest.mark.parametrize("end", ["announced", "closed", "reset", "half"])
+async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> None:
+    """However it closes, the next request goes over a new connection and none is in doubt."""
+
+    def script(line: Line) -> None:
+        if not line.read():
+            return
+        line.say(200, VERIFIED, "Connection: close\r\n" if end == "announced" else "")
+        if end == "half":
+            line.socket.shutdown(socket.SHUT_WR)
+            line.socket.recv(1)
+        elif end == "reset":
+            closed.wait(20)
+            line.reset()
+        line.server.ended.set()
+
+    closed = threading.Event()
+    with serving(script) as server:
+        async with client(server) as service:
+            for _ in range(3):
+                server.ended.clear()
+                closed.clear()
+                assert (await service.verify("1248100998")).biz_status == "active"
+                closed.set()
+                if end != "half":
+                    await anyio.to_thread.run_sync(server.ended.wait, 20)
+        assert server.connections == 3
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_arrived_while_nobody_looked_is_no_doubt() -> None:
+    """A machine that slept, or a loop that was held up, past the timeout: what has come is read before it counts."""
+    answered = threading.Event()
+
+    def script(line: Line) -> None:
+        line.read()
+        line.say(200, VERIFIED)
+        answered.set()
+        line.socket.recv(1)
+
+    with serving(script) as server:
+        async with client(server, timeout=0.2) as service, anyio.create_task_group() as tasks:
+
+            async def block() -> None:
+                while not server.requests:
+                    await anyio.sleep(0.001)
+                assert answered.wait(20)
+                time.sleep(0.5)  # no test of time: the loop stands still for longer than the timeout
+
+            tasks.start_soon(block)
+            assert (await service.verify("1248100998")).biz_status == "active"
+
+
+# ---------------------------------------------------------------------------------------------- TLS and proxies
+
+
+def transport(url: str, tls: ssl.SSLContext | None = None) -> Transport:
+    """What a client sends its requests by, trusting ``tls``."""
+    return Transport(BaseUrl.parse(url), ApiKey(KEY), concurrency=4, timeouts=Timeouts(), app=None, tls=tls)
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("no_rest")
+async def test_requests_go_over_tls_and_the_connection_is_kept(authority: trustme.CA) -> None:
+    """Large answers and small ones; the tickets that TLS sends are nobody's answer."""
+    large = b'{"x": "' + b"y" * 1_000_000 + b'"}'
+
+    def script(line: Line) -> None:
+        while line.read():
+            line.say(200, large if b"GET" in line.head else VERIFIED)
+
+    with serving(over_tls(authority, script)) as server:
+        url = server.url.replace("http:", "https:")
+        service = transport(url, trusting(authority))
+        for _ in range(3):
+            assert (await service.ask("POST", f"{url}/verify")).body == VERIFIED
+            assert (await service.ask("GET", f"{url}/me")).body == large
+        await service.aclose()
+        assert server.connections == 1
+
+
+@pytest.mark.anyio
+async def test_an_answer_in_the_middle_of_an_upload_is_seen_under_tls(authority: trustme.CA) -> None:
+    """The gate is never asked, and the refusal is told."""
+    asked: list[str] = []
+
+    def script(line: Line) -> None:
+        line.read_head()
+        line.say(413, b'{"error": "enough"}', "Connection: close\r\n")
+        while line.socket.recv(65536):
+            pass
+
+    async def gate() -> None:
+        asked.append("gate")
+
+    with serving(over_tls(authority, script)) as server:
+        url = server.url.replace("http:", "https:")
+        service = transport(url, trusting(authority))
+        body = file_body(CONTENT * 100, "a.csv", before_last=gate)
+        with pytest.raises(TooLargeError, match="enough"):
+            await service.ask("POST", f"{url}/batch", body=body, upload=True)
+    assert asked == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", ["unknown authority", "another name"])
+async def test_a_certificate_that_is_not_trusted_is_an_error_of_its_own(authority: trustme.CA, fault: str) -> None:
+    """Nothing was sent, trying again does not help, and the message names SSL_CERT_FILE."""
+    trusted, name = (trusting(authority), "other.invalid") if fault == "another name" else (None, "127.0.0.1")
+    with serving(over_tls(authority, answering(200, VERIFIED), name)) as server:
+        url = server.url.replace("http:", "https:")
+        service = transport(url, trusted)
+        with pytest.raises(CertificateError, match="SSL_CERT_FILE") as caught:
+            await service.ask("POST", f"{url}/verify")
+        assert server.requests == []
+    assert isinstance(caught.value, NotSentError)
+    assert caught.value.exit_code == 2
+
+
+def test_a_run_against_a_certificate_that_is_not_trusted_ends_at_once(authority: trustme.CA, tmp_path: Path) -> None:
+    """It is asked once, not for half a minute, and the run ends with the error's own message."""
+    source = tmp_path / "in.csv"
+    source.write_text("b_no,name\n1248100998,a\n")
+    with serving(over_tls(authority, answering(200, VERIFIED))) as server:
+        with pytest.raises(CertificateError, match="SSL_CERT_FILE"):
+            bv.enrich(
+                source,
+                tmp_path / "out.csv",
+                engine="verify",
+                base_url=server.url.replace("http:", "https:"),
+                api_key=ApiKey(KEY),
+                ledger=tmp_path / "ledger.sqlite",
+            )
+        assert server.connections == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ssl_cert_file", [True, False])
+async def test_certificates_may_come_from_ssl_cert_file(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssl_cert_file: bool
+) -> None:
+    """SSL_CERT_FILE names what is trusted instead of certifi's list."""
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    if ssl_cert_file:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    with serving(over_tls(authority, answering(200, VERIFIED))) as server:
+        async with Client(server.url.replace("http:", "https:"), KEY) as service:
+            if ssl_cert_file:
+                assert (await service.verify("1248100998")).biz_status == "active"
+                return
+            with pytest.raises(CertificateError):
+                await service.verify("1248100998")
+
+
+def proxying(target: Server, refusing: bool = False) -> Callable[[Line], None]:
+    """A proxy that connects to one server, whatever it is asked for."""
+
+    def script(line: Line) -> None:
+        line.read_head()
+        if refusing:
+            line.say(407, b"who are you", 'Proxy-Authenticate: Basic realm="x"\r\n')
+            return
+        line.socket.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        port = int(target.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as further:
+            pump = threading.Thread(target=_pump, args=[further, line.socket])
+            pump.start()
+            _pump(line.socket, further)
+            pump.join(20)
+
+    return script
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def through(proxy: Server, monkeypatch: pytest.MonkeyPatch, scheme: str = "https") -> None:
+    for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY"):
+        monkeypatch.setenv(name, proxy.url.replace("http://", "http://us%40er:pa%3Ass@"))
+    for name in ("no_proxy", "NO_PROXY", "REQUEST_METHOD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.anyio
+async def test_tls_goes_through_a_proxys_tunnel(authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONNECT with the credentials of the proxy's URL; the proxy sees neither the key nor the request."""
+    secure = over_tls(authority, answering(200, VERIFIED), "service.invalid")
+    with serving(secure) as server, serving(proxying(server)) as proxy:
+        through(proxy, monkeypatch)
+        service = transport("https://service.invalid", trusting(authority))
+        reply = await service.ask("POST", "https://service.invalid/verify")
+        await service.aclose()
+        head = proxy.requests[0].head.decode()
+    assert reply.body == VERIFIED
+    assert head.startswith("CONNECT service.invalid:443 HTTP/1.1\r\nHost: service.invalid:443\r\n")
+    assert base64.b64encode(b"us@er:pa:ss").decode() in head
+    assert "X-API-Key" not in head
+
+
+@pytest.mark.anyio
+async def test_a_proxy_that_refuses_was_given_nothing(authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
+    """407 of a proxy's is no answer of the service's: nothing was sent."""
+    with serving(answering(200, VERIFIED)) as server, serving(proxying(server, refusing=True)) as proxy:
+        through(proxy, monkeypatch)
+        service = transport("https://service.invalid", trusting(authority))
+        with pytest.raises(NotSentError, match="the proxy answered 407"):
+            await service.ask("POST", "https://service.invalid/verify")
+        assert server.connections == 0
+
+
+@pytest.mark.anyio
+async def test_a_proxy_for_plain_http_is_told_the_whole_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absolute form, with the credentials of the proxy's URL in every request."""
+    with serving(answering(200, VERIFIED)) as proxy:
+        through(proxy, monkeypatch, "http")
+        async with Client("http://service.invalid/v1", KEY, allow_http=True) as service:
+            await service.verify("1248100998")
+        head = proxy.requests[0].head.decode()
+    assert head.startswith("POST http://service.invalid/v1/verify HTTP/1.1\r\nHost: service.invalid\r\n")
+    assert f"Proxy-Authorization: Basic {base64.b64encode(b'us@er:pa:ss').decode()}\r\n" in head
+
+
+# ---------------------------------------------------------------------------------- addresses, paths, given transports
+
+
+@pytest.mark.anyio
+async def test_an_ipv6_address_is_reached_and_named_in_brackets() -> None:
+    """``http://[::1]:port`` is connected to as ``::1`` and sent as ``Host: [::1]:port``."""
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    heads: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            heads.append(connection.recv(65536))
+            connection.sendall(message(VERIFIED))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    port = listener.getsockname()[1]
+    async with Client(f"http://[::1]:{port}", KEY) as service:
+        await service.verify("1248100998")
+    thread.join(20)
+    listener.close()
+    assert re.search(rb"Host: \[::1\]:%d\r\n" % port, heads[0])
+
+
+@pytest.mark.anyio
+async def test_a_name_with_several_addresses_is_reached_at_the_one_that_listens() -> None:
+    """``localhost`` is ``::1`` and ``127.0.0.1``; a server that listens on one of them is found."""
+    with serving(answering(200, VERIFIED)) as server:
+        async with Client(server.url.replace("127.0.0.1", "localhost"), KEY) as service:
+            assert (await service.verify("1248100998")).biz_status == "active"
+
+
+@pytest.mark.anyio
+async def test_a_jobs_name_is_one_segment_of_the_path() -> None:
+    """Slashes, spaces and Korean letters are quoted as UTF-8."""
+    with serving(answering(200, b'{"status": "done"}')) as server:
+        async with client(server) as service:
+            await service.batch("a/b 가?", preview=3)
+        assert server.heads[0].startswith(b"GET /batch/a%2Fb%20%EA%B0%80%3F?preview=3 HTTP/1.1\r\n")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (httpx.ConnectError("no"), NotSentError),
+        (httpx.ConnectTimeout("no"), NotSentError),
+        (httpx.ReadTimeout("no"), DoubtError),
+        (httpx.ReadError("no"), DoubtError),
+        (None, AuthenticationError),
+    ],
+)
+async def test_a_transport_of_the_callers_means_the_same(fault: Exception | None, kind: type[ServiceError]) -> None:
+    """What httpx raises becomes the error of the tree that our own connection would have come to."""
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if fault is not None:
+            raise fault
+        return httpx.Response(401, json={"error": "no"})
+
+    class Given(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await request.aread()
+            return handler(request)
+
+    base = BaseUrl.parse("https://service.invalid")
+    service = Transport(base, ApiKey(KEY), concurrency=1, timeouts=Timeouts(), app=None, http=Given())
+    with pytest.raises(kind) as caught:
+        await service.ask("POST", base.url("verify"), body=json_body(b"{}"))
+    assert type(caught.value) is kind
