@@ -43,7 +43,13 @@ JOBS = 3
 HUNG = 120.0
 LOADED = (
     *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949"),
-    *("bizverify.execute.join", "bizverify.execute.paid", "bizverify.execute.plan", "bizverify.labels.joining"),
+    *(
+        "bizverify.execute.join",
+        "bizverify.execute.paid",
+        "bizverify.execute.paid_run",
+        "bizverify.execute.plan",
+        "bizverify.labels.joining",
+    ),
     *("bizverify.labels.remembered", "bizverify.models", "bizverify.pipeline", "bizverify.report", "bizverify.run"),
     "bizverify.tables.csv",
 )
