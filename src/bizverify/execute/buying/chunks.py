@@ -37,10 +37,9 @@ class Chunks:
         """Whether there is anything left."""
         return bool(self._left)
 
-    def start(self, *, size: int | None = None, pieces: float = math.inf) -> None:
-        """Hand out so many ``pieces`` from now on, of at most ``size`` rows; those of a given size are trials."""
-        self.trial = size is not None
-        self._size, self._pieces = size or self.limit, pieces
+    def start(self, size: int, *, trial: bool, pieces: float) -> None:
+        """Hand out so many ``pieces`` from now on, of at most ``size`` rows."""
+        self.trial, self._size, self._pieces = trial, size, pieces
         self.answered = self.failed = 0
 
     def arrange(self, *, distinct: bool) -> None:

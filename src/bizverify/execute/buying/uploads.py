@@ -53,8 +53,8 @@ log = logging.getLogger(__name__)
 _TRIAL: Final = 100
 """Rows of a run's first upload: where the service does not answer, or not so that rows can be told apart, few are
 lost."""
-_ALONE: Final = 2
-"""How many uploads must be answered before several go at once: a trial, and one of full size."""
+_GROWTH: Final = 4
+"""How many times as large as the last answered upload the next may be: so much, and no more, is risked on its proof."""
 _SAME_SIZE: Final = 3
 """How often an upload that did not get through is tried again as it is; then its size may be why (a proxy hangs up)."""
 _UPLOAD_WEIGHT: Final = 4 * WEIGHT
@@ -64,8 +64,9 @@ _UPLOAD_WEIGHT: Final = 4 * WEIGHT
 async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame, running: Iterable[Upload]) -> None:
     """Buy the wanted lookups in uploads, and fetch those of earlier runs that are ``running``.
 
-    The first upload is a trial, alone; the second, alone, is of full size; then several go at once. One that comes to
-    nothing begins all that anew, with other rows, until :data:`~bizverify.execute.buying.trials.TRIALS` are spent.
+    The first upload is a trial; each that is answered lets the next be :data:`_GROWTH` times as large, alone, until one
+    of full size was answered; then several go at once. One that comes to nothing begins all that anew, with other rows,
+    until :data:`~bizverify.execute.buying.trials.TRIALS` are spent.
     """
     ledger, origin, terms = buying.ledger, buying.client.origin, buying.terms
     chunks, waiting = Chunks(wanted, min(ledger.limit(origin) or terms.chunk, terms.chunk)), deque(running)
@@ -77,8 +78,9 @@ async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame, running: Iterable
             buying.stop.pull(Halt("stopped", why))
             return
         chunks.arrange(distinct=not ledger.proves_row_keys(origin))
-        several = answered >= _ALONE
-        chunks.start(size=None if answered else _TRIAL, pieces=math.inf if several else 1)
+        size = _TRIAL * _GROWTH**answered
+        several = size >= _GROWTH * max(chunks.limit, _TRIAL)
+        chunks.start(size, trial=not answered, pieces=math.inf if several else 1)
         await _work(buying, chunks, waiting if several else deque(), at_once if several else 1)
         answered = 0 if chunks.failed else answered + chunks.answered
     if waiting and not buying.stop.pulled:
