@@ -101,11 +101,13 @@ ANOTHERS: dict[str, Callable[[Any, Any], Any]] = {
         "input": asked | {"address": asked["address"] + "9"},
         "result": answer,
     },
+    "another name beside the number": lambda answer, asked: answer | {"b_no": asked["b_no"], "name": "(주)등기된이름"},
+    "another address beside the number": lambda answer, asked: {
+        "data": {**answer, **asked, "address": ELSE["address"]}
+    },
 }
 OWN: dict[str, Callable[[Any, Any], Any]] = {
     "as it was": lambda answer, asked: {"input": asked, "result": answer},
-    "registered name": lambda answer, asked: answer | {"b_no": asked["b_no"], "name": "(주)등기된이름"},
-    "registered address": lambda answer, asked: {"data": {**answer, **asked, "address": ELSE["address"]}},
     "completed": lambda answer, asked: {
         "input": asked | {"address": asked["address"].replace("서울시", "서울특별시 ") + " (태평로1가)"},
         "result": answer,
@@ -147,7 +149,7 @@ def how_said(how: str) -> Any:
 def test_an_answer_that_repeats_its_own_record_in_other_words_is_kept(
     how: str, service: FakeService, url: str, tmp_path: Path
 ) -> None:
-    """Cleaned, completed, cut or masked, or with the name that the registry has: no right answer is refused (G32)."""
+    """Cleaned, completed, cut or masked: no right answer is refused (G32)."""
     service.faults.add(Fault("verify", Rewritten(OWN[how])))
     report, table = run(customers(tmp_path / "in.csv", 12), url, "verify")
     assert report.counts["verified"] == 12

@@ -197,16 +197,17 @@ def test_a_text_may_be_repeated_cleaned_completed_cut_or_masked(said: str, sent:
         ("서울 강남구 테헤란로 110", "서울 중구 세종대로 110"),
         ("서울 중구 세종대로 112", "서울 중구 세종대로 110"),
         ("김*수", "홍길동"),
+        ("다른 상사", "상사 5"),
     ],
 )
 def test_a_text_that_cannot_have_been_made_of_the_one_sent_is_anothers(said: str, sent: str) -> None:
     """G32: other numbers in it, or other words; the message has the number alone, as names are people's data."""
     assert is_other(said, sent)
-    for answer in ({"input": {"b_no": "124-81-00998", "name": said}, "grade": "A"}, {"name": said, "grade": "A"}):
+    echoes = ({"input": {"b_no": "124-81-00998", "name": said}}, {"name": said}, {"b_no": "1248100998", "name": said})
+    for answer in (echo | {"grade": "A"} for echo in echoes):
         with pytest.raises(Unreadable, match="repeats another name than was sent with 1248100998") as caught:
             read_verified(answer, "1248100998", sent)
         assert said not in str(caught.value)
-    assert read_verified({"b_no": "1248100998", "name": said, "grade": "A"}, "1248100998", sent).grade == "A"
 
 
 @pytest.mark.parametrize(
@@ -238,8 +239,19 @@ def test_an_item_that_contradicts_the_key_of_its_object_is_nobodys() -> None:
     numbered = {"1248100998": {"b_no": "2208162517", "grade": "A"}, "2208162517": {"grade": "B"}}
     first, second = read_status({"status": "done", "results": numbered}).results
     assert (first.answer, first.b_no, second.b_no) == (None, None, "2208162517")
+    ids = {"1700000001": {"b_no": "124-81-00998", "grade": "A"}, "1700000002": {"b_no": "2208162517", "grade": "B"}}
+    found = read_status({"status": "done", "results": ids}).results
+    assert [(row.b_no, row.answer.grade) for row in found if row.answer] == [("1248100998", "A"), ("2208162517", "B")]
     rows = read_status({"status": "done", "results": {"0": {"row_id": 1, "grade": "A"}, "1": {"grade": "B"}}}).results
     assert [row.key for row in rows] == [None, 1]
+
+
+def test_a_number_without_its_leading_zeros_and_a_source_are_no_contradiction() -> None:
+    """G13, G32: a JSON number cannot begin with zero, and the source of an answer is no echo of its question."""
+    asked = ("0178100998", "상사")
+    assert read_verified({"b_no": 178100998, "source": {"name": "국세청"}, "grade": "A"}, *asked).grade == "A"
+    with pytest.raises(Unreadable, match="another number"):
+        read_verified({"b_no": 178100999, "grade": "A"}, *asked)
 
 
 def test_bytes_that_are_not_utf8_are_replaced_where_an_answer_is_paid_for() -> None:

@@ -1,8 +1,7 @@
 """What an answer repeats of its question, and which differences prove that it is the answer to another one (G32).
 
 Another number of ten digits always does. A name or an address does where it cannot have been made of the one that was
-sent by shortening, completing, masking or spelling it otherwise; and beside a number that is right only where it is
-said to be the question (:data:`bizverify.service.names.QUESTIONS`), as the service may give its own record's.
+sent by shortening, completing, masking or spelling it otherwise.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ REPLACED: Final = "\ufffd"
 """What stands where bytes were not UTF-8. A number, an identifier or a row key with it proves nothing."""
 
 _DEEPEST: Final = 3
+_LEAST: Final = 8
+"""Digits that are left of a number with leading zeros: no number begins with more than two."""
 _SEPARATORS: Final = re.compile(r"[\s.·/\-\u2010-\u2015]+")
 _TOKENS: Final = re.compile(r"\d+|[^\W\d_]")
 _FORMS: Final = re.compile(r"\((?:주|유|사|재|합|의)\)|주식회사|유한회사")
@@ -27,7 +28,8 @@ _MASKS: Final = re.compile(r"[*●○■□…\ufffd]|\.\.\.")
 _CUT: Final = 20
 """Characters from which on a text may have been cut in the middle of a number."""
 _ALIKE: Final = 2 / 3
-"""The share of the shorter text's letters that both have in the same order, if one may have been made of the other."""
+"""The share of the longer text's letters that both have in the same order, if one may have been made of the other
+though each has something that the other has not."""
 
 
 class Question(NamedTuple):
@@ -39,10 +41,15 @@ class Question(NamedTuple):
 
 
 def digits_of(value: object) -> str | None:
-    """The ten digits of a business number in any notation; ``None`` for anything else."""
+    """The ten digits of a business number in any notation; ``None`` for anything else.
+
+    A number that is no text has lost its leading zeros.
+    """
     text = plain(value)
     if text is None:
         return None
+    if isinstance(value, int):
+        text = text.zfill(10) if len(text) >= _LEAST else text
     if not (text.isascii() and text.isdigit()):
         text = _SEPARATORS.sub("", unicodedata.normalize("NFKC", _visible(text)).strip().removesuffix(".0"))
     return text if len(text) == 10 and text.isascii() and text.isdigit() else None
@@ -65,45 +72,44 @@ def is_other(said: str, sent: str) -> bool:
         return not _within(theirs, ours)
     if len(said) >= _CUT and "".join(ours).startswith("".join(theirs)):
         return False
+    if _within_each_other(ours, theirs):
+        return False
     if not _within_each_other([t for t in ours if t.isdigit()], [t for t in theirs if t.isdigit()]):
         return True
     ours, theirs = ([token for token in text if not token.isdigit()] for text in (ours, theirs))
-    if _within_each_other(ours, theirs):
-        return False
     alike = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in alike) < _ALIKE * min(len(ours), len(theirs))
+    return sum(block.size for block in alike) < _ALIKE * max(len(ours), len(theirs))
 
 
 def numbers_in(answer: Object) -> list[str]:
     """The business numbers that an answer repeats, in its own fields and in what it holds, each once."""
-    said = (digits_of(echo.get(name)) for echo, _ in _echoes(answer) for name in names.NUMBERS)
+    said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in names.NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 
 
 def contradiction(answer: Object, asked: Question) -> str | None:
     """Why an answer is another question's, ``None`` if nothing in it says so. The text completes "the answer …"."""
-    numbers = numbers_in(answer)
-    for number in numbers:
+    for number in numbers_in(answer):
         if number != asked.b_no:
             return f"is about another number ({number}) than was asked ({asked.b_no})"
-    for echo, is_question in _echoes(answer):
+    for echo in _echoes(answer):
         for field, sent in (("name", asked.name), ("address", asked.address)):
             said = echo.get(field)
-            if sent and isinstance(said, str) and (is_question or not numbers) and is_other(said, sent):
+            if sent and isinstance(said, str) and is_other(said, sent):
                 return f"repeats another {field} than was sent with {asked.b_no}"
     return None
 
 
-def _echoes(answer: Object, depth: int = 0, *, is_question: bool = False) -> Iterator[tuple[Object, bool]]:
-    """Yield an object and those that it holds under the names of echoes and wrappers; whether each is the question."""
-    yield answer, is_question
+def _echoes(answer: Object, depth: int = 0) -> Iterator[Object]:
+    """Yield an object and those that it holds under the names of echoes and wrappers."""
+    yield answer
     if depth == _DEEPEST:
         return
     for name in (*names.ECHOES, *names.VERIFY_WRAPPERS, *names.ANSWERS):
         inner = answer.get(name)
         inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
         if isinstance(inner, dict):
-            yield from _echoes(inner, depth + 1, is_question=is_question or name in names.QUESTIONS)
+            yield from _echoes(inner, depth + 1)
 
 
 def _visible(text: str) -> str:

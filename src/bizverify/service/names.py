@@ -47,9 +47,7 @@ RESULTS: Final = (  # G10
 ANSWERS: Final = ("result", "verification", "answer", "output")  # G12
 KEYED: Final = "object_key"
 """Under which :mod:`bizverify.service.reading` puts the key of an object of results, where its item says another."""
-ECHOES: Final = ("input", "row", "record", "request", "source", "query", "lookup", "params", KEYED)  # G13
-QUESTIONS: Final = frozenset(("input", "request", "query", "params"))  # G32
-"""Echoes that are what was asked, and not a record of the service's own."""
+ECHOES: Final = ("input", "row", "record", "request", "query", "lookup", "params", KEYED)  # G13
 NUMBERS: Final = (
     *("b_no", "biz_no", "bno", "bizNo", "business_no", "businessNo", "business_number", "businessNumber", "brn"),
 )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bizverify.service.names import KEYED
+from bizverify.service.names import KEYED, NUMBERS
 from bizverify.service.refusal import is_page
 
 Object = dict[str, Any]
@@ -151,11 +151,17 @@ def _as_list(value: object, is_item: Collection[str]) -> list[Any] | None:
         return value if not value or any(isinstance(item, dict) for item in value) else None
     if not isinstance(value, dict) or not value or not all(isinstance(item, dict) for item in value.values()):
         return None
-    if all(re.fullmatch(r"\d{10}", key, flags=re.A) for key in value):
+    if all(re.fullmatch(r"\d{10}", key, flags=re.A) for key in value) and not _have_other_numbers(value):
         return [_keyed("b_no", key, item) for key, item in value.items()]
     if all(key.isdecimal() for key in value) or all(has_any(item, is_item) for item in value.values()):
         return [_keyed("row_id", key, item) for key, item in value.items()]
     return None
+
+
+def _have_other_numbers(items: dict[str, Object]) -> bool:
+    """Whether items say their number themselves, and none says what its key says: then the keys count something."""
+    own = {key: plain(first(item, NUMBERS)) for key, item in items.items()}
+    return all(number is not None and key not in number.replace("-", "") for key, number in own.items())
 
 
 def _keyed(name: str, key: str, item: Object) -> Object:

@@ -114,15 +114,13 @@ class BatchCreated(Shape):
 class Result(Shape):
     """One row of a batch job: ``key`` is the service's name for the row, ``b_no``, ``name``, ``address`` its echo.
 
-    ``is_question``: name and address are said to be what was asked, not the service's own record (G32). Either
-    ``answer`` or ``error`` is there, never both.
+    Either ``answer`` or ``error`` is there, never both.
     """
 
     key: int | str | None = None
     b_no: str | None = None
     name: str | None = None
     address: str | None = None
-    is_question: bool = False
     answer: Answer | None = None
     error: str | None = None
 
@@ -221,7 +219,6 @@ def read_result(item: object) -> Result:
         "b_no": next(filter(None, said or odd), None) if len(said) < 2 else None,
         "name": _proof(next((text for place in places if (text := plain(place.get("name")))), None)),
         "address": _proof(next((text for place in places if (text := plain(place.get("address")))), None)),
-        "is_question": any(has_any(item.get(name), ("name", "address")) for name in names.QUESTIONS),
         "answer": answer,
         "error": error,
     }

@@ -21,10 +21,7 @@ _NOWHERE: Final[frozenset[int]] = frozenset()
 
 
 class ResultLike(Protocol):
-    """An item of a job's results: its row key, what it repeats of the row, and its answer or error.
-
-    ``is_question``: name and address are said to be what was asked, not the service's own record.
-    """
+    """An item of a job's results: its row key, what it repeats of the row, and its answer or error."""
 
     @property
     def key(self) -> int | str | None: ...  # noqa: D102 - the class says it
@@ -34,8 +31,6 @@ class ResultLike(Protocol):
     def name(self) -> str | None: ...  # noqa: D102
     @property
     def address(self) -> str | None: ...  # noqa: D102
-    @property
-    def is_question(self) -> bool: ...  # noqa: D102
     @property
     def answer(self) -> Answer | None: ...  # noqa: D102
     @property
@@ -81,7 +76,8 @@ def echoes_of(
     Where a number was sent more than once, the whole row decides. An echo without name or address may only be short of
     them, and then equals a row that was sent without; so it counts only if the echoes of a number find all its rows.
     Were echoes short, a row that they wrongly find would be found twice, and another not at all. If it is ``strict``, a
-    whole row decides wherever it is echoed. A question that is repeated with another name or address is another row's.
+    whole row decides wherever it is echoed. A number that is repeated
+    with another name or address is another row's.
     """
     row_of = {key: row for row, (key, _) in enumerate(sent)}
     rows_of: defaultdict[str, set[int]] = defaultdict(set)
@@ -108,7 +104,7 @@ def echoes_of(
         if strict and whole is None and result.name and result.address:
             return Echo(_NOWHERE, said=True)
         homes = rows_of.get(b_no, _NOWHERE)
-        if records and result.is_question:
+        if records:
             homes = {row for row in homes if not _contradicts((result.name, result.address), records[row])}
         return Echo(homes, said=True)
 
