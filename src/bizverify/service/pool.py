@@ -74,8 +74,7 @@ class Pool:
     def give(self, connection: Connection) -> None:
         """Take a connection back; one that cannot be used again is closed."""
         if connection.is_reusable and self._may_keep:
-            rest = min(max(_REST, connection.seconds), _KEEP_ALIVE)
-            self._idle.append((anyio.current_time() + rest, connection))
+            self._idle.append((anyio.current_time() + _rest_after(connection.seconds), connection))
         else:
             self._drop(connection)
 
@@ -139,6 +138,11 @@ class Pool:
         if answer.status is None or not 200 <= answer.status < 300:
             remedy = "; put its user and password into HTTPS_PROXY" if answer.status == _PROXY_LOGIN else ""
             raise OSError(f"the proxy answered {answer.status}{remedy}")
+
+
+def _rest_after(seconds: float) -> float:
+    """How long a connection rests after an exchange that took so many seconds."""
+    return min(max(_REST, seconds), _KEEP_ALIVE)
 
 
 def environment_proxy(base: BaseUrl) -> Proxy | None:

@@ -220,8 +220,8 @@ class Transport:
             return detail or f"no answer in time (timeout {timeouts.read:g} s)"
         if isinstance(fault, UnreachableError | MuddledError):
             return detail
-        if isinstance(fault, h11.LocalProtocolError):  # h11's own words speak of its states
-            detail = "it was closed before the answer's end"
+        if isinstance(fault, h11.ProtocolError) and "ConnectionClosed" in detail:  # h11's words are of its states
+            detail = "it was closed before there was an answer"
         if not detail or not isinstance(fault, OSError | h11.ProtocolError):
             detail = f"{type(fault).__name__} {detail}".strip()
         return f"the connection broke ({detail})"
