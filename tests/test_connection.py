@@ -364,6 +364,7 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
         line.say(200, VERIFIED, "Connection: close\r\n" if end == "announced" else "")
         if end == "half":
             line.socket.shutdown(socket.SHUT_WR)
+            line.server.ended.set()
             line.socket.recv(1)
         elif end == "reset":
             closed.wait(20)
@@ -378,8 +379,7 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
                 closed.clear()
                 assert (await service.verify("1248100998")).biz_status == "active"
                 closed.set()
-                if end != "half":
-                    await anyio.to_thread.run_sync(server.ended.wait, 20)
+                await anyio.to_thread.run_sync(server.ended.wait, 20)
         assert server.connections == 3
 
 
