@@ -6,6 +6,7 @@ import gc
 import inspect
 import io
 import json
+import os
 import pickle
 import platform
 import pydoc
@@ -549,6 +550,45 @@ def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(reference:
     assert "ResourceWarning: unclosed BlockingClient('http://localhost:9')" in done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_ends_and_cannot_use_its_parents_client() -> None:
+    """The thread of the loop is not there: waiting for it would last for ever."""
+    code = (
+        "import os, sys, bizverify as bv, httpx\n"
+        "http = httpx.MockTransport(lambda _: httpx.Response(200, json={'limit': 7}))\n"
+        "client = bv.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: client.me()\n"
+        "    except bv.errors.UsageError as error: print(error, flush=True)\n"
+        "    sys.exit(3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), client.me().limit)\n"
+        "client.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "opened in the process that this one was forked from" in done.stdout
+    assert done.stdout.endswith("3 7\n")
+
+
+def test_several_threads_open_one_client() -> None:
+    """One loop is made, and none is left when the client is closed."""
+    before = threading.active_count()
+    service, together = BlockingClient(URL, KEY, app=App(ME)), threading.Barrier(8)
+
+    def open_it() -> None:
+        together.wait(20)
+        service.open()
+
+    threads = [threading.Thread(target=open_it) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert threading.active_count() == before + 1
+    service.close()
+    assert threading.active_count() == before
+
+
 def test_a_client_that_cannot_open_says_why_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes wrong in the thread is raised where open() was called."""
     monkeypatch.setenv("HTTPS_PROXY", "socks5://localhost:1")
@@ -746,6 +786,17 @@ class NoFile:
         return 5
 
 
+def shut() -> io.BytesIO:
+    file = io.BytesIO(CSV)
+    file.close()
+    return file
+
+
+class WriteOnly:
+    def read(self) -> bytes:
+        raise io.UnsupportedOperation("not readable")
+
+
 @pytest.mark.parametrize(
     ("content", "more", "words"),
     [
@@ -755,6 +806,10 @@ class NoFile:
         ([b"a"], {}, "`content=`: of type list"),
         (io.StringIO("b_no\n"), {}, r"its read\(\) returns str; open the file in binary mode"),
         (NoFile(), {}, r"its read\(\) returns int"),
+        (shut(), {}, "`content=`: cannot be read .*closed file"),
+        (WriteOnly(), {}, "`content=`: cannot be read .*open for reading, in binary mode"),
+        (Path("a\0.csv"), {}, "`content=.*`: no path has a NUL character"),
+        (b"", {}, "`content=`: holds no rows"),
         (CSV, {"filename": "a.pdf"}, r"`filename='a.pdf'`: the service takes .csv, .json, .xls"),
         (CSV, {"filename": 5}, "`filename=`: of type int"),
         (CSV, {"paid": "true"}, "`paid=`: of type str; give True or False"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 import socket
@@ -28,6 +29,7 @@ from bizverify.errors import (
 )
 from bizverify.service import Client, pool
 from bizverify.service.address import BaseUrl
+from bizverify.service.connection import Answer, Connection
 from bizverify.service.key import ApiKey
 from bizverify.service.multipart import file_body, json_body
 from bizverify.service.timeouts import Timeouts
@@ -43,7 +45,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are used again at once."""
-    monkeypatch.setattr(pool, "_REST", 0.0)
+    monkeypatch.setattr(pool, "_rest_after", lambda _: 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +153,49 @@ async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones() 
     assert wrong == []
 
 
+@pytest.mark.anyio
+async def test_an_answer_that_comes_again_within_its_own_latency_is_not_the_next_ones() -> None:
+    """A connection rests as long as its answer took, and none is used twice after a byte that is nobody's."""
+
+    def script(line: Line) -> None:
+        while line.read():
+            answer = message(json.dumps({"biz_status": json.loads(line.body)["b_no"]}).encode())
+            time.sleep(0.06)
+            line.socket.sendall(answer)
+            time.sleep(0.03)
+            line.socket.sendall(answer)
+
+    with serving(script) as server:
+        async with client(server, concurrency=1) as service:
+            for number in [f"{1248100000 + n}" for n in range(8)]:
+                assert (await service.verify(number)).biz_status == number
+                await anyio.sleep(0.01)
+        assert server.connections == 8
+
+
+@pytest.mark.anyio
+async def test_closing_a_client_closes_the_connections_of_requests_under_way() -> None:
+    """The request gets its answer; its connection ends with it."""
+    asked, closed, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def script(line: Line) -> None:
+        line.read()
+        asked.set()
+        closed.wait(20)
+        line.say(200, VERIFIED)
+        if not line.socket.recv(1):
+            ended.set()
+
+    with serving(script) as server:
+        service = await client(server).open()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.verify, "1248100998")
+            await anyio.to_thread.run_sync(asked.wait, 20)
+            await service.aclose()
+            closed.set()
+        assert await anyio.to_thread.run_sync(ended.wait, 20)
+
+
 def test_a_service_that_answers_everything_twice_puts_no_answer_on_a_wrong_row(tmp_path: Path) -> None:
     """Through the public surface: what is not in doubt is the row's own answer."""
 
@@ -240,6 +285,74 @@ async def test_a_head_that_drips_ends_some_day() -> None:
 
 
 @pytest.mark.anyio
+async def test_an_upload_whose_answer_drips_ends_some_day() -> None:
+    """Ten timeouts from its last byte on."""
+    done = threading.Event()
+
+    def script(line: Line) -> None:
+        line.read()
+        line.socket.sendall(b"HTTP/1.1 200 X\r\nContent-Length: 100000\r\n\r\n")
+        while not done.wait(0.01):
+            line.socket.sendall(b" ")
+
+    with serving(script) as server:
+        async with client(server, timeout=0.05, max_retries=0) as service:
+            with pytest.raises(DoubtError, match=r"no end of the answer within 0\.5 s"):
+                await service.create_batch(CONTENT)
+        done.set()
+
+
+@pytest.mark.anyio
+async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
+    """A piece from the network may hold thousands of chunks."""
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in VERIFIED.ljust(9000))
+    raw = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    paused = 0
+    read_on = Connection._read_on
+
+    with serving(saying(raw)) as server, pytest.MonkeyPatch.context() as patch:
+
+        def counted(self: Connection, answer: Answer) -> bool:
+            nonlocal paused
+            whole = read_on(self, answer)
+            paused += self._is_paused
+            return whole
+
+        patch.setattr(Connection, "_read_on", counted)
+        async with client(server) as service:
+            assert (await service.verify("1248100998")).bounce_prob == 0.25
+    assert paused > 30
+
+
+PACKED = gzip.compress(VERIFIED)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("packed", "is_whole"),
+    [
+        (PACKED, True),
+        (gzip.compress(VERIFIED[:40]) + gzip.compress(VERIFIED[40:]), True),
+        (VERIFIED, True),
+        (PACKED[:-9], False),
+        (PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], False),
+        (gzip.compress(VERIFIED) + gzip.compress(b" ")[:-1], False),
+        (PACKED + b"x", False),
+    ],
+    ids=["one member", "two members", "not packed", "cut off", "wrong sum", "second cut off", "something behind"],
+)
+async def test_a_compressed_answer_is_whole_or_a_doubt(packed: bytes, is_whole: bool) -> None:
+    """All its members are read; one that is cut off or has a wrong sum is broken, however well it begins."""
+    with serving(saying(message(packed, "Content-Encoding: gzip\r\n"))) as server:
+        async with client(server, max_retries=0) as service:
+            if is_whole:
+                assert (await service.verify("1248100998")).bounce_prob == 0.25
+            else:
+                with pytest.raises(DoubtError, match="compressed and damaged"):
+                    await service.verify("1248100998")
+
+
+@pytest.mark.anyio
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("end", ["announced", "closed", "reset", "half"])
 async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> None:
@@ -251,6 +364,7 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
         line.say(200, VERIFIED, "Connection: close\r\n" if end == "announced" else "")
         if end == "half":
             line.socket.shutdown(socket.SHUT_WR)
+            line.server.ended.set()
             line.socket.recv(1)
         elif end == "reset":
             closed.wait(20)
@@ -265,8 +379,7 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
                 closed.clear()
                 assert (await service.verify("1248100998")).biz_status == "active"
                 closed.set()
-                if end != "half":
-                    await anyio.to_thread.run_sync(server.ended.wait, 20)
+                await anyio.to_thread.run_sync(server.ended.wait, 20)
         assert server.connections == 3
 
 
@@ -467,6 +580,60 @@ async def test_a_proxy_for_plain_http_is_told_the_whole_url(monkeypatch: pytest.
         head = proxy.requests[0].head.decode()
     assert head.startswith("POST http://service.invalid/v1/verify HTTP/1.1\r\nHost: service.invalid\r\n")
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'us@er:pa:ss').decode()}\r\n" in head
+
+
+@pytest.mark.anyio
+async def test_a_proxy_that_wants_a_password_for_plain_http_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its 407 is about who asks, as a 401 is, and not about the row."""
+    with serving(answering(407, b"who are you")) as proxy:
+        through(proxy, monkeypatch, "http")
+        async with Client("http://service.invalid/v1", KEY, allow_http=True) as service:
+            with pytest.raises(AuthenticationError, match="the proxy wants a user and password"):
+                await service.verify("1248100998")
+
+
+@pytest.mark.anyio
+async def test_a_proxys_refusal_is_understood_from_its_head(
+    authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page may never end."""
+    done = threading.Event()
+
+    def script(line: Line) -> None:
+        line.read_head()
+        line.socket.sendall(b"HTTP/1.1 407 X\r\n\r\n<html>")
+        done.wait(20)
+
+    with serving(script) as proxy:
+        through(proxy, monkeypatch)
+        service = transport("https://service.invalid", trusting(authority))
+        with pytest.raises(NotSentError, match="the proxy answered 407; put its user and password into HTTPS_PROXY"):
+            await service.ask("POST", "https://service.invalid/verify")
+        done.set()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_body_without_a_length_ends_where_tls_says_so(authority: trustme.CA, is_cut: bool) -> None:
+    """Cut off anywhere else it is broken: anyone on the way can do that."""
+
+    def script(line: Line) -> None:
+        line.read()
+        line.socket.sendall(b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n" + VERIFIED)
+        if is_cut:
+            line.socket.shutdown(socket.SHUT_WR)
+        else:
+            line.socket.unwrap()  # type: ignore[attr-defined]
+
+    with serving(over_tls(authority, script)) as server:
+        url = server.url.replace("http:", "https:")
+        service = transport(url, trusting(authority))
+        if is_cut:
+            with pytest.raises(DoubtError, match="TLS was cut off"):
+                await service.ask("GET", f"{url}/me")
+        else:
+            assert (await service.ask("GET", f"{url}/me")).body == VERIFIED
+        await service.aclose()
 
 
 # ---------------------------------------------------------------------------------- addresses, paths, given transports

@@ -578,7 +578,7 @@ async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
 @pytest.mark.anyio
 async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it has rested, that is, which takes no time here."""
-    monkeypatch.setattr(pool, "_REST", 0.0)
+    monkeypatch.setattr(pool, "_rest_after", lambda _: 0.0)
 
     def script(line: Line) -> None:
         while line.read():
@@ -669,7 +669,7 @@ async def test_the_upload_is_one_file_part_and_the_flags_are_sent_only_when_give
     with serving(answering(200, CREATED)) as server:
         async with client(server) as service:
             await service.create_batch(CONTENT, filename='a"b\r\n한.csv')
-            await service.create_batch(b"", offline=True, paid=False)
+            await service.create_batch(CONTENT, offline=True, paid=False)
         first, second = server.requests
     assert first.head.startswith(b"POST /batch HTTP/1.1")
     assert second.head.startswith(b"POST /batch?offline=true&paid=false HTTP/1.1")

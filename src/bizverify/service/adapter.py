@@ -5,6 +5,7 @@ What httpx raises becomes what a :class:`~bizverify.service.connection.Connectio
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -33,9 +34,9 @@ class Adapter:
     async def exchange(self, request: Request, answer: Answer) -> None:
         """Send the request and read its answer, as a connection does."""
         over = True
-        with anyio.move_on_after(request.patience):
+        with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
             try:
-                await self._exchange(request, answer)
+                await self._exchange(request, answer, scope)
             except httpx.ConnectTimeout:
                 raise UnreachableError(f"no connection within {request.timeouts.connect:g} s") from None
             except _NEVER_SENT as error:
@@ -49,7 +50,7 @@ class Adapter:
         if over:
             raise TimeoutError(f"no end of the answer within {request.patience:g} s")
 
-    async def _exchange(self, request: Request, answer: Answer) -> None:
+    async def _exchange(self, request: Request, answer: Answer, scope: anyio.CancelScope) -> None:
         parts = request.timeouts
         waits = {"connect": parts.connect, "read": parts.read, "write": parts.write, "pool": parts.connect}
         asked = httpx.Request(
@@ -60,6 +61,8 @@ class Adapter:
             extensions={"timeout": waits},
         )
         response = await self._transport.handle_async_request(asked)
+        if request.watch:
+            scope.deadline = anyio.current_time() + request.patience
         try:
             answer.begin(response.status_code, response.headers.raw)
             assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport it is

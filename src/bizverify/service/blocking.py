@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
+from threading import Lock
 from types import MethodType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -106,6 +107,7 @@ class BlockingClient:
             app=app,
         )
         self._loop: LoopThread | None = None
+        self._opening = Lock()
         self._forgotten: weakref.finalize[[str], BlockingClient] | None = None
 
     __init__.__doc__ = Client.__init__.__doc__
@@ -165,6 +167,10 @@ class BlockingClient:
             raise UsageError(
                 f"this {type(self).__name__} is not open: use it inside `with … as client`, or call `client.open()`"
             )
+        if not self._loop.is_of_this_process:
+            raise UsageError(
+                f"this {type(self).__name__} was opened in the process that this one was forked from: make one here"
+            )
         task = Task(self._loop.portal, call)
         try:
             return task.wait()
@@ -177,10 +183,11 @@ class BlockingClient:
 
         One that nobody closes ends with the interpreter or when it is collected, with a ``ResourceWarning``.
         """
-        if self._loop is None:
-            loop = LoopThread(self.client)
-            self._forgotten = weakref.finalize(self, loop.abandon, repr(self))
-            self._loop = loop
+        with self._opening:
+            if self._loop is None:
+                loop = LoopThread(self.client)
+                self._forgotten = weakref.finalize(self, loop.abandon, repr(self))
+                self._loop = loop
         return self
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ before anything was asked, belong to nobody: they could be taken for the answer 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,7 @@ from bizverify.service.timeouts import Timeouts
 _LONGEST_HEAD: Final = 64 * 1024
 _MOST_INTERIM: Final = 100  # of answers like 100 and 103, which a service may send before the real one
 _AT_A_STRETCH: Final = 16  # pieces that are read before other tasks have a turn
+_EVENTS: Final = 256  # at a stretch: a piece may hold thousands, of a byte each
 _LAST_PIECES: Final = 1024  # and when the time is over: no more than a socket can hold
 
 Headers = list[tuple[bytes, bytes]]
@@ -38,7 +40,8 @@ class MuddledError(Exception):
 class Request:
     """A request as it goes over the wire; the key is in its ``headers``. ``watch``: look for an answer while sending.
 
-    ``patience``: seconds for the whole exchange, however alive the service is.
+    ``patience``: seconds for the whole exchange, however alive the service is; with ``watch``, which is for uploads,
+    they count from the last byte sent.
     """
 
     method: str
@@ -54,7 +57,8 @@ class Request:
 class Answer:
     """What has come of an answer so far, at most ``limit`` bytes.
 
-    ``over`` says that there is more, ``complete`` that its end has come.
+    ``over`` says that there is more, ``complete`` that its end has come. With ``bare_refusal`` nothing is read of the
+    body of one that refuses.
     """
 
     limit: int
@@ -63,6 +67,7 @@ class Answer:
     content: bytearray = field(default_factory=bytearray, repr=False)
     over: bool = False
     complete: bool = False
+    bare_refusal: bool = False
 
     def begin(self, status: int, headers: Headers) -> None:
         """Take down the head; fields that are there several times are joined."""
@@ -71,6 +76,7 @@ class Answer:
             name, text = raw.decode("ascii").lower(), value.decode("latin-1")
             joined[name] = f"{joined[name]}, {text}" if name in joined else text
         self.status, self.headers = status, joined
+        self.over = self.bare_refusal and not 200 <= status < 300
 
     def add(self, data: bytes | bytearray) -> None:
         """Take down a piece of the body."""
@@ -79,13 +85,18 @@ class Answer:
 
 
 class Connection:
-    """A connection that is open; one request at a time."""
+    """A connection that is open; one request at a time.
+
+    ``seconds``: how long its last exchange took. ``is_muddled``: bytes came over it that belong to no request.
+    """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
         self._interim = 0
-        self.is_reusable = True
+        self.is_reusable, self.is_muddled = True, False
+        self._is_paused = False
+        self.seconds = 0.0
 
     def close(self) -> None:
         """Close it."""
@@ -95,9 +106,11 @@ class Connection:
     def is_silent(self) -> bool:
         """Whether nothing has come, neither bytes nor an end, since the last answer."""
         try:
-            return self._stream.receive_now() is None
+            data = self._stream.receive_now()
         except OSError:
             return False
+        self.is_muddled |= bool(data)
+        return data is None
 
     async def exchange(self, request: Request, answer: Answer) -> None:
         """Send the request and read its answer into ``answer``, also what there is of one that breaks off.
@@ -106,7 +119,8 @@ class Connection:
         cancelled, it is of no more use.
         """
         self.is_reusable, self._interim = False, 0
-        end = anyio.current_time() + request.patience
+        began = anyio.current_time()
+        end = math.inf if request.watch else began + request.patience
         with anyio.CancelScope(deadline=end) as scope:
             try:
                 await self._send(request, answer, scope, end)
@@ -114,10 +128,13 @@ class Connection:
                 if request.body is not None and request.body.failure is not None:
                     raise
                 self._http.send_failed()
+            if request.watch:
+                end = anyio.current_time() + request.patience
             await self._receive(request, answer, scope, end)
         if scope.cancelled_caught and not self._received(answer):
             over = anyio.current_time() >= end
             raise TimeoutError(f"no end of the answer within {request.patience:g} s" if over else "")
+        self.seconds = anyio.current_time() - began
         if not answer.over:
             self._end()
 
@@ -144,6 +161,9 @@ class Connection:
     async def _receive(self, request: Request, answer: Answer, scope: anyio.CancelScope, end: float) -> None:
         pieces = 0
         while not self._read_on(answer):
+            if self._is_paused:
+                await anyio.lowlevel.checkpoint()
+                continue
             data = self._stream.receive_now()
             if data is None:
                 scope.deadline = min(end, anyio.current_time() + request.timeouts.read)
@@ -167,6 +187,8 @@ class Connection:
         for _ in range(_LAST_PIECES):
             if self._read_on(answer):
                 return True
+            if self._is_paused:
+                continue
             data = self._stream.receive_now()
             if data is None:
                 break
@@ -174,8 +196,16 @@ class Connection:
         return False
 
     def _read_on(self, answer: Answer) -> bool:
-        """Take the answer from what was received; whether that is all of it, or more than is wanted."""
+        """Take the answer from what was received; whether that is all of it, or more than is wanted.
+
+        ``_is_paused`` says that more of it can be taken already.
+        """
+        events, self._is_paused = 0, False
         while not (answer.over or answer.complete):
+            if events == _EVENTS:
+                self._is_paused = True
+                return False
+            events += 1
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 return False
@@ -204,6 +234,7 @@ class Connection:
             except OSError:  # answered, and broken then: that is nothing to the answer
                 more = b""
         if rest or more:
+            self.is_muddled = True
             raise MuddledError("more came than one answer")
         if more is None and self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()

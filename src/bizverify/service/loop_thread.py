@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
@@ -19,11 +20,12 @@ _PATIENCE: Final = 1.0
 class LoopThread:
     """Enters ``resource`` in an event loop of its own, and leaves it in :meth:`close`.
 
-    The thread is a daemon: a client that nobody closes does not keep the interpreter from ending.
+    The thread is a daemon: a client that nobody closes does not keep the interpreter from ending. A forked process has
+    no such thread: there the resource is left as it is.
     """
 
     def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
-        self._abort = False
+        self._abort, self._process = False, os.getpid()
         self._ready: Future[BlockingPortal] = Future()
         self._thread = Thread(target=self._run, args=[resource], name="bizverify-client", daemon=True)
         self._thread.start()
@@ -34,13 +36,22 @@ class LoopThread:
             self._thread.join(_PATIENCE)
             raise
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether the thread is one of this process, not of the one it was forked from."""
+        return os.getpid() == self._process
+
     def close(self) -> None:
         """Leave the resource, when the calls that are under way in other threads are over, and end the thread."""
+        if not self.is_of_this_process:
+            return
         self._signal()
         self._thread.join()
 
     def abandon(self, name: str) -> None:
         """End what nobody has closed, and warn of it as of a file; called by the garbage collector and at exit."""
+        if not self.is_of_this_process:
+            return
         self._abort = True
         self._signal()
         if current_thread() is not self._thread:

@@ -20,9 +20,10 @@ from bizverify.service.streams import Stream, TlsStream, connect_tcp
 from bizverify.service.timeouts import Timeouts
 
 _KEEP_ALIVE: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
-_REST: Final = 0.01  # what a broken service sends after its answer must have time to show
+_REST: Final = 0.01  # at least; what a broken service sends after its answer must have time to show
 _PORTS: Final = {"http": 80, "https": 443}
 _PROXY_ANSWER: Final = 64 * 1024
+_PROXY_LOGIN: Final = 407
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Proxy:
 class Pool:
     """Connections that wait for a request; the one used last goes first, so that few stay open.
 
-    One that has just answered rests for ten milliseconds: what else comes over it then would be taken for the next
-    request's answer.
+    One that has just answered rests as long as its answer took, ten milliseconds at least: what else comes over it
+    would be taken for the next request's answer. Once something did, no connection is used twice any more.
     """
 
     def __init__(self, base: BaseUrl, proxy: Proxy | None, tls: Callable[[], ssl.SSLContext]) -> None:
@@ -48,20 +49,22 @@ class Pool:
         self._host, self._port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
         self._proxy = proxy
         self._tls = tls
-        self._idle: list[tuple[float, Connection]] = []
+        self._idle: list[tuple[float, Connection]] = []  # with the time from which it may be used
+        self._may_keep = True
 
     async def take(self, timeouts: Timeouts, *, new: bool = False) -> Connection:
         """Return a connection that nobody uses and over which nothing has come. Raises :class:`UnreachableError`."""
         now = anyio.current_time()
-        while self._idle and self._idle[0][0] < now - _KEEP_ALIVE:
-            self._idle.pop(0)[1].close()
+        self._drop_old(now)
         for place in () if new else range(len(self._idle) - 1, -1, -1):
-            if self._idle[place][0] > now - _REST:
+            if self._idle[place][0] > now:
                 continue
             _, kept = self._idle.pop(place)
             if kept.is_silent():
                 return kept
-            kept.close()
+            self._drop(kept)
+            if not self._may_keep:
+                break
         fresh = await self._opened(timeouts)
         if fresh.is_silent():
             return fresh
@@ -70,15 +73,31 @@ class Pool:
 
     def give(self, connection: Connection) -> None:
         """Take a connection back; one that cannot be used again is closed."""
-        if connection.is_reusable:
-            self._idle.append((anyio.current_time(), connection))
+        if connection.is_reusable and self._may_keep:
+            self._idle.append((anyio.current_time() + _rest_after(connection.seconds), connection))
         else:
-            connection.close()
+            self._drop(connection)
 
     def close(self) -> None:
-        """Close all that wait."""
+        """Close all that wait, and each that is given back from now on."""
+        self._may_keep = False
         while self._idle:
             self._idle.pop()[1].close()
+
+    def _drop_old(self, now: float) -> None:
+        """Close those that nobody needed for a while; they, too, may show that the service is broken."""
+        old = [kept for free_from, kept in self._idle if free_from < now - _KEEP_ALIVE]
+        if old:
+            self._idle = [(free_from, kept) for free_from, kept in self._idle if free_from >= now - _KEEP_ALIVE]
+        for kept in old:
+            kept.is_silent()
+            self._drop(kept)
+
+    def _drop(self, connection: Connection) -> None:
+        """Close a connection, and all others with it if something came over it that belongs to no request."""
+        connection.close()
+        if connection.is_muddled:
+            self.close()
 
     async def _opened(self, timeouts: Timeouts) -> Connection:
         if self._secure:
@@ -114,10 +133,16 @@ class Pool:
         host = f"[{self._host}]" if ":" in self._host else self._host
         target = f"{host}:{self._port}"
         headers = [(b"Host", target.encode()), *proxy.headers]
-        answer = Answer(_PROXY_ANSWER)
+        answer = Answer(_PROXY_ANSWER, bare_refusal=True)
         await Connection(stream).exchange(Request("CONNECT", target, headers, None, timeouts, timeouts.connect), answer)
         if answer.status is None or not 200 <= answer.status < 300:
-            raise OSError(f"the proxy answered {answer.status}")
+            remedy = "; put its user and password into HTTPS_PROXY" if answer.status == _PROXY_LOGIN else ""
+            raise OSError(f"the proxy answered {answer.status}{remedy}")
+
+
+def _rest_after(seconds: float) -> float:
+    """How long a connection rests after an exchange that took so many seconds."""
+    return min(max(_REST, seconds), _KEEP_ALIVE)
 
 
 def environment_proxy(base: BaseUrl) -> Proxy | None:

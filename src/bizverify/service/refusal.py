@@ -40,6 +40,7 @@ _SAID: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     401: (AuthenticationError, "the API key is missing or invalid", "check BIZVERIFY_API_KEY or the key file"),
     403: (PlanError, "not available in the account's plan", "the API needs the Business plan or higher"),
     404: (NotFoundError, "not found, or not this key's", "check the identifier and the base URL"),
+    407: (AuthenticationError, "the proxy wants a user and password", "put them into HTTP_PROXY"),
     413: (TooLargeError, "the file or request is too large", "send fewer rows at a time"),
     429: (QuotaError, "the monthly quota is used up", "wait for the next period or ask for a larger plan"),
 }

@@ -74,6 +74,7 @@ class TlsStream:
     def __init__(self, inner: Stream, context: ssl.SSLContext, host: str) -> None:
         self._inner = inner
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._is_cut = False  # closed underneath, and not, until then, by TLS itself
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
 
     @classmethod
@@ -102,15 +103,22 @@ class TlsStream:
             await self._inner.send(self._outgoing.read())
 
     def receive_now(self) -> bytes | None:
-        """Return what has arrived, ``None`` if nothing has (tickets are nothing), ``b""`` at the end."""
+        """Return what has arrived, ``None`` if nothing has (tickets are nothing), ``b""`` at the end.
+
+        An end that TLS does not confirm is an :class:`OSError`: anyone on the way may have cut the connection.
+        """
         while True:
             try:
-                return self._tls.read(_CHUNK)
+                data = self._tls.read(_CHUNK)
             except ssl.SSLWantReadError:
                 if not self._take_in():
                     return None
+                continue
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                return b""
+                data = b""
+            if not data and self._is_cut:
+                raise ConnectionAbortedError("TLS was cut off, without its end")
+            return data
 
     async def readable(self) -> None:
         """Wait until there is something to decrypt."""
@@ -127,6 +135,7 @@ class TlsStream:
             self._incoming.write(data)
         elif data is not None:
             self._incoming.write_eof()
+            self._is_cut = True
         return data is not None
 
 
@@ -146,12 +155,17 @@ async def connect_tcp(host: str, port: int) -> PlainStream:
             connected.append(one)
             attempts.cancel_scope.cancel()
 
-    async with anyio.create_task_group() as attempts:
-        for family, address in _by_turns((found_family, to) for found_family, _, _, _, to in found):
-            failed = anyio.Event()
-            attempts.start_soon(attempt, family, address, failed)
-            with anyio.move_on_after(_HEAD_START):
-                await failed.wait()
+    try:
+        async with anyio.create_task_group() as attempts:
+            for family, address in _by_turns((found_family, to) for found_family, _, _, _, to in found):
+                failed = anyio.Event()
+                attempts.start_soon(attempt, family, address, failed)
+                with anyio.move_on_after(_HEAD_START):
+                    await failed.wait()
+    except BaseException:  # cancelled, when one was connected already
+        for one in connected:
+            one.close()
+        raise
     for late in connected[1:]:
         late.close()
     if not connected:

@@ -8,9 +8,7 @@ just before it goes, and for the configured origin only; no error keeps a frame 
 from __future__ import annotations
 
 import logging
-import math
 import ssl
-import zlib
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -32,6 +30,7 @@ from bizverify.service.multipart import Body
 from bizverify.service.pool import Pool, environment_proxy
 from bizverify.service.refusal import RAW_KEPT, one_line, refusal, seconds_to_wait
 from bizverify.service.timeouts import Timeouts
+from bizverify.service.unpacking import unpacked
 
 _log = logging.getLogger(__name__)
 
@@ -179,14 +178,14 @@ class Transport:
         timeouts, patience = asked.timeouts, _PATIENCE * asked.timeouts.read
         if asked.upload:
             headers.append((b"Connection", b"close"))
-            timeouts, patience = replace(timeouts, read=timeouts.read * _UPLOAD_PATIENCE), math.inf
+            timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_PATIENCE)
         return Request(asked.method, asked.target, headers, asked.body, timeouts, patience, watch=asked.upload)
 
     def _judged(self, ask: _Asked, answer: Answer, fault: Exception | None) -> Reply | ServiceError:
         asked, status = ask.words, answer.status
         complete = ask.body is None or ask.body.complete
         is_success = status is not None and 200 <= status < 300
-        raw, over = _content(answer)
+        raw, over, is_damaged = unpacked(answer)
         if self._key.is_telling or not is_success or fault is not None:
             raw = self._key.redact(raw)
         if isinstance(fault, MuddledError) and complete:
@@ -197,14 +196,15 @@ class Transport:
         elif over:
             words = f"{asked}: {status}, the answer is far too large to be one; is the base URL right?"
             return ShapeError(words, status=status, raw=self._key.redact(raw)[:RAW_KEPT])
-        elif fault is None and status is not None:
+        elif fault is None and status is not None and not is_damaged:
             return Reply(asked, status, raw, answer.headers)
         if isinstance(fault, ssl.SSLCertVerificationError):
             return CertificateError(
                 f"{asked}: the service's certificate is not trusted ({one_line(fault.verify_message)}); nothing was "
                 "paid: check the base URL, and name the file with your network's certificates in SSL_CERT_FILE"
             )
-        words = f"{asked}: {self._words(fault, ask.timeouts)}"
+        words = "the answer is compressed and damaged" if is_damaged else self._words(fault, ask.timeouts)
+        words = f"{asked}: {words}"
         if isinstance(fault, UnreachableError):
             return NotSentError(f"{words}; nothing was paid: check the base URL and the network, and try again")
         if status is None and not complete:
@@ -220,6 +220,8 @@ class Transport:
             return detail or f"no answer in time (timeout {timeouts.read:g} s)"
         if isinstance(fault, UnreachableError | MuddledError):
             return detail
+        if isinstance(fault, h11.ProtocolError) and "ConnectionClosed" in detail:  # h11's words are of its states
+            detail = "it was closed before there was an answer"
         if not detail or not isinstance(fault, OSError | h11.ProtocolError):
             detail = f"{type(fault).__name__} {detail}".strip()
         return f"the connection broke ({detail})"
@@ -233,18 +235,3 @@ class Transport:
 
 
 _split = lru_cache(maxsize=256)(urlsplit)
-
-
-def _content(answer: Answer) -> tuple[bytes, bool]:
-    """An answer's body, unpacked no further than its limit (G27), and whether there is more of it.
-
-    One that cannot be unpacked stays as it came.
-    """
-    content = bytes(answer.content)
-    if answer.headers.get("content-encoding", "").strip().lower() not in ("gzip", "x-gzip", "deflate"):
-        return content, answer.over
-    try:
-        content = zlib.decompressobj(wbits=47).decompress(content, answer.limit + 1)
-    except zlib.error:
-        return content, answer.over
-    return content, answer.over or len(content) > answer.limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -62,7 +63,14 @@ async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
         return _named(await anyio.to_thread.run_sync(_read_path, path), filename or path.name)
     if not callable(getattr(content, "read", None)):
         wrong_type("content", content, "bytes, a pathlib.Path or a file that is open in binary mode")
-    found = content.read()
+    try:
+        found = content.read()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not isinstance(error, UnsupportedOperation):
+            raise InputError(f"{parameter('content')}: cannot be read: {error.strerror or error}") from None
+        raise UsageError(
+            f"{parameter('content')}: cannot be read ({error}); give a file that is open for reading, in binary mode"
+        ) from None
     if not isinstance(found, bytes):
         raise UsageError(
             f"{parameter('content')}: its read() returns {type(found).__name__}; open the file in binary mode: "
@@ -77,10 +85,14 @@ def _read_path(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         fault = error.strerror or str(error)
+    except ValueError:
+        raise UsageError(f"{parameter('content', str(path))}: no path has a NUL character in it") from None
     raise InputError(f"{path}: cannot be read: {fault}")
 
 
 def _named(content: bytes, filename: str | None) -> UploadFile:
+    if not content:
+        raise UsageError(f"{parameter('content')}: holds no rows; a file that was read before is at its end: seek(0)")
     extension = _extension_of(content) if filename is None else Path(filename).suffix.lower()
     media_type = _MEDIA_TYPES.get(extension or _extension_of(content))
     if media_type is None:
