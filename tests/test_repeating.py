@@ -115,7 +115,7 @@ def test_a_limit_that_ends_next_month_is_not_slept_through(ledger: Ledger, said:
 
 def test_a_promise_that_became_shorter_counts(ledger: Ledger, hands: Hands) -> None:
     """A week was promised when it was sent; an hour later the service says a minute: it is not sent again."""
-    shop = Promising(failing(6 + 1))
+    shop = Promising(failing(3 + 1))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     asked = len(shop.asked)
     hands.now += 3600
@@ -144,7 +144,7 @@ def test_a_machine_that_slept_does_not_repeat_what_may_be_forgotten(ledger: Ledg
 @pytest.mark.parametrize("back", [1.0, 3600.0, WEEK])
 def test_a_clock_that_was_set_back_tells_no_ages(ledger: Ledger, hands: Hands, back: float) -> None:
     """A day after it was sent a run ends; then the clock says earlier: how old the key is, nobody knows."""
-    shop = Promising(failing(6 + 1))
+    shop = Promising(failing(3 + 1))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     hands.now += 86_400
     ledger.end("run-1", "paused")
