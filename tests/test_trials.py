@@ -452,7 +452,7 @@ def _rows_of_job(service: FakeService, asked: Any) -> int:
     return len(service.jobs[asked.scope["path"].rpartition("/")[2]].rows)
 
 
-@pytest.mark.parametrize("answered", [{50}, {99}, set(range(45, 80))])
+@pytest.mark.parametrize("answered", [{0}, {50}, {99}, set(range(9)), set(range(45, 80))])
 def test_a_few_answered_rows_are_no_proof(ledger: Ledger, answered: set[int]) -> None:
     """Where less than half of a trial is answered, and not the first rows, it came to nothing: three, and no more."""
     shop = Forgetful(lambda place: place not in answered)
