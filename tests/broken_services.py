@@ -106,6 +106,8 @@ _ERROR: Final = Body(b'{"error": "internal error", "code": 17}')
 _LATE: Final = "Mon, 01 Jan 1990 00:00:00 GMT"
 _ALL: Final[dict[str, Any]] = {"most": ROWS, "least": ROWS}
 """For what is broken but can be had: everything is bought once, and answered."""
+_ONCE_GOOD: Final[dict[str, Any]] = {"options": {"jobs": 1}, "most": 500}
+"""For what answers the first upload: then one more comes to nothing, and three trials."""
 _SINGLE: Final[dict[str, Any]] = {"most": 120}
 """For what stops after ten requests in a row; as many as are under way then may be paid, too, in each run."""
 
@@ -121,7 +123,7 @@ BATCH: Final[dict[str, Case]] = {
     "an upload is redirected": upload(Redirect("https://elsewhere.test/batch"), most=0),
     "an upload is asked to wait for ages": upload(Status(503, retry_after="1e300", paid=True)),
     "an upload is asked to wait in the past": upload(Status(429, retry_after=_LATE), most=0),
-    "every upload is the same job": upload(FirstJob()),
+    "every upload is the same job": upload(FirstJob(), **_ONCE_GOOD),
     "a job is not known": job(Status(404)),
     "a job fails with 500": job(Status(500)),
     "a job's record is a web page": job(HTML),
@@ -131,7 +133,7 @@ BATCH: Final[dict[str, Case]] = {
     "a job asks to wait for ages": job(Status(503, retry_after="99999999999999999999")),
     "a job is never done": job(Word("processing")),
     "a job's status is no known word": job(Word("혼돈")),
-    "a job shows another job's results": job(FirstJob()),
+    "a job shows another job's results": job(FirstJob(), **_ONCE_GOOD),
     "a job shows another job's results, the large ones": job(FirstJob(), options={"chunk": 250}, most=ROWS),
     "a job's answers are empty": job(Emptied()),
     "a job's answers are another number's": job(SomebodyElses("b_no")),
@@ -151,7 +153,7 @@ BATCH: Final[dict[str, Case]] = {
     "a job gives half of its results": job(Partial(0.5), most=ROWS),
     "a job's results come late": job(Partial(0.3), broken_runs=1, **_ALL),
     "a job's texts have a byte that is no UTF-8": job(InvalidByte(), **_ALL),
-    "a job's responses are sent twice": job(Twice(), **_ALL),
+    "a job's responses are sent twice": job(Twice(), most=ROWS),
     "the account is a web page": account(HTML, most=0),
     "the account has two quotas": account(Body(b'{"quota": {"remaining": 5}, "remaining": 7}'), most=0),
     "the account fails with 500": account(Status(500), most=0),

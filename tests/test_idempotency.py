@@ -21,7 +21,7 @@ from bizverify.errors import AuthenticationError, UsageError
 from bizverify.execute.ledger import Ledger
 from bizverify.service import ApiKey, BlockingClient
 from bizverify.service.account import Idempotency, read_account
-from bizverify.testing import Act, FakeService, Fault, Reset, Status, serve, verdict
+from bizverify.testing import Act, Body, FakeService, Fault, Reset, Status, serve, verdict
 from crashing import Blow, Calls, Nursery, campaign, customers, lookup_of
 from schedules import told
 
@@ -289,6 +289,19 @@ def test_a_budget_holds_for_what_is_repeated_too(tmp_path: Path) -> None:
         assert service.paid_total == 2
         assert bench.enrich(url, "verify").exit_code == 0
     assert service.paid_again == 0
+
+
+def test_a_promise_that_is_not_kept_costs_little(tmp_path: Path) -> None:
+    """It pays each repetition and answers none: three trials, each repeated three times, and nothing in later runs."""
+    service = FakeService(KEY, quota=100_000)
+    service.faults.add(Fault("me", Body(json.dumps({"plan": "business", "idempotency": PROMISE}).encode())))
+    service.faults.add(Fault("batch", Status(500, paid=True)))
+    bench = Bench(tmp_path, service, rows=1000)
+    with serve(service) as url:
+        for _ in range(4):
+            assert bench.enrich(url, "batch").exit_code == 5
+    assert len(service.uploads) == 3 * (1 + 3)
+    assert service.paid_again == service.paid_total - 3 * service.uploads[0].rows
 
 
 def test_what_another_file_left_in_doubt_is_left_to_it(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_quota_that_ends_in_the_middle_pauses_the_run(
     )  # which does not say what is left
     service.quota = 120
     source = customers(tmp_path / "in.csv", 250)
-    paused = bv.enrich(source, engine=engine, base_url=url, chunk=50, **QUICK)
+    paused = bv.enrich(source, engine=engine, base_url=url, chunk=50, jobs=1, **QUICK)
     assert paused.exit_code == 5
     assert paused.counts["verified"] == service.paid_total
     assert paused.counts["verified"] + paused.counts["pending"] == 250

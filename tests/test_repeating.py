@@ -115,7 +115,7 @@ def test_a_limit_that_ends_next_month_is_not_slept_through(ledger: Ledger, said:
 
 def test_a_promise_that_became_shorter_counts(ledger: Ledger, hands: Hands) -> None:
     """A week was promised when it was sent; an hour later the service says a minute: it is not sent again."""
-    shop = Promising(failing(6 + 1))
+    shop = Promising(failing(3 + 1))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     asked = len(shop.asked)
     hands.now += 3600
@@ -144,7 +144,7 @@ def test_a_machine_that_slept_does_not_repeat_what_may_be_forgotten(ledger: Ledg
 @pytest.mark.parametrize("back", [1.0, 3600.0, WEEK])
 def test_a_clock_that_was_set_back_tells_no_ages(ledger: Ledger, hands: Hands, back: float) -> None:
     """A day after it was sent a run ends; then the clock says earlier: how old the key is, nobody knows."""
-    shop = Promising(failing(6 + 1))
+    shop = Promising(failing(3 + 1))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     hands.now += 86_400
     ledger.end("run-1", "paused")
@@ -153,6 +153,41 @@ def test_a_clock_that_was_set_back_tells_no_ages(ledger: Ledger, hands: Hands, b
     assert [one.age < 0 for one in ledger.repeatable(ORIGIN)] == [True]
     bought(ledger, shop, wanted([]), by=settling)
     assert len(shop.asked) == asked
+
+
+@pytest.mark.parametrize("by", [buy_singly, buy_in_uploads])
+def test_a_request_is_repeated_six_times_in_all_runs(
+    ledger: Ledger, by: Callable[[Buying, pl.DataFrame], Awaitable[None]]
+) -> None:
+    """Three times in a run, three in the next, then it is settled by hand: each may be paid."""
+
+    class Down(Promising):
+        async def create_batch(self, content: bytes, **more: Any) -> BatchCreated:
+            gates = {name: more.get(name) or _nothing for name in ("before_last_byte", "after_last_byte")}
+            return await super().create_batch(content, **gates)
+
+    shop, sent = Down(failing(1_000), lambda *_: LOST), list[int]()
+    bought(ledger, shop, wanted(numbers(1)), by=keyed(shop, by))
+    for _ in range(4):
+        sent.append(len(shop.asked) + len(shop.uploads))
+        bought(ledger, shop, wanted([]), by=settling)
+    assert sent == [4, 7, 7, 7]
+    assert left(ledger) == ledger.may_be_repeated() == 0
+    assert len(ledger.doubts()) == 1
+
+
+def test_a_repetition_is_counted_before_it_goes(ledger: Ledger) -> None:
+    """A client that is killed while it repeats has counted the repetition."""
+    counted: list[int] = []
+
+    def counting(_b_no: str, nth: int) -> ServiceError | None:
+        with ledger._reading() as connection:
+            counted.extend(repeats for (repeats,) in connection.execute("SELECT repeats FROM requests"))
+        return LOST if nth <= 2 else None
+
+    shop = Promising(counting)
+    bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
+    assert counted == [0, 1, 2]
 
 
 def test_what_must_not_be_repeated_does_not_keep_the_rest_from_it(ledger: Ledger, hands: Hands) -> None:

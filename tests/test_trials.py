@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import subprocess
@@ -26,12 +27,14 @@ from bizverify.testing import (
     DIALECTS,
     GARBAGE,
     HTML,
+    Act,
     Body,
     Dialect,
     FakeService,
     Fault,
     Reset,
     Status,
+    Word,
     serve,
 )
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, ledger, states, wanted, why
@@ -116,7 +119,7 @@ def test_one_failure_does_not_stop_a_nightly_run(service: FakeService, url: str,
     report = buy(customers(tmp_path / "in.csv", 2000), chunk=500)
     assert report.counts["verified"] == 1900
     assert report.counts["in_doubt"] == 100
-    assert [upload.rows for upload in service.uploads][:3] == [100, 100, 500]
+    assert [upload.rows for upload in service.uploads][:4] == [100, 100, 400, 500]
 
 
 def test_a_stopped_purchase_asks_nothing_until_it_is_told_to(
@@ -201,19 +204,19 @@ def test_a_service_that_breaks_in_the_middle_gets_trials_again(service: FakeServ
     source = customers(tmp_path / "in.csv", 5000)
     for _ in range(4):
         buy(source, chunk=500, jobs=1)
-    assert [upload.rows for upload in service.uploads] == [100, 500, 500, 500, 100, 100, 100]
+    assert [upload.rows for upload in service.uploads] == [100, 400, 500, 500, 100, 100, 100]
 
 
 def test_an_upload_that_came_to_nothing_makes_the_next_ones_smaller(
     service: FakeService, url: str, tmp_path: Path
 ) -> None:
     """Where only large uploads fail the run goes on with small ones, and pays for no second large one."""
-    service.faults.add(Fault("batch", Status(502, paid=True), when=lambda asked: _length(asked) > 20_000))
+    service.faults.add(Fault("batch", Status(502, paid=True), when=lambda asked: _length(asked) > 50_000))
     report = buy(customers(tmp_path / "in.csv", 6000), chunk=2000, rate=1e5)
-    assert [upload.rows for upload in service.uploads if upload.rows > 200] == [2000]
-    assert report.counts["verified"] == 4000
+    assert [upload.rows for upload in service.uploads if upload.rows > 400] == [1600]
+    assert report.counts["verified"] == 4400
     buy(customers(tmp_path / "other.csv", 9000), chunk=2000, rate=1e5)
-    assert [upload.rows for upload in service.uploads if upload.rows > 200] == [2000], "later runs know it"
+    assert [upload.rows for upload in service.uploads if upload.rows > 400] == [1600], "later runs know it"
 
 
 def _length(asked: Any) -> int:
@@ -259,7 +262,10 @@ def test_a_ledger_of_the_third_version_has_spent_no_trials(tmp_path: Path) -> No
         ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
         ledger.settle([Prepared("old", "r", [row], None, None, ORIGIN), Gated("old")])
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("DROP TABLE trials; ALTER TABLE uploads DROP COLUMN trial; PRAGMA user_version = 3;")
+        connection.executescript(
+            "DROP TABLE trials; ALTER TABLE uploads DROP COLUMN trial; "
+            "ALTER TABLE requests DROP COLUMN repeats; PRAGMA user_version = 3;"
+        )
     with Ledger.open(path) as ledger:
         assert [doubt.id for doubt in ledger.doubts()] == ["old"]
         assert ledger.spent_trials(ORIGIN) == 0
@@ -325,7 +331,7 @@ def test_rows_of_one_number_go_together_once_row_keys_are_proven(ledger: Ledger)
     assert len({b_no for b_no, *_ in first}) == len(first) == 100
     left = [list(row) for row in rows if list(row) not in first]
     assert [row for upload in others for row in upload] == left
-    assert [len(upload) for upload in others] == [500, 400]
+    assert [len(upload) for upload in others] == [400, 500]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 40, 1000])
@@ -408,14 +414,14 @@ def test_rows_that_are_missing_here_and_there_do_not_shrink_uploads(ledger: Ledg
     """3 % without an answer, the last row among them: uploads stay as large as they were."""
     shop = Forgetful(lambda place: place % 33 == 0 or place == 99)
     bought(ledger, shop, wanted(any_numbers(2000)), by=buy_in_uploads, chunk=500)
-    assert [len(upload) for upload in shop.uploads] == [100, 500, 500, 500, 400]
+    assert [len(upload) for upload in shop.uploads] == [100, 400, 500, 500, 500]
 
 
 def test_results_that_are_cut_off_shrink_uploads_though_some_rows_are_missing(ledger: Ledger) -> None:
     """The first 200 results of any upload are given, and one in fifty of them is missing."""
     shop = Forgetful(lambda place: place >= 200 or place % 50 == 7)
     bought(ledger, shop, wanted(any_numbers(1200)), by=buy_in_uploads, chunk=500)
-    assert [len(upload) for upload in shop.uploads] == [100, 500, 200, 200, 200]
+    assert [len(upload) for upload in shop.uploads] == [100, 400, 200, 200, 200, 100]
 
 
 def test_three_trials_without_an_answer_stop_the_run(ledger: Ledger) -> None:
@@ -426,3 +432,100 @@ def test_three_trials_without_an_answer_stop_the_run(ledger: Ledger) -> None:
     assert why(buying) == "stopped"
     assert [len(upload) for upload in shop.uploads] == [100, 100, 100]
     assert ledger.spent_trials(ORIGIN) == 3
+
+
+@pytest.mark.parametrize("how", [Status(500), Status(400), Word("failed"), Word("processing"), Status(404)])
+def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
+    how: Act, service: FakeService, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
+    monkeypatch.setattr("bizverify.execute.buying.jobs._DEADLINE", 0.1)
+    monkeypatch.setattr("bizverify.execute.buying.limits.Retries.backoff", lambda *_: 0.0)
+    service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
+    source = customers(tmp_path / "in.csv", 3000)
+    for _ in range(3):
+        buy(source, rate=1e5)
+    assert [upload.rows for upload in service.uploads if upload.rows > 100] == [400]
+
+
+def _rows_of_job(service: FakeService, asked: Any) -> int:
+    return len(service.jobs[asked.scope["path"].rpartition("/")[2]].rows)
+
+
+@pytest.mark.parametrize("answered", [{0}, {50}, {99}, set(range(9)), set(range(45, 80))])
+def test_a_few_answered_rows_are_no_proof(ledger: Ledger, answered: set[int]) -> None:
+    """Where less than half of a trial is answered, and not the first rows, it came to nothing: three, and no more."""
+    shop = Forgetful(lambda place: place not in answered)
+    assert why(bought(ledger, shop, wanted(any_numbers(2000)), by=buy_in_uploads)) == "stopped"
+    assert [len(upload) for upload in shop.uploads] == [100, 100, 100]
+    assert ledger.spent_trials(ORIGIN) == 3
+
+
+def test_an_upload_with_few_answers_makes_the_next_ones_smaller(ledger: Ledger) -> None:
+    """The trial is whole, one row of a large upload is answered: a trial again, and none as large, also later."""
+
+    class Growing(Forgetful):
+        async def batch(self, job_id: str, *, preview: int | None = None) -> BatchStatus:
+            rows = len(self.jobs[job_id][1])
+            self._left_out = lambda place: rows > 500 and place != rows // 2
+            return await super().batch(job_id, preview=preview)
+
+    shop = Growing(lambda _: False)
+    bought(ledger, shop, wanted(any_numbers(6000)), by=buy_in_uploads)
+    assert [len(upload) for upload in shop.uploads][:5] == [100, 400, 1600, 100, 160]
+    assert max(len(upload) for upload in shop.uploads[3:]) == 160
+    assert ledger.limit(ORIGIN) == 160
+
+
+def test_the_first_rows_alone_are_a_preview(ledger: Ledger) -> None:
+    """Where a tenth of the trial is answered, the first rows, uploads become as small as that and go on."""
+    shop = Forgetful(lambda place: place >= 10)
+    assert why(bought(ledger, shop, wanted(any_numbers(200)), by=buy_in_uploads)) is None
+    assert [len(upload) for upload in shop.uploads] == [100] + [10] * 10
+
+
+def test_answers_that_come_late_count_with_those_before(tmp_path: Path) -> None:
+    """Twenty rows of a trial at first, forty more later: together they are a proof."""
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
+        rows = [(f"{place:016}".encode(), "1248100998") for place in range(100)]
+        ledger.settle([Prepared("u", "r", rows, None, None, ORIGIN, trial=True), Gated("u"), Known("u", "job", 100)])
+        answer = Answer("active")
+        ledger.settle([Fetched("u", dict.fromkeys(range(1, 60, 3), answer), {}, None)])
+        assert ledger.spent_trials(ORIGIN) == 1
+        ledger.settle([Fetched("u", dict.fromkeys(range(60, 100), answer), {}, None)])
+        assert ledger.spent_trials(ORIGIN) == 0
+
+
+def test_row_keys_are_proven_by_many_rows_and_disproved_by_two(tmp_path: Path) -> None:
+    """A hundred rows prove them; one row without a proof says nothing, two take it away, and few give it not back."""
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
+
+        def proven_after(count: int, base: int | None) -> bool:
+            id = str(next(ids))
+            rows = [(f"{id:>8}{place:08}".encode(), "1248100998") for place in range(count)]
+            ledger.settle([Prepared(id, "r", rows, None, None, ORIGIN), Gated(id), Known(id, id, count)])
+            ledger.settle([Fetched(id, {0: Answer("active")}, {}, None, base)])
+            return ledger.proves_row_keys(ORIGIN)
+
+        ids = itertools.count()
+        steps = [(99, 1), (100, 1), (1, None), (2, None), (99, 1), (100, 0), (100, None)]
+        assert [proven_after(*step) for step in steps] == [False, True, True, False, False, True, False]
+
+
+def test_single_answers_that_say_nothing_stop_too(service: FakeService, url: str, tmp_path: Path) -> None:
+    """They are kept as they came, are no answers, and 300 of them are all that is spent in any number of runs."""
+    service.faults.add(Fault("verify", Body(b'{"biz_status": null, "reasons": [], "seen": "empty"}')))
+    source = customers(tmp_path / "in.csv", 2000)
+    spent = [0]
+    while (buy(source, "verify", concurrency=100), service.paid_total)[1] > spent[-1]:
+        spent.append(service.paid_total)
+    assert REQUESTS <= spent[-1] <= REQUESTS + 220
+    with Ledger.open() as ledger:
+        kept = ledger.unusable()
+        assert {(one.state, one.note) for one in kept} == {("unreadable", "the service gave no answer")}
+        with ledger._reading() as connection:
+            assert (
+                b'"seen":"empty"' in connection.execute("SELECT raw FROM lookups WHERE raw IS NOT NULL").fetchone()[0]
+            )

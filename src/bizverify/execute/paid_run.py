@@ -170,6 +170,8 @@ class PaidRun:
         """Whether earlier runs have left lookups of this one in doubt that may be settled by asking again."""
         if not self._standing.held or self._engine.terms.budget == 0:
             return False
+        if self._engine.why_stopped(self._ledger) is not None:  # where a promise is not kept, repeating pays again
+            return False
         return bool(self._ledger.repeatable(self._engine.url.name))
 
     async def _settle(self, buying: Buying) -> bool:

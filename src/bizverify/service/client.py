@@ -167,6 +167,10 @@ class Client:
         """Eight bytes that are the same for the same API key and ``salt`` only; they tell nothing of the key."""
         return blake2b(self._key.reveal().encode(), key=salt.encode()[:64], digest_size=8).digest()
 
+    def redacted(self, raw: bytes) -> bytes:
+        """What came from the service, without the API key where it repeats that."""
+        return self._key.redact(raw)
+
     async def verify(
         self,
         b_no: str,

@@ -89,14 +89,14 @@ class Chunks:
         self.limit = max(1, min(self.limit, chunk.height // 2))
         self.back(chunk)
 
-    def came_to_nothing(self, chunk: pl.DataFrame, least: int) -> None:
-        """A piece was paid, or perhaps, and brought no answer: hand out none until :meth:`start`, then smaller ones.
+    def came_to_nothing(self, rows: int, least: int) -> None:
+        """A piece of so many rows came to nothing: hand out none until :meth:`start`, then smaller ones.
 
         They are a tenth as large, but may have ``least`` rows; a piece of no more rows than that says nothing of sizes.
         """
         self.failed += 1
-        if chunk.height > least:
-            self.not_more_than(max(least, chunk.height // _SMALLER))
+        if rows > least:
+            self.not_more_than(max(least, rows // _SMALLER))
 
     def back(self, chunk: pl.DataFrame) -> None:
         """Put a piece back: nothing of it was bought."""

@@ -13,6 +13,7 @@ import polars as pl
 from bizverify.errors import (
     AuthenticationError,
     NotFoundError,
+    NotSentError,
     PlanError,
     QuotaError,
     RejectedError,
@@ -22,7 +23,7 @@ from bizverify.errors import (
 )
 from bizverify.execute.buying.errand import Buying, Halt, Why, is_redirect
 from bizverify.execute.buying.placing import Placed, place
-from bizverify.execute.ledger import Fetched, JobLost, Unfetched
+from bizverify.execute.ledger import Fetched, JobLost, Unfetched, passes
 from bizverify.execute.lookups import KEY, keys_of, scope_of, split
 from bizverify.service.names import JOB_IDS
 
@@ -61,13 +62,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """How many ``answers`` were fetched; ``cut_at`` how many rows come before those that the results leave out.
+    """What an upload came to: ``passes`` if that shows that the service works, ``note`` says why not.
 
-    ``cut_at`` is ``None`` where rows are missing here and there, or none is.
+    ``cut_at``: how many rows come before those that the results leave out; ``None`` where rows are missing here and
+    there, or none is.
     """
 
-    answers: int
-    cut_at: int | None
+    passes: bool
+    cut_at: int | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,9 @@ class _Yield:
 
 
 async def collect(buying: Buying, job: Job) -> Collected | None:
-    """Wait for a job, fetch its results, write them down, and return how many rows they answer.
+    """Wait for a job, fetch its results, write them down, and return what they came to.
 
-    ``None`` where there are none to be had: the job is lost, or it stays known and the next run looks at it again.
+    ``None`` where that says nothing of the upload: the run was stopped, or not let in, or the service is not reached.
     """
     sent = buying.ledger.rows_of(job.upload)
     try:
@@ -89,16 +92,18 @@ async def collect(buying: Buying, job: Job) -> Collected | None:
     except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
         await buying.journal.settle(JobLost(job.upload, str(error)))
         buying.progress(len(sent))
-        return None
+        return Collected(passes=False, note=f"no answer came of job {job.id}: {error}")
+    except TimeoutError as error:
+        return await _unfetched(buying, job, "unreachable", str(error))
     except (AuthenticationError, PlanError) as error:
         buying.refused(error)
         return None
     except ServiceError as error:
         why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
         note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
-        await buying.journal.settle(Unfetched(job.upload, note))
-        buying.stop.pull(Halt(why, f"{note}; if they never can, `bizverify resolve` settles the upload"))
-        return None
+        remedy = "; if they never can, `bizverify resolve` settles the upload"
+        collected = await _unfetched(buying, job, why, note, remedy)
+        return None if isinstance(error, NotSentError) and error.status is None else collected
     if found is None:
         return None
     await buying.journal.settle(
@@ -109,7 +114,18 @@ async def collect(buying: Buying, job: Job) -> Collected | None:
         why_not = found.note or next(iter(found.placed.faults.values()), "there were none")
         buying.stop.pull(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
     buying.progress(len(sent))
-    return Collected(len(found.placed.answers), _cut_at(found.placed, len(sent)))
+    answered = found.placed.answers.keys()
+    if not passes(answered, len(sent)):
+        return Collected(passes=False, note=f"{len(answered)} of {len(sent)} rows of job {job.id} were answered")
+    few = 2 * len(answered) < len(sent)  # the first ones, whatever was said of the others
+    return Collected(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.placed, len(sent)))
+
+
+async def _unfetched(buying: Buying, job: Job, why: Why, note: str, remedy: str = "") -> Collected:
+    """Results cannot be had now: say so, and stop."""
+    await buying.journal.settle(Unfetched(job.upload, note))
+    buying.stop.pull(Halt(why, note + remedy))
+    return Collected(passes=False, note=note)
 
 
 async def numbering(buying: Buying, job: Job) -> int | None:
@@ -245,7 +261,10 @@ def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
 
 
 async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
-    """Look at a job until it has ended; ``None`` if the run stops first, or the job takes too long."""
+    """Look at a job until it has ended; ``None`` if the run stops first.
+
+    Raises :class:`TimeoutError` if the job takes too long.
+    """
     begun, missed = anyio.current_time(), 0
     while not buying.stop.pulled:
         age = anyio.current_time() - begun
@@ -260,9 +279,9 @@ async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
         if status is None or status.state != "working":
             return status
         if age > _DEADLINE:
-            words = f"job {job.id} (upload {job.upload}) is still {status.status!r} after {age / 3600:.0f} hours"
-            await buying.journal.settle(Unfetched(job.upload, words))
-            buying.stop.pull(Halt("unreachable", words))
+            raise TimeoutError(
+                f"job {job.id} (upload {job.upload}) is still {status.status!r} after {age / 3600:.0f} hours"
+            )
     return None
 
 

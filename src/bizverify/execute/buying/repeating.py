@@ -16,25 +16,28 @@ import secrets
 import zlib
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError, ShapeError
 from bizverify.execute.buying.errand import Buying, is_long
-from bizverify.execute.ledger import Request, Settled, UploadSettled
+from bizverify.execute.buying.placing import NOTHING
+from bizverify.execute.ledger import Repeating, Request, Settled, UploadSettled
+from bizverify.execute.ledger.requests import REPEATS
 
 if TYPE_CHECKING:
     from bizverify.execute.buying.limits import Slot, Throttle
     from bizverify.execute.ledger import Repeatable
     from bizverify.execute.lookups import Lookup
+    from bizverify.service import Client, Verified
 
 log = logging.getLogger(__name__)
 
 VERIFY: Final = "POST /verify"
 BATCH: Final = "POST /batch"
 
-_TRIES: Final = 6
+_TRIES: Final = 3
 """How often one request is repeated in a run, with pauses that grow."""
 _HOPELESS: Final = 3
 """After so many requests in a row that no repetition has settled, no other is repeated in this run."""
@@ -50,6 +53,8 @@ Ask = Callable[[bool], Awaitable[Reply]]
 class Sending:
     """A request with a key, which was ``begun`` by anyio's clock and ``dated`` by the ledger's.
 
+    ``repeats``: how often earlier runs have sent it again.
+
     Both are looked at: one does not run while a machine sleeps, the other may be set back.
     """
 
@@ -59,6 +64,7 @@ class Sending:
     keep: float
     begun: float
     dated: float
+    repeats: int = 0
 
     def is_old(self, now: float, promised: float) -> bool:
         """Whether the service may have forgotten the key at ``now`` (the ledger's clock)."""
@@ -79,6 +85,15 @@ def request_of(buying: Buying, endpoint: str, content: bytes) -> Request | None:
 def content_of(lookup: Lookup) -> bytes:
     """A lookup as the ledger keeps it until it is answered."""
     return json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
+
+
+async def verified_by(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
+    """Ask about one lookup; raise :class:`ShapeError` also for an answer that says nothing in any field."""
+    verified = await client.verify(b_no, name, address, **key)
+    if verified.answer == NOTHING:
+        words = "the service gave no answer"
+        raise ShapeError(words, status=200, detail=words, raw=client.redacted(verified.model_dump_json().encode()))
+    return verified
 
 
 async def once(
@@ -134,7 +149,7 @@ async def _settled(buying: Buying, one: Repeatable, read: float, throttle: Throt
     if one.age < 0:  # the clock was set back: how old the key is, is not known
         return False
     endpoint = VERIFY if one.upload is None else BATCH
-    sending = Sending(endpoint, one.token, one.account, one.keep, read - one.age, one.first)
+    sending = Sending(endpoint, one.token, one.account, one.keep, read - one.age, one.first, one.repeats)
     if (why_not := _outlived(buying, sending)) is not None:  # it says nothing about the others
         log.info("%s: %s", endpoint, why_not)
         return False
@@ -146,7 +161,7 @@ async def _settled(buying: Buying, one: Repeatable, read: float, throttle: Throt
             verified = await _repeated(
                 buying,
                 sending,
-                lambda _: client.verify(b_no, name, address, idempotency_key=one.token),
+                lambda _: verified_by(client, b_no, name, address, idempotency_key=one.token),
                 throttle,
                 slot,
                 unknown,
@@ -180,13 +195,14 @@ async def _repeated(
     buying.strained(doubt, slot)
     wait = doubt.retry_after
     async with buying.alone() as alone:
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(1, min(_TRIES, REPEATS - sending.repeats) + 1):
             if not alone or buying.hopeless >= _HOPELESS or buying.stop.pulled:
                 break
             try:
                 await _pause(buying, attempt, wait)
                 if (why := await _forbidden(buying, sending)) is not None or not await buying.turn(throttle):
                     break
+                await buying.journal.settle(Repeating(sending.token))
                 buying.figures.repeated += 1
                 reply = await ask(True)
             except ShapeError as error:

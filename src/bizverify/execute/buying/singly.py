@@ -19,8 +19,7 @@ from bizverify.errors import (
     TooLargeError,
 )
 from bizverify.execute.buying.errand import Buying, is_redirect
-from bizverify.execute.buying.placing import NOTHING
-from bizverify.execute.buying.repeating import VERIFY, content_of, once, request_of
+from bizverify.execute.buying.repeating import VERIFY, content_of, once, request_of, verified_by
 from bizverify.execute.ledger import Answered, Asking, Doubted, Refused, Retracted, Unreadable
 from bizverify.execute.lookups import Lookup, as_lookups
 
@@ -73,7 +72,7 @@ async def _ask(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
     key: dict[str, Any] = {} if request is None else {"idempotency_key": request.token}
 
     async def ask(_again: bool) -> Verified:
-        return await buying.client.verify(lookup.b_no, lookup.name, lookup.address, **key)
+        return await verified_by(buying.client, lookup.b_no, lookup.name, lookup.address, **key)
 
     try:
         verified = await once(buying, VERIFY, request, ask, throttle, slot)
@@ -91,10 +90,7 @@ async def _ask(buying: Buying, lookup: Lookup, throttle: Throttle, slot: Slot) -
     slot.release()
     await settle(Answered(lookup.key, verified.answer))
     buying.figures.paid += 1
-    if verified.answer == NOTHING:  # an answer, as far as anybody knows; a service that gives no other is broken
-        buying.fruitless("its answers have nothing in any field")
-    else:
-        buying.fruitful()
+    buying.fruitful()
     buying.progress(1)
     return None
 

@@ -72,7 +72,8 @@ async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame, running: Iterable
     chunks, waiting = Chunks(wanted, min(ledger.limit(origin) or terms.chunk, terms.chunk)), deque(running)
     at_once, answered = min(terms.jobs, terms.concurrency), 0
     if ledger.spent_trials(origin):  # fetching is free, and shows perhaps that the service has answered after all
-        await _work(buying, Chunks(wanted.clear(), 1), waiting, at_once)
+        chunks.start(0, trial=True, pieces=0)
+        await _work(buying, chunks, waiting, at_once)
     while chunks and not buying.stop.pulled:
         if not answered and (why := why_stopped(ledger, origin, "batch")) is not None:
             buying.stop.pull(Halt("stopped", why))
@@ -98,7 +99,9 @@ async def _work(buying: Buying, chunks: Chunks, running: deque[Upload], at_once:
                 if running:
                     upload = running.popleft()
                     scope = scope_of(buying.client.origin, upload.offline, upload.paid)
-                    await collect(buying, Job(upload.id, str(upload.job_id), upload.total, scope))
+                    collected = await collect(buying, Job(upload.id, str(upload.job_id), upload.total, scope))
+                    if collected is not None and not collected.passes:
+                        _shrink(buying, chunks, upload.rows)
                 elif (chunk := chunks.next()) is not None:
                     await _buy(buying, chunk, chunks, throttle, slot)
                 else:
@@ -185,22 +188,30 @@ async def _send(
 async def _collect(buying: Buying, chunks: Chunks, chunk: pl.DataFrame, job: Job) -> None:
     """See the job of a piece through, and let the next pieces be as large as what it gave."""
     collected = await collect(buying, job)
-    if collected is not None and collected.answers:
-        chunks.answered += 1
-        buying.fruitful()
-        if collected.cut_at is not None:
-            chunks.not_more_than(collected.cut_at)
-    elif not buying.stop.pulled:
-        _came_to_nothing(buying, chunks, chunk, f"no answer came of job {job.id}")
+    if collected is None:
+        return
+    if not collected.passes:
+        _came_to_nothing(buying, chunks, chunk, collected.note)
+        return
+    chunks.answered += 1
+    buying.fruitful()
+    if collected.cut_at is not None:
+        chunks.not_more_than(collected.cut_at)
 
 
 def _came_to_nothing(buying: Buying, chunks: Chunks, chunk: pl.DataFrame, note: str) -> None:
-    """A piece was paid, or perhaps, without an answer: the next ones are smaller, also in later runs."""
-    chunks.came_to_nothing(chunk, _TRIAL)
+    """A piece was paid, or perhaps, and too few of its rows were answered: begin anew, with smaller ones."""
+    _shrink(buying, chunks, chunk.height)
     if not chunks.trial:  # trials have a count of their own
-        if chunks.limit < chunk.height:
-            buying.ledger.remember_limit(buying.client.origin, chunks.limit)
         buying.fruitless(note, _UPLOAD_WEIGHT)
+
+
+def _shrink(buying: Buying, chunks: Chunks, rows: int) -> None:
+    """An upload of so many rows came to nothing: the next ones are smaller, also in later runs."""
+    before = chunks.limit
+    chunks.came_to_nothing(rows, _TRIAL)
+    if chunks.limit < before:
+        buying.ledger.remember_limit(buying.client.origin, chunks.limit)
 
 
 class _Gate:

@@ -38,9 +38,10 @@ from bizverify.execute.ledger.labelling import (
 )
 from bizverify.execute.ledger.ledger import Ledger, Run
 from bizverify.execute.ledger.looking import Doubt, Entry, RunRecord, Upload
-from bizverify.execute.ledger.repeating import Repeated, Settled, UploadSettled
+from bizverify.execute.ledger.repeating import Repeated, Repeating, Settled, UploadSettled
 from bizverify.execute.ledger.requests import Repeatable, Request
 from bizverify.execute.ledger.settling import KILLED, Recovered
+from bizverify.execute.ledger.trials import passes
 
 __all__ = [
     "KILLED",
@@ -73,6 +74,7 @@ __all__ = [
     "Refused",
     "Repeatable",
     "Repeated",
+    "Repeating",
     "Request",
     "Retracted",
     "Run",
@@ -88,4 +90,5 @@ __all__ = [
     "UploadSettled",
     "UploadUnreadable",
     "Wanted",
+    "passes",
 ]

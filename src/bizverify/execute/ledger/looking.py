@@ -16,6 +16,13 @@ from bizverify.execute.ledger.schema import UNSETTLED
 from bizverify.model import ANSWER_COLUMNS, Answer
 
 _SHOWN: Final = 16
+_MANY: Final = 100
+"""In so many rows no row keys fit by chance."""
+_KEYS_PROVEN: Final = """
+    SELECT max(number) FILTER (WHERE base IS NOT NULL AND rows >= :many)
+        > coalesce(max(number) FILTER (WHERE base IS NULL AND rows > 1), 0)
+    FROM uploads WHERE origin = :origin AND state = 'done'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +131,12 @@ def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
 
 
 def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
-    """Whether the results of the last upload to ``origin`` that was fetched proved what they call its rows."""
-    found = connection.execute(
-        "SELECT base FROM uploads WHERE origin = ? AND state = 'done' ORDER BY number DESC LIMIT 1", (origin,)
-    ).fetchone()
-    return found is not None and found[0] is not None
+    """Whether results of ``origin`` have proved what they call their rows: those of many rows, and none since has not.
+
+    One row proves nothing, and a few may fit by chance.
+    """
+    (found,) = connection.execute(_KEYS_PROVEN, {"origin": origin, "many": _MANY}).fetchone()
+    return bool(found)
 
 
 def unfetched(connection: sqlite3.Connection) -> list[Doubt]:

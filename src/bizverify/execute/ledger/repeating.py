@@ -52,5 +52,16 @@ class UploadSettled:
         count_upload(to, self.upload)
 
 
-Repeated = Settled | UploadSettled
-"""Either of them."""
+@dataclass(frozen=True, slots=True)
+class Repeating:
+    """A request is about to be sent again with its key."""
+
+    token: str
+
+    def write(self, to: Writing) -> None:
+        """Count it, whatever comes of it."""
+        to.one(self, "UPDATE requests SET repeats = repeats + 1 WHERE token = :token", {"token": self.token})
+
+
+Repeated = Settled | UploadSettled | Repeating
+"""Any of them."""

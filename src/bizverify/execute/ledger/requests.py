@@ -9,18 +9,23 @@ from typing import Final
 
 from bizverify.execute.ledger.writing import Writing
 
+REPEATS: Final = 6
+"""How often a request may be sent again, in all runs together: each is paid where a promise is not kept."""
+
 _OPEN: Final = """
-    SELECT l.key, NULL, NULL, 1, q.token, q.account, q.first, :now - q.first, q.keep, q.content, NULL, NULL
-    FROM requests q JOIN lookups l ON l.key = q.key AND l.state = 'doubt' WHERE q.origin = :origin
+    SELECT l.key, NULL, NULL, 1, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content, NULL, NULL
+    FROM requests q JOIN lookups l ON l.key = q.key AND l.state = 'doubt'
+    WHERE q.origin = :origin AND q.repeats < :most
     UNION ALL
-    SELECT NULL, u.number, u.upload, u.rows, q.token, q.account, q.first, :now - q.first, q.keep, q.content,
+    SELECT NULL, u.number, u.upload, u.rows, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content,
         u.offline, u.paid
-    FROM requests q JOIN uploads u ON u.number = q.upload AND u.state = 'doubt' WHERE q.origin = :origin
+    FROM requests q JOIN uploads u ON u.number = q.upload AND u.state = 'doubt'
+    WHERE q.origin = :origin AND q.repeats < :most
 """
 _LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"
 """What a clock has shown before."""
 _YOUNG: Final = """
-    SELECT count(*) FROM requests q WHERE q.first <= :now AND :now < q.first + q.keep
+    SELECT count(*) FROM requests q WHERE q.first <= :now AND :now < q.first + q.keep AND q.repeats < :most
         AND (EXISTS (SELECT 1 FROM lookups l WHERE l.key = q.key AND l.state = 'doubt')
              OR EXISTS (SELECT 1 FROM uploads u WHERE u.number = q.upload AND u.state = 'doubt'))
 """
@@ -53,6 +58,7 @@ class Repeatable:
     """A request in doubt: of a lookup, by its ``key``, or of an ``upload`` with all its lookups' ``keys``.
 
     ``age`` is the seconds since it was ``first`` sent; negative where the clock was set back, and nobody knows.
+    ``repeats`` is how often it was sent again.
     """
 
     keys: tuple[bytes, ...]
@@ -63,6 +69,7 @@ class Repeatable:
     first: float
     age: float
     keep: float
+    repeats: int
     content: bytes
     offline: bool | None
     paid: bool | None
@@ -72,7 +79,7 @@ def remember(to: Writing, request: Request | None, *, key: bytes | None = None, 
     """Keep a request that is about to be sent for the first time; without one there is nothing to be kept."""
     if request is not None:
         to.connection.execute(
-            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (request.token, key, upload, request.origin, request.account, to.now, request.keep, request.content),
         )
 
@@ -94,12 +101,12 @@ def repeatable(connection: sqlite3.Connection, origin: str, now: float) -> list[
     """Requests to ``origin`` in doubt, the oldest first."""
     if (connection.execute(_LATEST).fetchone()[0] or now) > now:
         now = -math.inf
-    found = connection.execute(f"{_OPEN} ORDER BY 7, 5", {"origin": origin, "now": now}).fetchall()
+    found = connection.execute(f"{_OPEN} ORDER BY 7, 5", {"origin": origin, "now": now, "most": REPEATS}).fetchall()
     return [
         Repeatable(
             _keys(connection, number) if key is None else (key,),
-            *values[:8],
-            *(None if flag is None else bool(flag) for flag in values[8:]),
+            *values[:9],
+            *(None if flag is None else bool(flag) for flag in values[9:]),
         )
         for key, number, *values in found
     ]
@@ -107,7 +114,7 @@ def repeatable(connection: sqlite3.Connection, origin: str, now: float) -> list[
 
 def young(connection: sqlite3.Connection, now: float) -> int:
     """How many requests in doubt, to any service, are still remembered there, by what it said."""
-    return int(connection.execute(_YOUNG, {"now": now}).fetchone()[0])
+    return int(connection.execute(_YOUNG, {"now": now, "most": REPEATS}).fetchone()[0])
 
 
 def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:

@@ -30,7 +30,7 @@ CREATE TABLE labels (
 # What was sent with a key of its own (Idempotency-Key), for as long as its answer is not known: with the same key it
 # may be sent again, so it is kept as it was sent, and forgotten when it is settled. ``account`` says, without telling
 # the API key, with which one it was sent; ``first`` is when, ``keep`` for how many seconds the service promised to
-# remember.
+# remember, ``repeats`` how often it was sent again.
 _REQUESTS: Final = """
 CREATE TABLE requests (
     token TEXT PRIMARY KEY,
@@ -40,9 +40,10 @@ CREATE TABLE requests (
     account BLOB NOT NULL,
     first REAL NOT NULL,
     keep REAL NOT NULL,
-    content BLOB NOT NULL
+    content BLOB NOT NULL{more}
 );
 """
+_REPEATS: Final = "repeats INTEGER NOT NULL DEFAULT 0"
 
 # Up to which upload and which run nothing is counted that a service was paid without an answer.
 _TRIALS: Final = """
@@ -142,12 +143,13 @@ CREATE TABLE decisions (
     rows INTEGER NOT NULL,
     job_id TEXT
 );
-{_LABELS}{_REQUESTS}{_TRIALS}"""
+{_LABELS}{_REQUESTS.format(more=f", {_REPEATS}")}{_TRIALS}"""
 
 MIGRATIONS: Final = {
     1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}",
-    2: _REQUESTS,
-    3: f"ALTER TABLE uploads ADD COLUMN trial INTEGER NOT NULL DEFAULT 0; {_TRIALS}",
+    2: _REQUESTS.format(more=""),
+    3: "ALTER TABLE uploads ADD COLUMN trial INTEGER NOT NULL DEFAULT 0; "
+    f"ALTER TABLE requests ADD COLUMN {_REPEATS}; {_TRIALS}",
 }
 """What makes a ledger of one version one of the next.
 

@@ -9,6 +9,7 @@ Counted from what the ledger knows of uploads and lookups anyway, so that it is 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from typing import Final
 
 from bizverify.execute.ledger.schema import UNSETTLED
@@ -26,6 +27,13 @@ _UNANSWERED: Final = f"""
             coalesce((SELECT max(number) FROM runs WHERE origin = :origin AND answered > 0), 0)))
 """
 
+_PREVIEW: Final = 10
+"""With so few answers the first rows are no preview: one answer alone would let the next upload go."""
+_ANSWERED: Final = """
+    SELECT r.place FROM upload_rows r JOIN lookups l ON l.key = r.key
+    JOIN answers a ON a.lookup = l.id AND a.upload = r.upload WHERE r.upload = ?
+"""
+
 
 def spent_trials(connection: sqlite3.Connection, origin: str) -> int:
     """Count the trial uploads that may have been paid since answers of any upload to ``origin`` were fetched."""
@@ -39,8 +47,21 @@ def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
     return int(connection.execute(_UNANSWERED, {"origin": origin}).fetchone()[0])
 
 
+def passes(answered: Collection[int], rows: int) -> bool:
+    """Whether the answers at these places of an upload of so many rows show that the service works.
+
+    Half of the rows do; so do some, if they are half of those up to the last one answered: a service may give no more
+    than the first ones.
+    """
+    return 2 * len(answered) >= rows or (len(answered) >= _PREVIEW and 2 * len(answered) >= max(answered) + 1)
+
+
 def end_trial(to: Writing, upload: int) -> None:
-    """Answers of an upload were fetched: no trial to its service before now is counted any more."""
+    """Answers of an upload were fetched: if it passes by all it has, no trial before now is counted any more."""
+    answered = [place for (place,) in to.connection.execute(_ANSWERED, (upload,))]
+    (rows,) = to.connection.execute("SELECT rows FROM uploads WHERE number = ?", (upload,)).fetchone()
+    if not passes(answered, rows):
+        return
     to.connection.execute(
         "INSERT INTO trials (origin, upload, run) "
         "SELECT origin, (SELECT max(number) FROM uploads), 0 FROM uploads WHERE number = ? "
