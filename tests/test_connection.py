@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -364,22 +365,24 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
         line.say(200, VERIFIED, "Connection: close\r\n" if end == "announced" else "")
         if end == "half":
             line.socket.shutdown(socket.SHUT_WR)
-            line.server.ended.set()
+            half_closed.release()  # not `ended`: that is also set when the client closes, amid the next request
             line.socket.recv(1)
-        elif end == "reset":
+            return
+        if end == "reset":
             closed.wait(20)
             line.reset()
         line.server.ended.set()
 
-    closed = threading.Event()
+    closed, half_closed = threading.Event(), threading.Semaphore(0)
     with serving(script) as server:
+        wait = half_closed.acquire if end == "half" else server.ended.wait
         async with client(server) as service:
             for _ in range(3):
                 server.ended.clear()
                 closed.clear()
                 assert (await service.verify("1248100998")).biz_status == "active"
                 closed.set()
-                await anyio.to_thread.run_sync(server.ended.wait, 20)
+                assert await anyio.to_thread.run_sync(partial(wait, timeout=20))
         assert server.connections == 3
 
 

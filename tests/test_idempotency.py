@@ -292,7 +292,7 @@ def test_a_budget_holds_for_what_is_repeated_too(tmp_path: Path) -> None:
 
 
 def test_a_promise_that_is_not_kept_costs_little(tmp_path: Path) -> None:
-    """It pays each repetition and answers none: three trials, each repeated three times, and nothing in later runs."""
+    """It pays each repetition and answers none: three trials, each repeated five times, and nothing in later runs."""
     service = FakeService(KEY, quota=100_000)
     service.faults.add(Fault("me", Body(json.dumps({"plan": "business", "idempotency": PROMISE}).encode())))
     service.faults.add(Fault("batch", Status(500, paid=True)))
@@ -300,7 +300,7 @@ def test_a_promise_that_is_not_kept_costs_little(tmp_path: Path) -> None:
     with serve(service) as url:
         for _ in range(4):
             assert bench.enrich(url, "batch").exit_code == 5
-    assert len(service.uploads) == 3 * (1 + 3)
+    assert len(service.uploads) == 3 * (1 + 5)
     assert service.paid_again == service.paid_total - 3 * service.uploads[0].rows
 
 

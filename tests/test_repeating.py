@@ -115,7 +115,7 @@ def test_a_limit_that_ends_next_month_is_not_slept_through(ledger: Ledger, said:
 
 def test_a_promise_that_became_shorter_counts(ledger: Ledger, hands: Hands) -> None:
     """A week was promised when it was sent; an hour later the service says a minute: it is not sent again."""
-    shop = Promising(failing(3 + 1))
+    shop = Promising(failing(5 + 1))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     asked = len(shop.asked)
     hands.now += 3600
@@ -144,7 +144,7 @@ def test_a_machine_that_slept_does_not_repeat_what_may_be_forgotten(ledger: Ledg
 @pytest.mark.parametrize("back", [1.0, 3600.0, WEEK])
 def test_a_clock_that_was_set_back_tells_no_ages(ledger: Ledger, hands: Hands, back: float) -> None:
     """A day after it was sent a run ends; then the clock says earlier: how old the key is, nobody knows."""
-    shop = Promising(failing(3 + 1))
+    shop = Promising(failing(5 + 1))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     hands.now += 86_400
     ledger.end("run-1", "paused")
@@ -156,10 +156,10 @@ def test_a_clock_that_was_set_back_tells_no_ages(ledger: Ledger, hands: Hands, b
 
 
 @pytest.mark.parametrize("by", [buy_singly, buy_in_uploads])
-def test_a_request_is_repeated_six_times_in_all_runs(
+def test_a_request_is_repeated_eight_times_in_all_runs(
     ledger: Ledger, by: Callable[[Buying, pl.DataFrame], Awaitable[None]]
 ) -> None:
-    """Three times in a run, three in the next, then it is settled by hand: each may be paid."""
+    """Five times in a run, three in the next, then it is settled by hand: each may be paid."""
 
     class Down(Promising):
         async def create_batch(self, content: bytes, **more: Any) -> BatchCreated:
@@ -171,7 +171,7 @@ def test_a_request_is_repeated_six_times_in_all_runs(
     for _ in range(4):
         sent.append(len(shop.asked) + len(shop.uploads))
         bought(ledger, shop, wanted([]), by=settling)
-    assert sent == [4, 7, 7, 7]
+    assert sent == [6, 9, 9, 9]
     assert left(ledger) == ledger.may_be_repeated() == 0
     assert len(ledger.doubts()) == 1
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 VERIFY: Final = "POST /verify"
 BATCH: Final = "POST /batch"
 
-_TRIES: Final = 3
+_TRIES: Final = 5
 """How often one request is repeated in a run, with pauses that grow."""
 _HOPELESS: Final = 3
 """After so many requests in a row that no repetition has settled, no other is repeated in this run."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from bizverify.execute.ledger.writing import Writing
 
-REPEATS: Final = 6
+REPEATS: Final = 8
 """How often a request may be sent again, in all runs together: each is paid where a promise is not kept."""
 
 _OPEN: Final = """
