@@ -24,9 +24,9 @@ from address_noise import Answer, right
 from noise import KINDS, Typed
 from noise_truth import Building, Truth, read
 
-from bizverify.data import build_gazetteer
 from bizverify.engine.address import attach
 from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.reference import build_gazetteer
 
 SIDO, SIGUNGU, CODE = "충청남도", "공주시", "44150"
 RENAMED = {

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.data import build_gazetteer
 from bizverify.engine.address import attach
 from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.reference import build_gazetteer
 
 HEAD = (
     "우편번호|시도|시도영문|시군구|시군구영문|읍면|읍면영문|도로명코드|도로명|도로명영문|지하여부|건물번호본번|건물번호부번|건물관리번호|다량배달처명|"

@@ -34,9 +34,9 @@ import polars as pl
 from noise_truth import Building, Truth, compact, read
 
 from bizverify import LocalEngine
-from bizverify.data import build_gazetteer
 from bizverify.engine.address import attach
 from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.reference import build_gazetteer
 
 GOALS = {"format": 0.995, "character": 0.95, "postal": 0.99}
 WITNESSED = "character"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.data import build_gazetteer
 from bizverify.engine.address import attach
 from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.reference import build_gazetteer
 
 NAMES = {2: "sido", 4: "emd", 5: "ri", 6: "san", 7: "lot", 8: "lot_sub", 10: "road", 12: "main", 13: "sub"}
 

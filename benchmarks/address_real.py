@@ -29,9 +29,9 @@ from pathlib import Path
 import polars as pl
 from real_rows import ADDRESSES, Place, Row, agreed, drawn, rows, write_official
 
-from bizverify.data import build_gazetteer
-from bizverify.engine.address import attach, grammar
+from bizverify.engine.address import attach, parse
 from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.reference import build_gazetteer
 
 Answer = tuple[str | None, str | None, str | None]
 """Match level, postal code, address."""
@@ -60,7 +60,7 @@ def lists() -> dict[str, list[str]]:
 def parsed(addresses: list[str]) -> pl.DataFrame:
     road = pl.col("road").is_not_null() & pl.col("main").is_not_null()
     lot = pl.col("lot_dong").is_not_null() & pl.col("lot_main").is_not_null()
-    return grammar.parse(frame_of(addresses).lazy()).with_columns(has_road=road, has_lot=lot).collect()
+    return parse.parse(frame_of(addresses).lazy()).with_columns(has_road=road, has_lot=lot).collect()
 
 
 def same_road(read: dict[str, object], strict: Place) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from bizverify.execute.buying.limits import Rate
+from bizverify.purchase.limits import Rate
 
 Wait = Callable[[], Awaitable[object]]
 

@@ -17,7 +17,7 @@ from noise_format import DETAILS
 from noise_truth import Building, Truth, written
 
 from bizverify import LocalEngine, build_registry
-from bizverify.data import build_gazetteer
+from bizverify.reference import build_gazetteer
 
 MISSING = ("buildings", "sub-lots", "roads")
 SHARE = 10

@@ -29,11 +29,11 @@ from risk_worlds import World, draw, frame
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import challenger, served
 from bizverify.learning.decision import decided
-from bizverify.learning.design import design
+from bizverify.learning.design_matrix import design
 from bizverify.learning.fit import fitted
-from bizverify.learning.material import RIPE_AT
 from bizverify.learning.patterns import patterns
 from bizverify.learning.quarantine import distrust, doubts
+from bizverify.learning.training_data import RIPE_AT
 
 LETTERS, TEST, EXPLORED = 500, 60_000, 0.10
 BORDERS = (0.03, 0.08, 0.2, 0.5)

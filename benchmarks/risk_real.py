@@ -31,12 +31,12 @@ import numpy as np
 import polars as pl
 import risk_baselines
 
-from bizverify.engine.address import grammar
+from bizverify.engine.address import parse
 from bizverify.engine.risk.evidence import LEVEL, LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES, levels
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.calibration import Calibration, calibration
-from bizverify.learning.design import design, expert_points
+from bizverify.learning.design_matrix import design, expert_points
 from bizverify.learning.fit import Priors, fitted
 from bizverify.learning.patterns import patterns
 
@@ -117,7 +117,7 @@ def register(rows: pl.DataFrame) -> pl.DataFrame:
 
 def parsed(addresses: pl.Series) -> pl.DataFrame:
     frame = pl.LazyFrame({"address": addresses}).with_columns(zipcode=pl.lit(None, pl.String))
-    return grammar.parse(frame).collect()
+    return parse.parse(frame).collect()
 
 
 def evidence(known: pl.DataFrame, cut: date, years: int, card: Scorecard) -> pl.DataFrame:

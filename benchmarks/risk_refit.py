@@ -19,10 +19,10 @@ from measure import alternate
 from risk_worlds import World, draw, frame
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.book import BOOK_SCHEMA, METADATA_KEY, About
-from bizverify.labels.declaration import Declaration
+from bizverify.labels.label_store import BOOK_SCHEMA, METADATA_KEY, About
+from bizverify.labels.mailing_terms import Declaration
 from bizverify.learning.challenger import served
-from bizverify.learning.design import TERMS, design
+from bizverify.learning.design_matrix import TERMS, design
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BASELINE = """
@@ -44,7 +44,7 @@ import sys
 from datetime import date
 from pathlib import Path
 from bizverify.learning import calibrate
-from bizverify.models import ModelStore
+from bizverify.model_store import ModelStore
 book = Path(sys.argv[1]).parent
 print(calibrate(labels=book, store=ModelStore(book / "models"), today=date(2026, 11, 21), dry_run=True))
 """

@@ -29,7 +29,7 @@ import polars as pl
 
 from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable, is_blank
 from bizverify.engine.risk.scorecard import Level, Scorecard
-from bizverify.model import GRADES, REASON_SEPARATOR
+from bizverify.schema import GRADES, REASON_SEPARATOR
 
 SHARES: dict[str, dict[str, float]] = {
     "status": {

@@ -18,7 +18,7 @@ import polars as pl
 
 from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES
-from bizverify.learning.design import TERMS
+from bizverify.learning.design_matrix import TERMS
 
 Levels = Mapping[str, np.ndarray]
 

@@ -28,8 +28,8 @@ from service_load import server
 
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
-from bizverify.watch import book
-from bizverify.watch.values import Entry
+from bizverify.watch import store
+from bizverify.watch.types import Entry
 
 HEADERS_END = b"\r\n\r\n"
 BARE = """
@@ -94,7 +94,7 @@ def filled(db: Path, count: int) -> tuple[str, str]:
         entries = (
             Entry(f"{n:010}", f"주식회사 가나다 {n}", f"서울특별시 중구 세종대로 {n}") for n in range(1, count + 1)
         )
-        book.add_many(connection, key.id, entries, now)
+        store.add_many(connection, key.id, entries, now)
         connection.execute(
             "UPDATE watches SET checked = ?1, due = ?1 + 86400 + number, biz_status = 'active', grade = 'B'", (now,)
         )

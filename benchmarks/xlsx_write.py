@@ -95,7 +95,7 @@ def make(book: str, table: str, rows: str) -> None:
 def by_openpyxl(source: str, target: str) -> None:
     import openpyxl
 
-    from bizverify.model import ADDED_COLUMNS
+    from bizverify.schema import ADDED_COLUMNS
 
     started = time.perf_counter()
     book = openpyxl.load_workbook(source)
@@ -112,7 +112,7 @@ def by_xlsxwriter(source: str, target: str) -> None:
     import polars as pl
     import xlsxwriter
 
-    from bizverify.model import ADDED_COLUMNS
+    from bizverify.schema import ADDED_COLUMNS
 
     started = time.perf_counter()
     rows = pl.read_parquet(source).rows()
@@ -127,7 +127,7 @@ def by_xlsxwriter(source: str, target: str) -> None:
 def by_us(source: str, target: str) -> None:
     import polars as pl
 
-    from bizverify.model import ADDED_COLUMNS
+    from bizverify.schema import ADDED_COLUMNS
     from bizverify.tables import Enriched, open_table, write_table
 
     started = time.perf_counter()

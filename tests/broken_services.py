@@ -19,8 +19,8 @@ import polars as pl
 
 import bizverify as bv
 from bizverify.errors import BizverifyError
-from bizverify.execute.ledger import Ledger
-from bizverify.model import Alert
+from bizverify.ledger import Ledger
+from bizverify.schema import Alert
 from bizverify.testing import (
     GARBAGE,
     HTML,
@@ -307,8 +307,8 @@ def _is_same(cell: str | None, wanted: object) -> bool:
 def _impatient() -> Iterator[None]:
     """No pauses between tries, and no job is waited for longer than a moment."""
     with (
-        patch("bizverify.execute.buying.limits.Retries.backoff", lambda *_: 0.0),
-        patch("bizverify.execute.buying.jobs._DEADLINE", 0.1),
+        patch("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0),
+        patch("bizverify.purchase.batch_jobs._DEADLINE", 0.1),
     ):
         yield
 
@@ -319,5 +319,5 @@ def _clock_off_by(days: float) -> Iterator[None]:
     true = time.time
     wrong: Callable[[], float] = lambda: true() + days * DAY  # noqa: E731 - a function of one line
     defaults = Ledger.open.__func__.__kwdefaults__  # type: ignore[attr-defined]
-    with patch.dict(defaults, {"clock": wrong}), patch("bizverify.execute.paid.time.time", wrong):
+    with patch.dict(defaults, {"clock": wrong}), patch("bizverify.purchase.engine.time.time", wrong):
         yield

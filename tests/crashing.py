@@ -28,12 +28,12 @@ from typing import Any, Literal, Self
 import polars as pl
 
 import bizverify as bv
+from bizverify.client import BaseUrl, Client
 from bizverify.errors import BizverifyError
-from bizverify.execute.ledger import Ledger
-from bizverify.execute.ledger.writing import Writing
-from bizverify.execute.lookups import keys_of, scope_of
-from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR
-from bizverify.service import BaseUrl, Client
+from bizverify.ledger import Ledger
+from bizverify.ledger.transaction import Writing
+from bizverify.run.lookups import keys_of, scope_of
+from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR
 from bizverify.testing import Act, FakeService, Lookup, serve, verdict
 
 KEY = "test-key"
@@ -44,13 +44,13 @@ HUNG = 120.0
 LOADED = (
     *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949"),
     *(
-        "bizverify.execute.join",
-        "bizverify.execute.paid",
-        "bizverify.execute.paid_run",
-        "bizverify.execute.plan",
-        "bizverify.labels.joining",
+        "bizverify.run.output_layout",
+        "bizverify.purchase.engine",
+        "bizverify.purchase.purchase_run",
+        "bizverify.run.plan",
+        "bizverify.labels.output_columns",
     ),
-    *("bizverify.labels.remembered", "bizverify.models", "bizverify.pipeline", "bizverify.report", "bizverify.run"),
+    *("bizverify.labels.history", "bizverify.model_store", "bizverify.api", "bizverify.report", "bizverify.enrichment"),
     "bizverify.tables.csv",
 )
 """What a run imports when it needs it: the nursery has it loaded once."""

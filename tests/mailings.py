@@ -12,11 +12,11 @@ import polars as pl
 
 from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.book import KNOWN, About, Batch, Book
-from bizverify.labels.declaration import Declaration
+from bizverify.labels.label_store import KNOWN, About, Batch, Book
+from bizverify.labels.mailing_terms import Declaration
 from bizverify.labels.matching import LABEL_SCHEMA
 from bizverify.learning.challenger import served
-from bizverify.learning.design import design
+from bizverify.learning.design_matrix import design
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -33,6 +33,9 @@ import polars as pl
 import trio
 from trio.testing import MockClock
 
+from bizverify.client import Client
+from bizverify.client.account import Account, Idempotency
+from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
@@ -46,22 +49,18 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.execute import choice
-from bizverify.execute.buying import uploads
-from bizverify.execute.buying.errand import Buying, Halt
-from bizverify.execute.buying.repeating import settle_doubts
-from bizverify.execute.buying.singly import buy_singly
-from bizverify.execute.buying.uploads import buy_in_uploads
-from bizverify.execute.ledger import Journal, Ledger, Run
-from bizverify.execute.ledger import opening as ledger_opening
-from bizverify.execute.ledger.looking import Entry
-from bizverify.execute.lookups import KEY, LOOKUP, scope_of, with_keys
-from bizverify.execute.rows import ROW_ID
-from bizverify.execute.terms import Terms
-from bizverify.model import Answer
-from bizverify.service import Client
-from bizverify.service.account import Account, Idempotency
-from bizverify.service.shapes import BatchCreated, BatchStatus, Result, Verified
+from bizverify.ledger import Journal, Ledger, Run
+from bizverify.ledger import open as ledger_opening
+from bizverify.ledger.queries import Entry
+from bizverify.purchase import batch_upload, selection
+from bizverify.purchase.batch_upload import buy_in_uploads
+from bizverify.purchase.dispatcher import Buying, Halt
+from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.options import Terms
+from bizverify.purchase.single_lookups import buy_singly
+from bizverify.run.lookups import KEY, LOOKUP, scope_of, with_keys
+from bizverify.run.records import ROW_ID
+from bizverify.schema import Answer
 
 ORIGIN: Final = "https://service.test"
 SCOPE: Final = scope_of(ORIGIN, None, None)
@@ -244,7 +243,7 @@ class Service:
 
 
 class Wire:
-    """The way to the service of one process, in the place of its :class:`bizverify.service.Client`."""
+    """The way to the service of one process, in the place of its :class:`bizverify.client.Client`."""
 
     origin = ORIGIN
 
@@ -481,7 +480,7 @@ class History:
         self.killed = False
         with self.opened() as ledger:
             self.check(ledger)
-            standing = choice.standing(ledger, self.lookups, self.now - MAX_AGE)
+            standing = selection.standing(ledger, self.lookups, self.now - MAX_AGE)
             for row in (self.row_of[key] for key in standing.wanted[KEY]):
                 if self.service.paid[row] >= self.service.allowed[row]:
                     raise Violation(f"{row} was paid, and would be bought again")
@@ -494,7 +493,7 @@ class History:
                 self.check(ledger)
         return wanted
 
-    def _process(self, ledger: Ledger, standing: choice.Standing, ending: str) -> None:
+    def _process(self, ledger: Ledger, standing: selection.Standing, ending: str) -> None:
         dice = self.dice
         engine = dice.choice(("verify", "batch"))
         terms = Terms(
@@ -636,7 +635,7 @@ class History:
 
 
 class _Process:
-    """One process: what :mod:`bizverify.execute.paid` puts together, with a wire for its client."""
+    """One process: what :mod:`bizverify.purchase.engine` puts together, with a wire for its client."""
 
     def __init__(self, history: History, ledger: Ledger, terms: Terms, run_id: str, engine: str, ending: str) -> None:
         self.history, self.ledger, self.terms, self.run_id, self.engine = history, ledger, terms, run_id, engine
@@ -644,19 +643,19 @@ class _Process:
         self.wire = Wire(history.service)
         self.halt: Halt | None = None
 
-    def run(self, standing: choice.Standing) -> Halt | None:
+    def run(self, standing: selection.Standing) -> Halt | None:
         dice = self.history.dice
         at = _At(dice.randint(1, dice.choice((40, 150, 600))))
         with _seeded(dice):
             trio.run(self._main, standing, at, clock=MockClock(autojump_threshold=0), instruments=[at])
         return self.halt
 
-    async def _main(self, standing: choice.Standing, at: _At) -> None:
+    async def _main(self, standing: selection.Standing, at: _At) -> None:
         with trio.fail_after(PATIENCE), trio.CancelScope() as life:
             await self._bought(standing, at, life)
         at.act = None
 
-    async def _bought(self, standing: choice.Standing, at: _At, life: trio.CancelScope) -> None:
+    async def _bought(self, standing: selection.Standing, at: _At, life: trio.CancelScope) -> None:
         client = cast(Client, self.wire)
         async with Journal(self.ledger) as journal:
             buying = Buying(client, self.ledger, journal, self.terms, self.run_id, SCOPE)
@@ -671,7 +670,7 @@ class _Process:
                 return
             buying.idempotency = account.idempotency
             if account.idempotency is not None and await settle_doubts(buying, self.history.row_of, None):
-                standing = choice.standing(self.ledger, self.history.lookups, self.history.now - MAX_AGE)
+                standing = selection.standing(self.ledger, self.history.lookups, self.history.now - MAX_AGE)
             wanted = standing.wanted
             if self.engine == "batch":
                 await buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
@@ -728,7 +727,7 @@ def _seeded(dice: Random) -> Iterator[None]:
     with (
         patch.object(internals, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
         patch.object(anyio.to_thread, "run_sync", in_turn),
-        patch.object(uploads, "_TRIAL", dice.choice((1, 3, 100))),
+        patch.object(batch_upload, "_TRIAL", dice.choice((1, 3, 100))),
         patch.object(secrets, "token_hex", lambda size: f"{dice.getrandbits(8 * size):0{2 * size}x}"),
     ):
         yield

@@ -14,11 +14,11 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import Scorecard
-from bizverify.engine.risk.reading import known
+from bizverify.engine.risk.reason_parser import known
 from bizverify.engine.risk.scorecard import Learned
 from bizverify.errors import ModelError
-from bizverify.model import Alert
-from bizverify.models import ModelStore
+from bizverify.model_store import ModelStore
+from bizverify.schema import Alert
 from bizverify.testing import FakeService, Fault, Status, serve
 from conftest import SAMPLE, write
 

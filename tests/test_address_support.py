@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from bizverify import LocalEngine
-from bizverify.data import build_gazetteer
 from bizverify.engine.address import Gazetteer
-from bizverify.engine.address.matcher.misspelling import Difference, differences
+from bizverify.engine.address.match.misspelling import Difference, differences
 from bizverify.engine.risk.features import AT_BEST
+from bizverify.reference import build_gazetteer
 from conftest import ROOT
 from test_gazetteer import put, row
 from test_matching import BUILDINGS, GANGNAM, JONGNO, matched, official_line

@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.execute.ledger import Ledger
+from bizverify.ledger import Ledger
 from bizverify.testing import FakeService, Fault, Partial, Status, serve
-from bizverify.testing.acts import Act
 from bizverify.testing.asgi import Reply
-from bizverify.testing.asked import Asked
-from bizverify.testing.render import Object
+from bizverify.testing.fault_actions import Act
+from bizverify.testing.request import Asked
+from bizverify.testing.responses import Object
 from test_paid import KEY, QUICK, answers, customers, is_right
 
 

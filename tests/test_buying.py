@@ -22,6 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from bizverify.cancellation import Brake, run_async
+from bizverify.client import Client
+from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import (
     AuthenticationError,
@@ -36,28 +39,14 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.execute import choice, outcomes
-from bizverify.execute.buying import uploads
-from bizverify.execute.buying.brake import Brake, run_async
-from bizverify.execute.buying.errand import Buying, Halt, Stop, Why
-from bizverify.execute.buying.singly import buy_singly
-from bizverify.execute.ledger import Journal, Ledger, Run, Sent
-from bizverify.execute.lookups import (
-    KEY,
-    LOOKUP,
-    PRIORITY,
-    keys_of,
-    lookup_expr,
-    lookups_of,
-    scope_of,
-    split,
-    with_keys,
-)
-from bizverify.execute.rows import ROW_ID, with_digits
-from bizverify.execute.terms import Terms
-from bizverify.model import Answer
-from bizverify.service import Client
-from bizverify.service.shapes import BatchCreated, BatchStatus, Result, Verified
+from bizverify.ledger import Journal, Ledger, Run, Sent
+from bizverify.purchase import answer_join, batch_upload, selection
+from bizverify.purchase.dispatcher import Buying, Halt, Stop, Why
+from bizverify.purchase.options import Terms
+from bizverify.purchase.single_lookups import buy_singly
+from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
+from bizverify.run.records import ROW_ID, with_digits
+from bizverify.schema import Answer
 from bizverify.waiting import Task
 from examples import examples
 from schedules import unsynced
@@ -137,7 +126,7 @@ class Shop:
 
 async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame) -> None:
     """Buy in uploads, and fetch whatever the ledger has open."""
-    await uploads.buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
+    await batch_upload.buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
 
 
 def _result(place: int, row: list[str]) -> Result:
@@ -210,12 +199,12 @@ def states(ledger: Ledger, lookups: pl.DataFrame) -> list[str]:
 
 
 def outcome(ledger: Ledger, lookups: pl.DataFrame) -> pl.DataFrame:
-    chosen = lookups.with_columns(pl.lit(True).alias(outcomes.CHOSEN))
-    return outcomes.outcomes(ledger, chosen, run_id="run-1", since=ALWAYS, halted="", unchosen=None, lang="en")
+    chosen = lookups.with_columns(pl.lit(True).alias(answer_join.CHOSEN))
+    return answer_join.outcomes(ledger, chosen, run_id="run-1", since=ALWAYS, halted="", unchosen=None, lang="en")
 
 
 def askable(ledger: Ledger, lookups: pl.DataFrame) -> list[str]:
-    return split(choice.standing(ledger, lookups, ALWAYS).wanted)["b_no"].to_list()
+    return split(selection.standing(ledger, lookups, ALWAYS).wanted)["b_no"].to_list()
 
 
 # --- what the service says, one lookup a request
@@ -690,13 +679,13 @@ def _assessed(**columns: list[Any]) -> pl.DataFrame:
 def test_the_largest_priority_comes_first() -> None:
     """By the user's column, largest first; equals in the order of the file, rows without one last."""
     frame = _assessed(**{PRIORITY: [None, 1.0, 7.0, float("nan"), 7.0, -2.0]})
-    assert choice.worthiest_first(frame)[ROW_ID].to_list() == [2, 4, 1, 5, 0, 3]
+    assert selection.worthiest_first(frame)[ROW_ID].to_list() == [2, 4, 1, 5, 0, 3]
 
 
 def test_without_a_priority_the_least_certain_comes_first() -> None:
     """Unknown statuses, then probabilities nearest to one half, then where no letter can go."""
     frame = _assessed(status_unknown=[False, False, True, False, True], bounce_prob=[0.9, 0.45, 0.1, None, 0.5])
-    assert choice.worthiest_first(frame)[ROW_ID].to_list() == [4, 2, 1, 0, 3]
+    assert selection.worthiest_first(frame)[ROW_ID].to_list() == [4, 2, 1, 0, 3]
 
 
 def test_the_hybrid_engine_buys_what_it_cannot_tell() -> None:
@@ -704,7 +693,7 @@ def test_the_hybrid_engine_buys_what_it_cannot_tell() -> None:
     frame = _assessed(
         status_unknown=[True, False, False, False, False, False], bounce_prob=[None, 0.08, 0.5, 0.07, 0.51, None]
     )
-    assert choice.uncertain(frame, (0.08, 0.5))[ROW_ID].to_list() == [0, 1, 2]
+    assert selection.uncertain(frame, (0.08, 0.5))[ROW_ID].to_list() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -726,9 +715,9 @@ def test_what_can_be_afforded(needed: int, budget: int | None, remaining: int | 
     """All or nothing without a budget; with one, as much as budget and quota allow."""
     if affordable is None:
         with pytest.raises(QuotaError, match=f"`budget={remaining}`"):
-            choice.affordable(needed, budget, remaining)
+            selection.affordable(needed, budget, remaining)
     else:
-        assert choice.affordable(needed, budget, remaining) == affordable
+        assert selection.affordable(needed, budget, remaining) == affordable
 
 
 # --- what a lookup is

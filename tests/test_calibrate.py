@@ -15,12 +15,12 @@ import pytest
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError, UsageError
-from bizverify.labels.book import Book
+from bizverify.labels.label_store import Book
 from bizverify.learning import audit_sample, calibrate
 from bizverify.learning.challenger import served
-from bizverify.learning.design import design
-from bizverify.learning.material import RIPE_DAYS
-from bizverify.models import ModelStore, resolved
+from bizverify.learning.design_matrix import design
+from bizverify.learning.training_data import RIPE_DAYS
+from bizverify.model_store import ModelStore, resolved
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 
 TODAY = date(2026, 11, 21)

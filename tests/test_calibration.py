@@ -15,7 +15,7 @@ from bizverify.errors import LabelError, UsageError
 from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration
 from bizverify.learning.drift import NONE, drift, large_alarm, level_counts
 from bizverify.learning.intervals import chi_square_bound, interval
-from bizverify.learning.labelled import calibration_of
+from bizverify.learning.labelled_files import calibration_of
 
 Rows = list[tuple[float, bool]]
 

@@ -14,6 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
+from bizverify.client import ApiKey, BlockingClient, Client, blocking
+from bizverify.client.headers import request_id_of
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
@@ -22,8 +24,6 @@ from bizverify.errors import (
     ShapeError,
     UsageError,
 )
-from bizverify.service import ApiKey, BlockingClient, Client, blocking
-from bizverify.service.headers import request_id_of
 
 URL = "http://localhost:9"
 KEY = "bv-secret-4711"

@@ -28,6 +28,19 @@ import pytest
 import trio.testing
 
 import bizverify as bv
+from bizverify.client import (
+    Account,
+    BatchCreated,
+    BatchStatus,
+    BlockingClient,
+    BlockingRawClient,
+    Client,
+    RawClient,
+    RawResponse,
+    Timeouts,
+)
+from bizverify.client.headers import user_agent
+from bizverify.client.retrying import seconds_before
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
@@ -39,19 +52,6 @@ from bizverify.errors import (
     ShapeError,
     UsageError,
 )
-from bizverify.service import (
-    Account,
-    BatchCreated,
-    BatchStatus,
-    BlockingClient,
-    BlockingRawClient,
-    Client,
-    RawClient,
-    RawResponse,
-    Timeouts,
-)
-from bizverify.service.headers import user_agent
-from bizverify.service.retrying import seconds_before
 from bizverify.testing import FakeService, Fault, Faults, Status, serve
 
 URL = "http://localhost:9"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import bizverify as bv
 from bizverify.errors import ColumnError, UsageError
 from bizverify.labels.mailing import opened_mailing
-from bizverify.model import Alert
+from bizverify.schema import Alert
 from bizverify.tables import frames
 from bizverify.tables.given_columns import given_choice
-from bizverify.tables.parties import parties
 from bizverify.tables.role_cell import role_cell
+from bizverify.tables.supplier_buyer import parties
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item

@@ -20,6 +20,13 @@ import pytest
 import trustme
 
 import bizverify as bv
+from bizverify.client import Client, pool
+from bizverify.client.base_url import BaseUrl
+from bizverify.client.connection import Answer, Connection
+from bizverify.client.key import ApiKey
+from bizverify.client.multipart import file_body, json_body
+from bizverify.client.timeouts import Timeouts
+from bizverify.client.transport import Transport
 from bizverify.errors import (
     AuthenticationError,
     CertificateError,
@@ -28,13 +35,6 @@ from bizverify.errors import (
     ServiceError,
     TooLargeError,
 )
-from bizverify.service import Client, pool
-from bizverify.service.address import BaseUrl
-from bizverify.service.connection import Answer, Connection
-from bizverify.service.key import ApiKey
-from bizverify.service.multipart import file_body, json_body
-from bizverify.service.timeouts import Timeouts
-from bizverify.service.transport import Transport
 from test_transport import CONTENT, KEY, VERIFIED, Line, Server, answering, client, serving, verify
 
 

@@ -15,17 +15,17 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.cancellation import Brake
 from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError, StoppedError
-from bizverify.execute.buying.brake import Brake
-from bizverify.execute.choice import continued_since
-from bizverify.execute.ledger import Run, RunRecord
-from bizverify.execute.terms import ServiceOptions, terms_of
-from bizverify.labels.joining import LABEL_DTYPES
+from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.labels.sending import send_labels
-from bizverify.model import Alert
+from bizverify.ledger import Run, RunRecord
+from bizverify.purchase.options import ServiceOptions, terms_of
+from bizverify.purchase.selection import continued_since
+from bizverify.schema import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
 from bizverify.testing.asgi import Reply
-from bizverify.testing.asked import Asked
+from bizverify.testing.request import Asked
 from test_paid import KEY, QUICK, answers, customers, is_right
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -274,7 +274,7 @@ UNREAD: dict[str, tuple[Fault, type[ServiceError], str]] = {
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between tries of what is free."""
-    monkeypatch.setattr("bizverify.execute.buying.limits.Retries.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0)
 
 
 @pytest.mark.usefixtures("_at_once")

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import pytest
 
-from bizverify.execute.ledger import Change, Ledger
+from bizverify.ledger import Change, Ledger
 from bizverify.testing import GARBAGE, Fault, Reset, Status
 from crashing import KILLED, Blow, Calls, Campaign, Nursery, Place, campaign
 

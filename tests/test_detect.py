@@ -17,11 +17,11 @@ import pytest
 import bizverify as bv
 from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.tables import open_table
+from bizverify.tables.compression import opened
 from bizverify.tables.csv import dialect
 from bizverify.tables.detect import default_output, detect_format, output_format
-from bizverify.tables.limits import Limits, limits
-from bizverify.tables.packing import opened
 from bizverify.tables.remedies import FILE_OPTIONS, ONLY_ENCODING, OPTIONS
+from bizverify.tables.size_limits import Limits, limits
 from conftest import write
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
@@ -336,7 +336,7 @@ def test_a_sheet_of_all_columns_is_refused_before_its_columns_are_looked_at(
     sheet.append(["124-81-00998"])
     book.save(tmp_path / "in.xlsx")
     with monkeypatch.context() as patch:
-        patch.setattr("bizverify.pipeline.staged", None)
+        patch.setattr("bizverify.api.staged", None)
         with pytest.raises(
             OutputError, match=r"16,393 columns are more than a sheet has \(16,384\); give `output='OUT\.csv'`"
         ):

@@ -14,7 +14,7 @@ import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.errors import ModelError, RegistryError, UsageError
-from bizverify.model import ACTIONS, BIZ_STATUSES, GRADES
+from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES
 from conftest import NINE
 
 TODAY = date(2026, 11, 21)

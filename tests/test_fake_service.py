@@ -65,8 +65,8 @@ from bizverify.testing import (
     verdict,
 )
 from bizverify.testing.asgi import header
-from bizverify.testing.asked import Asked
 from bizverify.testing.jobs import Job
+from bizverify.testing.request import Asked
 from bizverify.testing.uploads import Upload
 
 KEY = {"X-API-Key": "test-key"}
@@ -980,7 +980,7 @@ def test_the_page_for_users_works_as_it_is_written(tmp_path: Path) -> None:
 
 
 def test_the_fake_shares_nothing_with_the_client() -> None:
-    """Client and server that share shapes share misreadings: not one import from service/ or execute/."""
+    """Client and server that share shapes share misreadings: not one import from client/ or purchase/."""
     import bizverify.testing
 
     for path in Path(bizverify.testing.__file__).parent.glob("*.py"):
@@ -988,5 +988,5 @@ def test_the_fake_shares_nothing_with_the_client() -> None:
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
             for name in names:
-                assert not name.startswith(("bizverify.service", "bizverify.execute", "pydantic", "asyncio")), path
+                assert not name.startswith(("bizverify.client", "bizverify.run", "pydantic", "asyncio")), path
                 assert not name.startswith("bizverify.") or name.startswith("bizverify.testing"), path

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import bizverify as bv
-from bizverify.data import GazetteerReport
-from bizverify.data.sources import shown_name
 from bizverify.engine.address import attach
 from bizverify.engine.address.gazetteer import METADATA_KEY, Gazetteer, Tables, building_key, compact_name, lot_key
 from bizverify.errors import GazetteerError, UsageError
+from bizverify.reference import GazetteerReport
+from bizverify.reference.source_files import shown_name
 
 REASON = 20
 POSTAL_HEADER = (
@@ -210,7 +210,7 @@ def test_windows_line_ends_and_a_last_line_without_end_are_read(tmp_path: Path) 
 
 def test_blocks_smaller_than_the_file_give_the_same(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build(full)[0].version
-    monkeypatch.setattr("bizverify.data.sources.BLOCK", 50)
+    monkeypatch.setattr("bizverify.reference.source_files.BLOCK", 50)
     assert build(full)[0].version == whole
 
 
@@ -507,7 +507,7 @@ def test_a_file_without_line_ends_is_refused_before_it_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A zip of a megabyte may unfold to gigabytes of one line."""
-    monkeypatch.setattr("bizverify.data.sources.BLOCK", 1 << 17)
+    monkeypatch.setattr("bizverify.reference.source_files.BLOCK", 1 << 17)
     with ZipFile(tmp_path / "full.zip", "w", ZIP_DEFLATED) as archive:
         archive.writestr("rnaddrkor_sejong.txt", f"{row(1)}\n".encode("cp949") + b"0" * (8 << 20))
     read = []

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizverify.engine.address import grammar
+from bizverify.engine.address import parse
 
 
 def parsed(addresses: list[str | None], zipcodes: list[str | None] | None = None) -> pl.DataFrame:
     columns = {"address": addresses, "zipcode": zipcodes or [None] * len(addresses)}
-    return grammar.parse(pl.LazyFrame(columns, schema=dict.fromkeys(columns, pl.String))).collect()
+    return parse.parse(pl.LazyFrame(columns, schema=dict.fromkeys(columns, pl.String))).collect()
 
 
 def road(name: str, main: int | None = None, sub: int = 0, **others: Any) -> dict[str, Any]:
@@ -239,12 +239,12 @@ def test_a_lot_number_of_two_times_three_digits_is_no_old_postal_code() -> None:
 
 def test_columns_types_rows_and_their_order_are_as_promised() -> None:
     frame = pl.LazyFrame({"id": [3, 1, 2], "address": ["종로 1", None, "길동 2"], "zipcode": ["1", None, "03154"]})
-    found = grammar.parse(frame).collect()
+    found = parse.parse(frame).collect()
     assert dict(found.schema) == {
         "id": pl.Int64(),
         "address": pl.String(),
         "zipcode": pl.String(),
-        **grammar.PARSED,
+        **parse.PARSED,
     }
     assert found["id"].to_list() == [3, 1, 2]
     assert found.row(1, named=True)["kind"] == "none"

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from bizverify.engine.address import grammar
-from bizverify.engine.address.grammar import usual
+from bizverify.engine.address import parse
+from bizverify.engine.address.parse import usual
 
 OFFICIAL = Path(__file__).parents[2] / "shared" / "data" / "address" / "rnaddrkor_sejong.txt"
 ROADS = """
@@ -36,7 +36,7 @@ LOTS = """
 
 def read(texts: pl.Series) -> pl.DataFrame:
     frame = pl.LazyFrame({"address": texts}).with_columns(zipcode=pl.lit(None, pl.String))
-    return grammar.parse(frame).collect()
+    return parse.parse(frame).collect()
 
 
 def assert_same(texts: pl.Series, form: str, monkeypatch: pytest.MonkeyPatch, share: float) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.errors import InputError
-from bizverify.model import ADDED_COLUMNS
+from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables.heading import Heading, find_heading
 
 NUMBER = "124-81-00998"

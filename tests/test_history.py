@@ -15,7 +15,7 @@ import bizverify as bv
 from bizverify.engine.history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
 from bizverify.errors import LabelError, UsageError
 from bizverify.labels import label
-from bizverify.labels.book import Book
+from bizverify.labels.label_store import Book
 from conftest import NINE, NOTHING_CHECKED, json_of, write
 
 TODAY = date(2026, 11, 22)

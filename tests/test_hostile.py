@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bizverify.errors import InputError
 from bizverify.tables import open_table
 from bizverify.tables.excel.cells import column_letter
-from bizverify.tables.excel.extent import Extent, _beyond
+from bizverify.tables.excel.used_range import Extent, _beyond
 from memory import STEADY
 
 MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -48,7 +48,7 @@ import json, os, pathlib, resource, sys
 from memory import peak
 from bizverify.errors import BizverifyError
 from bizverify.tables import excel
-from bizverify.tables.packing import File
+from bizverify.tables.compression import File
 answers = {}
 for name in sys.argv[1:]:
     path, started = pathlib.Path(name), sum(os.times()[:4])

@@ -17,10 +17,10 @@ from click.testing import CliRunner
 
 import bizverify as bv
 from bizverify.cli import app
+from bizverify.client import ApiKey, BlockingClient
+from bizverify.client.account import Idempotency, read_account
 from bizverify.errors import AuthenticationError, UsageError
-from bizverify.execute.ledger import Ledger
-from bizverify.service import ApiKey, BlockingClient
-from bizverify.service.account import Idempotency, read_account
+from bizverify.ledger import Ledger
 from bizverify.testing import Act, Body, FakeService, Fault, Reset, Status, serve, verdict
 from crashing import Blow, Calls, Nursery, campaign, customers, lookup_of
 from schedules import told
@@ -38,7 +38,7 @@ MANY = int(os.environ.get("SCHEDULES", "10000"))
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before a repetition are tried on fake clocks; here they would only take time."""
-    monkeypatch.setattr("bizverify.execute.buying.limits._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("bizverify.purchase.limits._FIRST_WAIT", 0.01)
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ import bizverify as bv
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Table, open_table
 from bizverify.tables import json as json_tables
-from bizverify.tables.json import exact, scan
-from bizverify.tables.json.document import Document
-from bizverify.tables.packing import opened
+from bizverify.tables.compression import opened
+from bizverify.tables.json import lossless_types, scan
+from bizverify.tables.json.locate import Document
 from bizverify.tables.table import Enriched
 from conftest import NINE, json_of, write
 from examples import examples
@@ -470,7 +470,7 @@ def test_a_record_longer_than_the_limit_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_objects_with_thousands_of_different_keys_are_refused(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.json", json.dumps([{f"k{place}": 1} for place in range(exact.COLUMNS + 1)]))
+    source = write(tmp_path / "in.json", json.dumps([{f"k{place}": 1} for place in range(lossless_types.COLUMNS + 1)]))
     with pytest.raises(InputError, match="different keys"):
         rows_of(source)
 

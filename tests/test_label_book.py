@@ -17,8 +17,8 @@ import bizverify as bv
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.engine.risk.evidence import EVIDENCE_DTYPES
 from bizverify.errors import LabelError
-from bizverify.labels.book import BOOK_SCHEMA, KNOWN, About, Batch, Book, Source
-from bizverify.labels.declaration import Declaration
+from bizverify.labels.label_store import BOOK_SCHEMA, KNOWN, About, Batch, Book, Source
+from bizverify.labels.mailing_terms import Declaration
 from bizverify.labels.matching import LABEL_SCHEMA
 from conftest import SAMPLE, write
 from examples import examples

@@ -20,12 +20,12 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.cancellation import Brake
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
-from bizverify.execute.buying.brake import Brake
-from bizverify.execute.ledger import Ledger
-from bizverify.execute.terms import Terms, terms_of
-from bizverify.labels.joining import LABEL_DTYPES, write_labelled
+from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
 from bizverify.labels.sending import Sent, send_labels
+from bizverify.ledger import Ledger
+from bizverify.purchase.options import Terms, terms_of
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
 from test_paid import KEY, customers, numbers
@@ -213,7 +213,7 @@ def test_what_certainly_did_not_go_is_sent_again(service: FakeService, mailed: P
             raise bv.errors.NotSentError("no connection")
 
         patch.setattr(bv.Client, "label", unsent)
-        patch.setattr("bizverify.execute.buying.errand._TRIES", 1)
+        patch.setattr("bizverify.purchase.dispatcher._TRIES", 1)
         sent = send_labels(all_bounced(9), mailed, terms=terms(url))
     assert (sent.sent, sent.left, sent.doubts, sent.exit_code) == (0, 9, 0, 5)
     assert send_labels(all_bounced(9), mailed, terms=terms(url)).sent == 9
@@ -334,7 +334,7 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
 _SENDER = """
 import sys
 import polars as pl
-from bizverify.execute.terms import terms_of
+from bizverify.purchase.options import terms_of
 from bizverify.labels.sending import send_labels
 
 labels, file, url = sys.argv[1:]

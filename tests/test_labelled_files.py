@@ -14,10 +14,10 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import AccountingError, LabelError, UsageError
-from bizverify.execute.join import layout
-from bizverify.labels import joining
-from bizverify.labels.joining import LABEL_COLUMNS, write_labelled
-from bizverify.model import ADDED_COLUMNS, OUR_COLUMNS
+from bizverify.labels import output_columns
+from bizverify.labels.output_columns import LABEL_COLUMNS, write_labelled
+from bizverify.run.output_layout import layout
+from bizverify.schema import ADDED_COLUMNS, OUR_COLUMNS
 from bizverify.tables import Enriched, excel, open_table
 from bizverify.tables.columns import own_columns
 from conftest import NINE, spreadsheet, write
@@ -28,7 +28,7 @@ RETURNED = date(2026, 11, 20)
 
 
 def labels(*rows: tuple[int, bool | None, str | None, date | None]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=joining.LABEL_DTYPES, orient="row")
+    return pl.DataFrame(rows, schema=output_columns.LABEL_DTYPES, orient="row")
 
 
 SOME = labels((2, True, "=이사불명", RETURNED), (0, False, None, None))
@@ -148,12 +148,12 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
     book.save(tmp_path / "mailed.xlsx")
     write_labelled(tmp_path / "mailed.xlsx", tmp_path / "labelled.xlsx", labels((0, True, "이사", None)))
     with open_table(tmp_path / "labelled.xlsx") as table:
-        ours = own_columns(table.headers, "") | joining.earlier(table.headers)
+        ours = own_columns(table.headers, "") | output_columns.earlier(table.headers)
         assert list(ours.values()) == [*range(3, 12), 13, 14, 15]
         columns, warnings = layout(table.headers, "", ours, range(16), OUR_COLUMNS)
         assert not warnings
         nine = [pl.lit(f"neu {name}").alias(name) for name in ADDED_COLUMNS]
-        rows = joining.labelled(table.frame.with_row_index("row_id"), SOME).with_columns(nine)
+        rows = output_columns.labelled(table.frame.with_row_index("row_id"), SOME).with_columns(nine)
         result = Enriched(table, rows, columns, rows.select(pl.len()))
         excel.write(result, tmp_path / "both.xlsx")
     cells = list(openpyxl.load_workbook(tmp_path / "both.xlsx").worksheets[0].iter_rows(values_only=True))
@@ -197,7 +197,7 @@ def test_a_file_that_was_never_enriched_gets_the_three_at_its_end(tmp_path: Path
     write_labelled(source, tmp_path / "out.csv", labels((0, True, "폐업", RETURNED)))
     with open_table(tmp_path / "out.csv") as table:
         assert table.headers == (*HEADER.split(","), *LABEL_COLUMNS)
-        assert not joining.earlier(table.headers)
+        assert not output_columns.earlier(table.headers)
 
 
 def test_the_output_may_have_another_encoding(enriched: Callable[[str], Path], tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_rows_that_do_not_balance_are_not_published(
     """A row less in the output than in the input, and the file stays what it was."""
     mailed = enriched(".csv")
     before = mailed.read_bytes()
-    monkeypatch.setattr(joining, "written_rows", lambda *_: 2)
+    monkeypatch.setattr(output_columns, "written_rows", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         write_labelled(mailed, mailed, SOME)
     assert mailed.read_bytes() == before

@@ -16,13 +16,13 @@ from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import MOST, challenger, moves, served
 from bizverify.learning.decision import decided
-from bizverify.learning.design import TERMS, design, expert_points
-from bizverify.learning.effects import points_frame, saving
+from bizverify.learning.design_matrix import TERMS, design, expert_points
 from bizverify.learning.fit import Priors, fitted
 from bizverify.learning.gate import ENOUGH, blocks, gate
-from bizverify.learning.material import RIPE_AT
+from bizverify.learning.impact import points_frame, saving
 from bizverify.learning.patterns import patterns
 from bizverify.learning.quarantine import doubts
+from bizverify.learning.training_data import RIPE_AT
 from examples import examples
 from mailings import as_the_expert_says, counted, letters
 

@@ -11,12 +11,12 @@ import pytest
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError
-from bizverify.labels.book import Book
+from bizverify.labels.label_store import Book
 from bizverify.learning import audit_sample, calibrate
-from bizverify.learning.material import REPEATED, RIPE_AT, Material, sifted
-from bizverify.learning.past import Past, judged, last_judged
-from bizverify.models import ModelStore
-from bizverify.models.journal import Event
+from bizverify.learning.sequential_test import Past, judged, last_judged
+from bizverify.learning.training_data import REPEATED, RIPE_AT, Material, sifted
+from bizverify.model_store import ModelStore
+from bizverify.model_store.journal import Event
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 from test_calibrate import TODAY, turned
 

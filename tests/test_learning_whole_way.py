@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.reading import known
+from bizverify.engine.risk.reason_parser import known
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.models import ModelStore
+from bizverify.model_store import ModelStore
 from conftest import json_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

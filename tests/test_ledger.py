@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 from bizverify.errors import LedgerError, UsageError
-from bizverify.execute.ledger import (
+from bizverify.ledger import (
     KILLED,
     NO_ANSWER,
     Answered,
@@ -43,9 +43,9 @@ from bizverify.execute.ledger import (
     UploadRefused,
     UploadUnreadable,
 )
-from bizverify.execute.ledger.mounts import mount_table, network_file_system
-from bizverify.execute.ledger.opening import refuse_network
-from bizverify.model import Answer
+from bizverify.ledger.open import refuse_network
+from bizverify.schema import Answer
+from bizverify.storage.network_filesystem import mount_table, network_file_system
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
@@ -321,8 +321,8 @@ PRELUDE = f"""
 import sys
 from hashlib import blake2b
 from pathlib import Path
-from bizverify.execute.ledger import *
-from bizverify.model import Answer
+from bizverify.ledger import *
+from bizverify.schema import Answer
 
 def key(place):
     return blake2b(str(place).encode(), digest_size=16).digest()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bizverify.errors import LedgerError
-from bizverify.execute.ledger import (
+from bizverify.ledger import (
     Fetched,
     Gated,
     Known,
@@ -33,8 +33,8 @@ from bizverify.execute.ledger import (
     Run,
     Wanted,
 )
-from bizverify.execute.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION
-from bizverify.model import Answer
+from bizverify.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from bizverify.schema import Answer
 from examples import ALL, few
 
 ORIGIN = "https://service.test"

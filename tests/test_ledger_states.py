@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bizverify.errors import LedgerError
-from bizverify.execute.ledger import (
+from bizverify.ledger import (
     Answered,
     Asking,
     Doubted,
@@ -35,7 +35,7 @@ from bizverify.execute.ledger import (
     UploadRefused,
     UploadUnreadable,
 )
-from bizverify.model import Answer
+from bizverify.schema import Answer
 from examples import ALL, few
 
 KEYS = [blake2b(bytes([place]), digest_size=16).digest() for place in range(5)]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from bizverify.errors import UsageError
-from bizverify.execute.buying.limits import Rate, Retries, Slot, Throttle
+from bizverify.purchase.limits import Rate, Retries, Slot, Throttle
 from examples import examples
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizverify.data import build_gazetteer
 from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach
-from bizverify.engine.address.matcher.index import built_once
+from bizverify.engine.address.match.index import built_once
+from bizverify.reference import build_gazetteer
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")
 JONGNO, GANGNAM = ("11110", "서울특별시", "종로구"), ("11680", "서울특별시", "강남구")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import bizverify as bv
 from bizverify.errors import ColumnError, InputError, UsageError
 from bizverify.labels.mailing import opened_mailing
-from bizverify.model import Alert
+from bizverify.schema import Alert
 from conftest import NINE, write
 
 ROWS = [

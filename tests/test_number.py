@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.errors import NumberError
 from examples import examples
 
@@ -86,51 +86,51 @@ nine_digits = st.integers(1, 999_999_999).map(lambda n: f"{n:09d}")
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=repr)
 def test_every_spelling_of_a_number_is_read_as_that_number(spelling: object) -> None:
-    assert number.compact(spelling) == "1248100998"
-    assert number.is_valid(spelling)
-    assert number.format(spelling) == "124-81-00998"
-    assert number.kind(spelling) == "company"
+    assert business_number.compact(spelling) == "1248100998"
+    assert business_number.is_valid(spelling)
+    assert business_number.format(spelling) == "124-81-00998"
+    assert business_number.kind(spelling) == "company"
 
 
 @pytest.mark.parametrize(("value", "problem"), HOPELESS.items())
 def test_what_cannot_be_a_number_is_refused_with_its_reason_and_never_guessed(value: str, problem: str) -> None:
-    assert number.problem(value) == problem
-    assert not number.is_valid(value)
+    assert business_number.problem(value) == problem
+    assert not business_number.is_valid(value)
     with pytest.raises(NumberError) as error:
-        number.compact(value)
+        business_number.compact(value)
     assert error.value.problem == problem
 
 
 def test_an_error_does_not_repeat_thirteen_digits_that_may_be_a_person() -> None:
     with pytest.raises(NumberError) as error:
-        number.compact("900101-1234567")
+        business_number.compact("900101-1234567")
     assert "1234567" not in str(error.value)
 
 
 def test_none_is_a_missing_number() -> None:
-    assert number.problem(None) == "missing"
-    assert number.is_valid(None) is False
+    assert business_number.problem(None) == "missing"
+    assert business_number.is_valid(None) is False
 
 
 @examples(100)
 @given(nine_digits)
 def test_exactly_one_tenth_digit_is_right(nine: str) -> None:
-    right = [digit for digit in range(10) if number.is_valid(f"{nine}{digit}")]
+    right = [digit for digit in range(10) if business_number.is_valid(f"{nine}{digit}")]
     assert right == [check_digit(nine)]
 
 
 @given(st.one_of(st.text(max_size=16), st.text("0123456789-. E'", max_size=16), st.integers(), st.floats()))
 def test_a_value_has_ten_digits_or_a_problem_and_never_both(value: object) -> None:
-    problem = number.problem(value)
+    problem = business_number.problem(value)
     if problem is None:
-        digits = number.compact(value)
+        digits = business_number.compact(value)
         assert len(digits) == 10
         assert digits.isdecimal()
         assert digits.isascii()
-        assert number.compact(number.format(value)) == digits
+        assert business_number.compact(business_number.format(value)) == digits
     else:
-        assert problem in number.PROBLEMS
-        assert not number.is_valid(value)
+        assert problem in business_number.PROBLEMS
+        assert not business_number.is_valid(value)
 
 
 @examples(100)
@@ -144,9 +144,9 @@ def test_a_column_gives_what_its_values_give_one_by_one(values: list[str | None]
         digits=pl.col("v").brn.compact(),
     )
     for value, (problem, valid, digits) in zip(values, found.rows(), strict=True):
-        assert problem == number.problem(value)
-        assert valid == number.is_valid(value)
-        assert digits == (None if problem else number.compact(value))
+        assert problem == business_number.problem(value)
+        assert valid == business_number.is_valid(value)
+        assert digits == (None if problem else business_number.compact(value))
 
 
 @pytest.mark.parametrize("dtype", [pl.Int64, pl.UInt64, pl.Float64, pl.Decimal(12, 1), pl.String])
@@ -159,8 +159,8 @@ def test_a_32_bit_float_is_refused_since_it_has_rounded_the_number_to_that_of_an
     rows = pl.LazyFrame({"v": pl.Series([1248100998.0, None, 1234.0], dtype=pl.Float32)})
     found = rows.select(digits=pl.col("v").brn.compact(), problem=pl.col("v").brn.problem()).collect()
     assert found.rows() == [(None, "rounded"), (None, "missing"), (None, "too_short")]
-    assert number.problem(np.float32(1248100998)) == "rounded"
-    assert not number.is_valid(np.float32(1248100998))
+    assert business_number.problem(np.float32(1248100998)) == "rounded"
+    assert not business_number.is_valid(np.float32(1248100998))
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_a_32_bit_float_is_refused_since_it_has_rounded_the_number_to_that_of_an
     ],
 )
 def test_the_middle_digits_tell_the_kind_of_business(middle: str, kind: str | None) -> None:
-    assert number.kind(f"124{middle}00998") == kind
+    assert business_number.kind(f"124{middle}00998") == kind
 
 
 def test_problem_texts_stand_in_both_languages() -> None:
-    for texts in number.PROBLEMS.values():
+    for texts in business_number.PROBLEMS.values():
         assert set(texts) == {"en", "ko"}
         assert all(texts.values())
 
@@ -196,6 +196,6 @@ def test_known_companies_and_numbers_found_online_are_judged_rightly(shared: Pat
     for file, right in (("known_companies.csv", 21), ("stdnum_found_online_234.csv", 231)):
         with (shared / "status" / file).open(encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
-        judged = [number.is_valid(row["b_no"]) for row in rows]
+        judged = [business_number.is_valid(row["b_no"]) for row in rows]
         assert judged == [row["checksum_ok"] == "True" for row in rows]
         assert sum(judged) == right

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.data import build_gazetteer
 from bizverify.engine.address import attach
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.reference import build_gazetteer
 from conftest import write
 from test_matching import GANGNAM, GONGJU, JUNG, SEJONG, gazetteer_of
 

@@ -13,7 +13,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import QuotaError
-from bizverify.execute.ledger import Ledger
+from bizverify.ledger import Ledger
 from bizverify.testing import DIALECTS, HTML, Body, FakeService, Fault, Partial, Reset, Status, serve
 from conftest import SAMPLE, write
 

@@ -18,8 +18,8 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.cancellation import Brake
 from bizverify.errors import QuotaError, StoppedError, UsageError
-from bizverify.execute.buying.brake import Brake
 from bizverify.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status, serve
 from conftest import SAMPLE, write
 from test_paid import KEY, QUICK, answers, customers, numbers

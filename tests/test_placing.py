@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.execute.buying.placing import Placed, place
-from bizverify.model import Answer
+from bizverify.purchase.result_matching import Placed, place
+from bizverify.schema import Answer
 from examples import examples
 
 Record = tuple[str, str | None, str | None]

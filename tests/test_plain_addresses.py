@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bizverify.engine.address import grammar
-from bizverify.engine.address.plain import plain_numbers
+from bizverify.engine.address import parse
+from bizverify.engine.address.fast_number import plain_numbers
 
 
 def numbers(address: str | None) -> tuple[int | None, int | None]:
@@ -78,7 +78,7 @@ def test_the_numbers_are_those_that_the_grammar_reads(shared: Path) -> None:
     source = pl.scan_csv(shared / "address" / "localdata_vet_half.csv", infer_schema=False)
     texts = pl.concat([source.select(address=name) for name in ("소재지전체주소", "도로명전체주소")])
     texts = texts.filter(pl.col("address") != "").with_columns(zipcode=pl.lit(None, pl.String))
-    read = grammar.parse(texts).select("address", "main", "lot_main")
+    read = parse.parse(texts).select("address", "main", "lot_main")
     for ours, its in (("building", "main"), ("lot", "lot_main")):
         found = plain_numbers(read).select(ours, its).collect().filter(pl.col(ours).is_not_null())
         assert found.filter(pl.col(ours).ne_missing(pl.col(its))).is_empty()

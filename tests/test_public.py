@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import bizverify as bv
-from bizverify import service
+from bizverify import client
 
 
 def python(code: str) -> str:
@@ -51,7 +51,7 @@ def test_the_public_names_are_these() -> None:
 
 def test_the_names_of_the_client_are_these() -> None:
     """What a program that uses the client may name in its own annotations."""
-    assert sorted(service.__all__) == [
+    assert sorted(client.__all__) == [
         "Account",
         "Acknowledged",
         "ApiKey",
@@ -76,14 +76,14 @@ def test_the_names_of_the_client_are_these() -> None:
         "WatchChange",
         "WatchEntry",
     ]
-    for name in service.__all__:
-        assert getattr(service, name) is not None
+    for name in client.__all__:
+        assert getattr(client, name) is not None
 
 
 @pytest.mark.parametrize("name", ["Client", "BlockingClient", "RawClient", "BlockingRawClient", "RawResponse"])
 def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None:
-    """From `bizverify.service`, or from Python itself."""
-    kind = getattr(service, name)
+    """From `bizverify.client`, or from Python itself."""
+    kind = getattr(client, name)
     public = [kind.__init__, *(getattr(kind, method) for method in dir(kind) if method[0] != "_")]
     functions = [getattr(method, "fget", method) for method in public]
     signatures = [inspect.signature(function) for function in functions if callable(function)]
@@ -94,7 +94,7 @@ def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None
     ]
     named = set(re.findall(r"\b[A-Z]\w+", " ".join(written))) - {"Reply"}
     assert (
-        named - {*service.__all__, "None", "Self", "Callable", "Any", "Coroutine", "AsyncIterator", "Iterator"} == set()
+        named - {*client.__all__, "None", "Self", "Callable", "Any", "Coroutine", "AsyncIterator", "Iterator"} == set()
     )
 
 

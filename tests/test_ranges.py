@@ -20,8 +20,8 @@ from openpyxl.drawing.xdr import XDRPoint2D, XDRPositiveSize2D
 from openpyxl.utils.units import pixels_to_EMU
 
 import bizverify as bv
-from bizverify.model import Alert
 from bizverify.report import Report
+from bizverify.schema import Alert
 from conftest import NINE
 
 HEADERS = ["b_no", "name", "address"]

@@ -15,8 +15,8 @@ import xlsxwriter
 
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Format, Table, excel
-from bizverify.tables.excel.sandbox import load_apart
-from bizverify.tables.packing import File
+from bizverify.tables.compression import File
+from bizverify.tables.excel.isolated_reader import load_apart
 from conftest import spreadsheet
 from office import converted
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
 from bizverify.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
+from bizverify.engine.risk.reason_tables import runs
 from bizverify.engine.risk.reasons import told
-from bizverify.engine.risk.runs import runs
-from bizverify.model import Lang
+from bizverify.schema import Lang
 
 INPUT = {
     "address": pl.String,

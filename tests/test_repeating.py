@@ -12,13 +12,13 @@ import anyio
 import polars as pl
 import pytest
 
+from bizverify.client.account import Account, Idempotency, read_account
+from bizverify.client.responses import BatchCreated, Verified
 from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError
-from bizverify.execute.buying.errand import Buying
-from bizverify.execute.buying.repeating import settle_doubts
-from bizverify.execute.buying.singly import buy_singly
-from bizverify.execute.ledger import Ledger
-from bizverify.service.account import Account, Idempotency, read_account
-from bizverify.service.shapes import BatchCreated, Verified
+from bizverify.ledger import Ledger
+from bizverify.purchase.dispatcher import Buying
+from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.single_lookups import buy_singly
 from schedules import unsynced
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, numbers, wanted
 

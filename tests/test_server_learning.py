@@ -18,7 +18,7 @@ import pytest
 import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.labels import Book
-from bizverify.models import ModelStore
+from bizverify.model_store import ModelStore
 from bizverify.server.store import connected, labels
 from handclock import HandClock
 from serving import HTTP, Served, read_here, rows_of, served

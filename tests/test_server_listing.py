@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from bizverify.server.listing import Listed, Lists
 from bizverify.server.store import Store
-from bizverify.watch import book
-from bizverify.watch.values import Entry
+from bizverify.watch import store as book
+from bizverify.watch.types import Entry
 
 OWNERS = ("a", "b")
 

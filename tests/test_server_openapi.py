@@ -26,7 +26,7 @@ from bizverify.server.openapi import OPERATIONS, PARAMETERS, REFUSALS, document
 from bizverify.server.plans import load_plans
 from bizverify.watch.notices import Gathering, announce, summarise
 from bizverify.watch.schema import DDL as SCHEMA
-from bizverify.watch.signing import signed
+from bizverify.watch.webhook_signature import signed
 from serving import Served, served
 
 HARD_TO_GET = {408, 500, 503, 507}

@@ -22,7 +22,7 @@ import pytest
 from bizverify.errors import AuthenticationError, TooLargeError
 from bizverify.server import uploads
 from bizverify.server.plans import load_plans
-from bizverify.tables.limits import Limits
+from bizverify.tables.size_limits import Limits
 from memory import STEADY, peak
 from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
 from test_hostile import BARE, HEAD, LAUGHS, START, far, pieces, workbook

@@ -20,7 +20,7 @@ from bizverify import Gazetteer, LocalEngine
 from bizverify.engine import Registry
 from bizverify.engine.history import address_key
 from bizverify.errors import RegistryError
-from bizverify.model import REASON_SEPARATOR, RECORD_COLUMNS
+from bizverify.schema import REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.answering import Answering
 from bizverify.server.clock import Clock
 from bizverify.server.gathering import Gathering

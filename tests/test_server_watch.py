@@ -26,8 +26,8 @@ from bizverify.server.sources import Sources
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
 from bizverify.server.wire import WatchHistory, WatchList
-from bizverify.watch import book
-from bizverify.watch.values import Entry
+from bizverify.watch import store
+from bizverify.watch.types import Entry
 from handclock import HandClock
 from hooks import OK, Answer, Received, receiving
 from serving import Served, ServedProcess, make_key, rows_of, served
@@ -333,7 +333,7 @@ def test_one_key_that_fails_does_not_keep_the_others(
     with serving(tmp_path, hand) as (server, first, _):
         others = [account(server.db, server.url)[0] for _ in range(2)]
         first, second, third = sorted((first, *others), key=lambda one: one.id)
-        works = book.record
+        works = store.record
 
         def record(db: sqlite3.Connection, checked: Any, *more: Any) -> Any:
             owners = {row[0] for row in db.execute("SELECT owner FROM watches WHERE number = ?", checked["number"][:1])}
@@ -343,7 +343,7 @@ def test_one_key_that_fails_does_not_keep_the_others(
                 raise pl.exceptions.PanicException("no")
             return works(db, checked, *more)
 
-        monkeypatch.setattr(book, "record", record)
+        monkeypatch.setattr(store, "record", record)
         for one in (first, second, third):
             one.watch()
         hand.until(third.is_checked, seconds=1)
@@ -500,7 +500,7 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
         process = ServedProcess(db, "--registry", path, "--notices", file)
         key, secret = account(db, "", webhook=receiver.url)
         with closing(connected(db)) as connection:
-            book.add(connection, key.id, Entry(NUMBER, "가"), time.time())
+            store.add(connection, key.id, Entry(NUMBER, "가"), time.time())
         known_open(db)
         process.start()
         try:
@@ -541,7 +541,7 @@ def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
 
 def _fill(connection: sqlite3.Connection, owner: str, count: int, now: float) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    book.add_many(
+    store.add_many(
         connection, owner, (Entry(f"{n:010}", "이름" * 10, "서울 중구 세종대로 110") for n in range(1, count + 1)), now
     )
     connection.execute("UPDATE watches SET due = ?", (now + 86400,))

@@ -31,12 +31,12 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.client import ApiKey, Client
 from bizverify.errors import AuthenticationError
-from bizverify.execute.ledger import Ledger
-from bizverify.model import ADDED_COLUMNS
+from bizverify.ledger import Ledger
+from bizverify.schema import ADDED_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.plans import load_plans
-from bizverify.service import ApiKey, Client
 from crashing import check_digit
 from serving import Served, ServedProcess, make_key, rows_of, served
 

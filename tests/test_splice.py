@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import AccountingError, OutputError
-from bizverify.model import ADDED_COLUMNS
+from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, Table, open_table, write_table, written_rows
 from bizverify.tables.columns import own_columns
 from bizverify.tables.excel import package, splice
-from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.excel.sheet_xml import SheetXml
 from conftest import NINE
 from examples import examples
 from office import converted

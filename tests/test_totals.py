@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.execute.plan import PROBLEMS
-from bizverify.model import Lang
+from bizverify.run.plan import PROBLEMS
+from bizverify.schema import Lang
 from conftest import SAMPLE, write
 
 HEADER = "순번,사업자등록번호,상호,금액"

@@ -22,6 +22,10 @@ import httpx
 import pytest
 import trio.testing
 
+from bizverify.client import ApiKey, BaseUrl, Client, pool
+from bizverify.client.error_mapping import said, seconds_to_wait
+from bizverify.client.multipart import file_body
+from bizverify.client.streams import PlainStream
 from bizverify.errors import (
     AuthenticationError,
     BizverifyError,
@@ -37,10 +41,6 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.service import ApiKey, BaseUrl, Client, pool
-from bizverify.service.multipart import file_body
-from bizverify.service.refusal import said, seconds_to_wait
-from bizverify.service.streams import PlainStream
 
 KEY = 'bv/secret+4711"<key>'
 VERIFIED = b'{"biz_status": "active", "bounce_prob": 0.25}'

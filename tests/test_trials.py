@@ -16,13 +16,13 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import DoubtError
-from bizverify.execute.buying.chunks import Chunks
-from bizverify.execute.buying.trials import REQUESTS
-from bizverify.execute.ledger import Fetched, Gated, Known, Ledger, Prepared, Run
-from bizverify.model import Answer
+from bizverify.ledger import Fetched, Gated, Known, Ledger, Prepared, Run
+from bizverify.purchase.trials import REQUESTS
+from bizverify.purchase.upload_chunks import Chunks
 from bizverify.report import Report
-from bizverify.service.shapes import BatchCreated, BatchStatus, Result
+from bizverify.schema import Answer
 from bizverify.testing import (
     DIALECTS,
     GARBAGE,
@@ -439,8 +439,8 @@ def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
     how: Act, service: FakeService, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
-    monkeypatch.setattr("bizverify.execute.buying.jobs._DEADLINE", 0.1)
-    monkeypatch.setattr("bizverify.execute.buying.limits.Retries.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bizverify.purchase.batch_jobs._DEADLINE", 0.1)
+    monkeypatch.setattr("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0)
     service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
     source = customers(tmp_path / "in.csv", 3000)
     for _ in range(3):

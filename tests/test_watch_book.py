@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from bizverify.engine import LocalEngine
 from bizverify.server.wire import WatchEntry
-from bizverify.watch import book, notices
+from bizverify.watch import notices, store
 from bizverify.watch.checking import ANSWERED, LocalJudge, check
 from bizverify.watch.schema import DDL
-from bizverify.watch.values import Entry, Recorded
+from bizverify.watch.types import Entry, Recorded
 
 OWNER = "k1"
 NUMBER = "1248100998"
@@ -48,7 +48,7 @@ def found(
     db: sqlite3.Connection, status: str | None, grade: str | None, now: float, channels: tuple[str, ...] = ("file",)
 ) -> Recorded:
     """Check everything at a time, and record it."""
-    return book.record(db, answered(book.due(db, 1e12, 10_000), status, grade), now, now + 100, channels)
+    return store.record(db, answered(store.due(db, 1e12, 10_000), status, grade), now, now + 100, channels)
 
 
 def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
@@ -57,33 +57,33 @@ def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
 
 def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection) -> None:
     """To every step another owner's watch is one that does not exist, and it is left as it is."""
-    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가", "서울"), 0.0)
-    assert book.get(db, "k2", watch.watch_id) is None
-    assert book.history(db, "k2", watch.watch_id) is None
-    assert book.every(db, "k2") == []
-    assert book.ids(db, "k2", [NUMBER]) == {}
-    assert not book.remove(db, "k2", watch.watch_id)
-    assert not book.remove_many(db, "k2", [watch.watch_id])
-    other, is_new = book.add(db, "k2", Entry(NUMBER, "나", None), 0.0)
+    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가", "서울"), 0.0)
+    assert store.get(db, "k2", watch.watch_id) is None
+    assert store.history(db, "k2", watch.watch_id) is None
+    assert store.every(db, "k2") == []
+    assert store.ids(db, "k2", [NUMBER]) == {}
+    assert not store.remove(db, "k2", watch.watch_id)
+    assert not store.remove_many(db, "k2", [watch.watch_id])
+    other, is_new = store.add(db, "k2", Entry(NUMBER, "나", None), 0.0)
     assert (is_new, other.name) == (True, "나")
-    assert book.every(db, OWNER) == [watch]
-    assert book.history(db, OWNER, watch.watch_id) == []
+    assert store.every(db, OWNER) == [watch]
+    assert store.history(db, OWNER, watch.watch_id) == []
 
 
 def test_the_first_check_is_the_baseline(db: sqlite3.Connection) -> None:
     """The first check makes no change of grade; the next one of another grade makes one."""
-    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
     assert found(db, "active", "B", 2.0).changes.is_empty()
     assert found(db, "active", "B", 3.0).changes.is_empty()
     assert found(db, "active", "D", 4.0).changes["grade"].to_list() == ["D"]
-    history = book.history(db, OWNER, watch.watch_id)
+    history = store.history(db, OWNER, watch.watch_id)
     assert history is not None
     assert [(change.at, change.before, change.after) for change in history] == [(4.0, "B", "D")]
 
 
 def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
     """The notice of a business that closed has what receivers read, whatever its name is made of."""
-    book.add(db, OWNER, Entry(NUMBER, '이름 "가"\n', "서울"), 1.0)
+    store.add(db, OWNER, Entry(NUMBER, '이름 "가"\n', "서울"), 1.0)
     found(db, "active", "B", 2.0)
     assert found(db, "closed", "E", 1_700_000_000.0).closures.height == 1
     (notice,) = payloads(db)
@@ -105,8 +105,8 @@ def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
 @pytest.mark.parametrize("before", [(), ("unknown",), (None, "unknown")])
 def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection, before: tuple[str | None, ...]) -> None:
     """Who was closed before anybody looked is not told as one who closed: all of them are one notice."""
-    book.add_many(db, OWNER, [Entry(str(number)) for number in range(40)], 1.0)
-    book.add(db, "k2", Entry("other"), 1.0)
+    store.add_many(db, OWNER, [Entry(str(number)) for number in range(40)], 1.0)
+    store.add(db, "k2", Entry("other"), 1.0)
     for at, status in enumerate(before, 2):
         found(db, status, "C", float(at))
     recorded = found(db, "closed", "E", 1_700_000_000.0)
@@ -125,9 +125,9 @@ def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection, before: 
 
 def gathered(db: sqlite3.Connection, number: str, now: float, channels: tuple[str, ...] = ("file",)) -> int:
     """Add a closed business and check it, half a minute of gathering; how many notices there are then."""
-    book.add(db, OWNER, Entry(number), now)
-    checked = answered(book.due(db, now, 10), "closed", "E")
-    book.record(db, checked, now, 1e9, channels, notices.Gathering(now - 30, now + 30))
+    store.add(db, OWNER, Entry(number), now)
+    checked = answered(store.due(db, now, 10), "closed", "E")
+    store.record(db, checked, now, 1e9, channels, notices.Gathering(now - 30, now + 30))
     return len(payloads(db))
 
 
@@ -149,7 +149,7 @@ def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> N
 @pytest.mark.parametrize(("between", "notices_made"), [("unknown", 1), (None, 1), ("unregistered", 1), ("active", 2)])
 def test_only_an_open_business_can_close_again(db: sqlite3.Connection, between: str | None, notices_made: int) -> None:
     """Closed twice is told twice only if it was found open between; not knowing is no opening."""
-    book.add(db, OWNER, Entry(NUMBER), 1.0)
+    store.add(db, OWNER, Entry(NUMBER), 1.0)
     for at, status in enumerate(("active", "closed", between, "closed"), 2):
         found(db, status, "C", float(at))
     assert len(payloads(db)) == notices_made
@@ -157,33 +157,33 @@ def test_only_an_open_business_can_close_again(db: sqlite3.Connection, between: 
 
 def test_not_knowing_changes_nothing(db: sqlite3.Connection) -> None:
     """A check that finds nothing out leaves status and grade as they were, and the next is due all the same."""
-    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
     found(db, "active", "A", 2.0)
     assert found(db, "unknown", "C", 3.0).changes.is_empty()
-    stored = book.get(db, OWNER, watch.watch_id)
+    stored = store.get(db, OWNER, watch.watch_id)
     assert stored is not None
     assert (stored.biz_status, stored.grade, stored.checked, stored.due) == ("active", "A", 3.0, 103.0)
 
 
 def test_an_answer_about_another_address_is_not_recorded(db: sqlite3.Connection) -> None:
     """What was found of a name or address that was replaced meanwhile is dropped, and the watch stays due."""
-    watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
-    checked = answered(book.due(db, 2.0, 10), "closed", "E")
-    book.add(db, OWNER, Entry(NUMBER, "나"), 2.0)
-    assert book.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
-    stored = book.get(db, OWNER, watch.watch_id)
+    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    checked = answered(store.due(db, 2.0, 10), "closed", "E")
+    store.add(db, OWNER, Entry(NUMBER, "나"), 2.0)
+    assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
+    stored = store.get(db, OWNER, watch.watch_id)
     assert stored is not None
     assert (stored.checked, stored.due) == (None, 2.0)
 
 
 def test_a_later_watch_does_not_inherit_an_answer(db: sqlite3.Connection) -> None:
     """What was found of a watch that was removed is not written to the one added after it."""
-    watch, _ = book.add(db, OWNER, Entry(NUMBER), 1.0)
-    checked = answered(book.due(db, 2.0, 10), "closed", "E")
-    assert book.remove(db, OWNER, watch.watch_id)
-    again, is_new = book.add(db, OWNER, Entry(NUMBER), 2.0)
+    watch, _ = store.add(db, OWNER, Entry(NUMBER), 1.0)
+    checked = answered(store.due(db, 2.0, 10), "closed", "E")
+    assert store.remove(db, OWNER, watch.watch_id)
+    again, is_new = store.add(db, OWNER, Entry(NUMBER), 2.0)
     assert is_new
-    assert book.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
+    assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
     assert payloads(db) == []
     assert again.watch_id != watch.watch_id
 
@@ -191,43 +191,43 @@ def test_a_later_watch_does_not_inherit_an_answer(db: sqlite3.Connection) -> Non
 def test_added_again_after_removal_is_told_again(db: sqlite3.Connection) -> None:
     """Removed and added again, a closed business is told of again: it is another watch."""
     for at in (1.0, 2.0):
-        watch, _ = book.add(db, OWNER, Entry(NUMBER), at)
+        watch, _ = store.add(db, OWNER, Entry(NUMBER), at)
         found(db, "closed", "E", at)
-        book.remove(db, OWNER, watch.watch_id)
+        store.remove(db, OWNER, watch.watch_id)
     assert len(payloads(db)) == 2
 
 
 def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
     """Adding many keeps what is not given, counts new and changed ones, and makes changed ones due again."""
-    assert book.add_many(db, OWNER, [Entry("1", "가", "서울"), Entry("2")], 1.0) == book.Added(2, 0)
+    assert store.add_many(db, OWNER, [Entry("1", "가", "서울"), Entry("2")], 1.0) == store.Added(2, 0)
     found(db, "active", "A", 2.0)
-    assert book.add_many(db, OWNER, [Entry("1", None, "부산"), Entry("2", ""), Entry("3")], 3.0) == book.Added(1, 1)
-    watches = {watch.biz_no: watch for watch in book.every(db, OWNER)}
+    assert store.add_many(db, OWNER, [Entry("1", None, "부산"), Entry("2", ""), Entry("3")], 3.0) == store.Added(1, 1)
+    watches = {watch.biz_no: watch for watch in store.every(db, OWNER)}
     assert (watches["1"].name, watches["1"].address, watches["1"].due) == ("가", "부산", 3.0)
     assert (watches["2"].name, watches["2"].due) == (None, 102.0)
-    assert book.count(db, OWNER) == 3
-    wanted = book.ids(db, OWNER, ["1", "3", "4"])
+    assert store.count(db, OWNER) == 3
+    wanted = store.ids(db, OWNER, ["1", "3", "4"])
     assert wanted.keys() == {"1", "3"}
-    assert book.remove_many(db, OWNER, [*wanted.values(), "none"]) == 2
-    assert (book.count(db, OWNER), book.count(db, "other")) == (1, 0)
+    assert store.remove_many(db, OWNER, [*wanted.values(), "none"]) == 2
+    assert (store.count(db, OWNER), store.count(db, "other")) == (1, 0)
 
 
 def test_the_longest_waiting_come_first(db: sqlite3.Connection) -> None:
     """What is due is handed out by how long it waits, so many at a time, of the owners asked for."""
     for at, number in enumerate(("1", "2", "3"), 1):
-        book.add(db, "k1", Entry(number), float(at))
-    book.add(db, "k2", Entry("4"), 0.5)
-    assert book.due(db, 2.5, 9)["biz_no"].to_list() == ["4", "1", "2"]
-    assert book.due(db, 9.0, 2, ["k1"])["biz_no"].to_list() == ["1", "2"]
-    assert book.next_due(db, "k1") == 1.0
-    assert book.due(db, 9.0, 2, [])["biz_no"].to_list() == []
+        store.add(db, "k1", Entry(number), float(at))
+    store.add(db, "k2", Entry("4"), 0.5)
+    assert store.due(db, 2.5, 9)["biz_no"].to_list() == ["4", "1", "2"]
+    assert store.due(db, 9.0, 2, ["k1"])["biz_no"].to_list() == ["1", "2"]
+    assert store.next_due(db, "k1") == 1.0
+    assert store.due(db, 9.0, 2, [])["biz_no"].to_list() == []
 
 
 def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
     """Each rendered entry is, field by field, the entry that the interface describes, with times in Korea."""
-    watch, _ = book.add(db, OWNER, Entry(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
+    watch, _ = store.add(db, OWNER, Entry(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
     found(db, "closed", "E", 1_700_000_100.0)
-    number, text = book.rendered(db, OWNER, watch.watch_id) or (0, b"")
+    number, text = store.rendered(db, OWNER, watch.watch_id) or (0, b"")
     entry = msgspec.json.decode(text, type=WatchEntry)
     assert msgspec.json.decode(text).keys() == set(WatchEntry.__struct_fields__)
     assert entry == WatchEntry(
@@ -242,15 +242,15 @@ def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
         next_check_at="2023-11-15T07:16:40+09:00",
         closed_at="2023-11-15T07:15:00+09:00",
     )
-    assert book.blocks(db, OWNER) == [book.block_of(number)]
-    assert book.block(db, OWNER, book.block_of(number)) == (b"," + text, 1)
-    assert (book.blocks(db, "other"), book.block(db, "other", 0)) == ([], (b"", 0))
+    assert store.blocks(db, OWNER) == [store.block_of(number)]
+    assert store.block(db, OWNER, store.block_of(number)) == (b"," + text, 1)
+    assert (store.blocks(db, "other"), store.block(db, "other", 0)) == ([], (b"", 0))
 
 
 def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:
     """The embedded engine answers each watch once, under its own number."""
-    book.add_many(db, OWNER, [Entry(NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129"), Entry("0000000001")], 1.0)
-    watches = book.due(db, 1.0, 10)
+    store.add_many(db, OWNER, [Entry(NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129"), Entry("0000000001")], 1.0)
+    watches = store.due(db, 1.0, 10)
     checked = check(watches, LocalJudge(LocalEngine()))
     assert sorted(checked["number"]) == sorted(watches["number"])
     assert dict(zip(checked["number"], checked["grade"].is_not_null(), strict=True)) == {
@@ -262,7 +262,7 @@ def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:
 
 def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None:
     """On each channel a notice is open until it is acknowledged, and never after, whatever is said later."""
-    book.add(db, OWNER, Entry(NUMBER), 1.0)
+    store.add(db, OWNER, Entry(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ("file", "webhook"))
     first, second = notices.open_deliveries(db, 2.0, 10)
     assert (first.channel, second.channel, first.id == second.id) == ("file", "webhook", True)
@@ -285,7 +285,7 @@ def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None
 
 def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
     """A closure found while there was nowhere to tell it is listed, and told when it is retried with a channel."""
-    book.add(db, OWNER, Entry(NUMBER), 1.0)
+    store.add(db, OWNER, Entry(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ())
     (one,) = notices.undelivered(db)
     assert (one.channel, one.due) == (None, None)
@@ -295,7 +295,7 @@ def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
 
 def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
     """Postponed, an owner's other notices on a channel wait; those tried least come first then."""
-    book.add_many(db, OWNER, [Entry("1"), Entry("2")], 1.0)
+    store.add_many(db, OWNER, [Entry("1"), Entry("2")], 1.0)
     found(db, "active", "B", 1.0)
     found(db, "closed", "E", 2.0, ("webhook",))
     first, second = notices.open_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
@@ -316,7 +316,7 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
     """History is the grades' changes as a plain loop finds them; each closure is told once, acknowledged or not."""
     db = database()
     try:
-        watch, _ = book.add(db, OWNER, Entry(NUMBER, "가"), 0.0)
+        watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 0.0)
         status = grade = None
         closed = checked = False
         wanted_history: list[tuple[str | None, str | None]] = []
@@ -335,10 +335,10 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
                 for delivery in notices.open_deliveries(db, 1e12, 10):
                     notices.delivered(db, delivery.notice, "file", float(at))
                 assert notices.undelivered(db) == []
-            stored = book.get(db, OWNER, watch.watch_id)
+            stored = store.get(db, OWNER, watch.watch_id)
             assert stored is not None
             assert (stored.biz_status, stored.grade, stored.closed is not None) == (status, grade, closed)
-        history = book.history(db, OWNER, watch.watch_id)
+        history = store.history(db, OWNER, watch.watch_id)
         assert history is not None
         assert [(change.before, change.after) for change in history] == wanted_history
         made = payloads(db)

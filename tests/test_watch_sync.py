@@ -11,9 +11,9 @@ import msgspec
 import polars as pl
 import pytest
 
-from bizverify import errors, number, watch
+from bizverify import business_number, errors, watch
+from bizverify.client import ApiKey
 from bizverify.server.plans import load_plans
-from bizverify.service import ApiKey
 from bizverify.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
 from bizverify.watch.reconcile import LISTED, reconciled
 from bizverify.watch.times import seconds_of
@@ -31,7 +31,7 @@ def numbers(count: int, start: int = 0) -> list[str]:
         nine = f"{120_81_0000 + n:09d}"
         total = sum(int(digit) * weight for digit, weight in zip(nine, weights, strict=True)) + int(nine[8]) * 5 // 10
         found.append(f"{nine}{(10 - total % 10) % 10}")
-    assert all(map(number.is_valid, found))
+    assert all(map(business_number.is_valid, found))
     return found
 
 
@@ -69,7 +69,7 @@ def test_what_differs_is_added_changed_removed_and_the_rest_is_left() -> None:
     plan = reconciled(
         in_file((a, "같은 상점", "종로 1"), (b, "새 이름", None), (d, "새 상점", None)),
         listed(
-            {"watch_id": "1", "biz_no": number.format(a), "name": "같은  상점 ", "address": "종로 1"},
+            {"watch_id": "1", "biz_no": business_number.format(a), "name": "같은  상점 ", "address": "종로 1"},
             {"watch_id": "2", "biz_no": b, "name": "옛 이름", "address": "종로 2"},
             {"watch_id": "3", "biz_no": c, "name": None, "address": None},
         ),
@@ -122,7 +122,7 @@ def test_rows_that_are_no_business_are_listed_and_not_guessed(tmp_path: Path) ->
     file = csv_of(
         tmp_path / "ugly.csv",
         [
-            (number.format(a), "첫 이름", ""),
+            (business_number.format(a), "첫 이름", ""),
             ("1.248E+09", "지수", "종로 2"),
             (f"'{a}", "다른 이름", "종로 1"),
             (b, "없음", "-"),
@@ -266,7 +266,7 @@ def test_adding_one_that_is_watched_changes_it_or_nothing(fake: tuple[FakeServic
     """A business is not watched twice, at a service that would let it neither."""
     service, terms = fake
     (a,) = numbers(1)
-    placed = watch.add(number.format(a), "상점", **terms)
+    placed = watch.add(business_number.format(a), "상점", **terms)
     assert placed.state == "added"
     assert watch.add(a, "상점", **terms).state == "unchanged"
     assert watch.add(a, "다른 상점", **terms).state == "changed"
@@ -290,7 +290,7 @@ def test_a_watch_is_removed_by_its_id_or_its_number(fake: tuple[FakeService, dic
     watch.sync(csv_of(tmp_path / "a.csv", rows_for(3)), apply=True, **terms)
     first = next(one for one in service.watches if one.biz_no == numbers(1)[0])  # they are added in any order
     assert watch.remove(first.id, **terms)["biz_no"].to_list() == [first.biz_no]
-    assert watch.remove(number.format(numbers(2)[1]), **terms).height == 1
+    assert watch.remove(business_number.format(numbers(2)[1]), **terms).height == 1
     with pytest.raises(errors.NotFoundError, match="neither a watch id nor a business number"):
         watch.remove(first.id, **terms)
     assert len(service.watches) == 1

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError, UsageError
-from bizverify.service.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.watch import verify_signature
 from bizverify.watch.delivery import Backoff, Webhook, append_lines, send
-from bizverify.watch.signing import signed
-from bizverify.watch.values import Delivery
+from bizverify.watch.types import Delivery
+from bizverify.watch.webhook_signature import signed
 from hooks import Answer, receiving
 
 SECRET = "whsec-do-not-tell"

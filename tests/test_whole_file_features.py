@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.execute.choice import assessed
-from bizverify.execute.crowding import ALIKE, CROWD, CROWDED, SEVERAL, with_whole_file
-from bizverify.execute.lookups import LOOKUP, lookup_expr, lookups_of
-from bizverify.execute.rows import records
-from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bizverify.purchase.selection import assessed
+from bizverify.run.cross_row_features import ALIKE, CROWD, CROWDED, SEVERAL, with_whole_file
+from bizverify.run.lookups import LOOKUP, lookup_expr, lookups_of
+from bizverify.run.records import records
+from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.tables import open_table
 from bizverify.tables.columns import choose_columns
 from bizverify.testing import FakeService, Fault, Status, serve

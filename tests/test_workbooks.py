@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import OutputError
-from bizverify.model import ADDED_COLUMNS
+from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, open_table, write_table, written_rows
 from bizverify.tables.excel.cells import column_letter
 from bizverify.tables.table import Section

@@ -17,11 +17,17 @@ from bizverify import _namespace
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from bizverify import business_number
     from bizverify import errors as errors
-    from bizverify import number as number
     from bizverify import watch as watch
-    from bizverify.data import build_gazetteer as build_gazetteer
-    from bizverify.data import build_registry as build_registry
+    from bizverify.api import aenrich as aenrich
+    from bizverify.api import enrich as enrich
+    from bizverify.api import plan as plan
+    from bizverify.api import verify as verify
+    from bizverify.api import verify_frame as verify_frame
+    from bizverify.client import ApiKey as ApiKey
+    from bizverify.client import BlockingClient as BlockingClient
+    from bizverify.client import Client as Client
     from bizverify.engine import LocalEngine as LocalEngine
     from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
     from bizverify.errors import BizverifyError as BizverifyError
@@ -29,46 +35,43 @@ if TYPE_CHECKING:
     from bizverify.labels import LabelReport as LabelReport
     from bizverify.labels import label as label
     from bizverify.learning import calibrate as calibrate
-    from bizverify.model import Verification as Verification
-    from bizverify.pipeline import aenrich as aenrich
-    from bizverify.pipeline import enrich as enrich
-    from bizverify.pipeline import plan as plan
-    from bizverify.pipeline import verify as verify
-    from bizverify.pipeline import verify_frame as verify_frame
+    from bizverify.reference import build_gazetteer as build_gazetteer
+    from bizverify.reference import build_registry as build_registry
     from bizverify.report import Report as Report
-    from bizverify.service import ApiKey as ApiKey
-    from bizverify.service import BlockingClient as BlockingClient
-    from bizverify.service import Client as Client
+    from bizverify.schema import Verification as Verification
+
+if TYPE_CHECKING:
+    number = business_number
 
 _HOMES = {
-    "ApiKey": "service",
+    "ApiKey": "client",
     "BizverifyError": "errors",
-    "BlockingClient": "service",
-    "Client": "service",
+    "BlockingClient": "client",
+    "Client": "client",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
     "LabelReport": "labels",
     "LocalEngine": "engine",
     "Report": "report",
-    "Verification": "model",
-    "aenrich": "pipeline",
-    "build_gazetteer": "data",
-    "build_registry": "data",
+    "Verification": "schema",
+    "aenrich": "api",
+    "build_gazetteer": "reference",
+    "build_registry": "reference",
     "calibrate": "learning",
-    "enrich": "pipeline",
+    "enrich": "api",
     "label": "labels",
-    "plan": "pipeline",
-    "verify": "pipeline",
-    "verify_frame": "pipeline",
+    "plan": "api",
+    "verify": "api",
+    "verify_frame": "api",
 }
-_MODULES = ("errors", "number", "watch")
+_MODULES = {"errors": "errors", "number": "business_number", "watch": "watch"}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return importlib.import_module(f"bizverify.{name}")
+        return importlib.import_module(f"bizverify.{_MODULES[name]}")
     if name in _HOMES:
         found = getattr(importlib.import_module(f"bizverify.{_HOMES[name]}"), name)
         globals()[name] = found

@@ -94,7 +94,7 @@ class UsageError(BizverifyError):
 class NumberError(UsageError):
     """The value cannot be a business registration number.
 
-    ``problem`` is one of :data:`bizverify.number.PROBLEMS`. The message does not repeat the value: thirteen
+    ``problem`` is one of :data:`bizverify.business_number.PROBLEMS`. The message does not repeat the value: thirteen
     digits may be a person's resident registration number.
     """
 

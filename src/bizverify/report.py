@@ -10,19 +10,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bizverify.display import Shown, listed_counts
 from bizverify.errors import InputError, OutputError
-from bizverify.execute.alerts import StatusCounts, is_majority
-from bizverify.execute.join import Account, account_of
-from bizverify.execute.plan import Plan, plan_of
-from bizverify.model import Choice, counted
-from bizverify.shown import Shown, listed_counts
-from bizverify.state import state_directory
+from bizverify.run.alerts import StatusCounts, is_majority
+from bizverify.run.output_layout import Account, account_of
+from bizverify.run.plan import Plan, plan_of
+from bizverify.schema import Choice, counted
+from bizverify.storage.paths import state_directory
 from bizverify.tables.table import Section
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.execute.purchase import Agreement, Purchase, Quota
+    from bizverify.purchase.summary import Agreement, Purchase, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Report(Shown):
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
-    ``None`` for a dry run. Warnings that are :class:`bizverify.model.Alert` come first.
+    ``None`` for a dry run. Warnings that are :class:`bizverify.schema.Alert` come first.
     """
 
     run_id: str

@@ -10,7 +10,7 @@ import click
 from bizverify.cli.console import print_json, print_out, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import UsageError
-from bizverify.model import counted
+from bizverify.schema import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -92,7 +92,7 @@ def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
 
 
 def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None:
-    from bizverify.learning.labelled import calibration_of, calibration_of_book
+    from bizverify.learning.labelled_files import calibration_of, calibration_of_book
 
     reports = {str(path): calibration_of(path) for path in files} or dict([calibration_of_book(labels)])
     for name, report in reports.items():

@@ -16,10 +16,10 @@ import click
 
 from bizverify.cli.flags import with_flags
 from bizverify.errors import OutputError
-from bizverify.model import Alert
+from bizverify.schema import Alert
 
 if TYPE_CHECKING:
-    from bizverify.model import Choice
+    from bizverify.schema import Choice
 
 INTERRUPTED: Final = 130
 _LINE_EVERY: Final = 5.0

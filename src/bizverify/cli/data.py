@@ -41,7 +41,7 @@ def build_registry(
     newest row of a number wins. Statuses are understood in Korean and English; words that are not are listed. Taxation,
     merging into unit taxation and the registered name are kept where a source has them.
     """
-    from bizverify.data import build_registry
+    from bizverify.reference import build_registry
 
     report = build_registry(sources, output, columns=columns, as_of=as_of.date() if as_of else None, encoding=encoding)
     if as_json:
@@ -72,7 +72,7 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
     each province), and if wanted the daily changes since. Also read: the post office's zipcode_DB, and
     KIKmix.YYYYMMDD.xlsx, which says what legal dongs an administrative dong has. One province or all of them.
     """
-    from bizverify.data import build_gazetteer
+    from bizverify.reference import build_gazetteer
 
     with progress_shown(progress, "MB", "reading") as advance:
         report = build_gazetteer(sources, output, progress=advance)

@@ -26,7 +26,7 @@ from bizverify.cli.options import (
     select_option,
     service_options,
 )
-from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,10 +107,10 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     The engines verify, batch and hybrid buy from the hosted service. What was bought is in the ledger and is not bought
     again; a run that was stopped goes on where it was when the same command is given again.
     """
-    from bizverify import pipeline
+    from bizverify import api
 
     with progress_shown(progress, "rows" if options["engine"] == "local" else "lookups") as advance:
-        report = pipeline.enrich(
+        report = api.enrich(
             **given(options), labels=chosen_labels(labels, no_labels), backup=not no_backup, progress=advance
         )
     show_report(report, as_json)
@@ -121,6 +121,6 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
 @_reading_options
 def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
-    from bizverify import pipeline
+    from bizverify import api
 
-    show_report(pipeline.plan(**given(options), labels=chosen_labels(labels, no_labels)), as_json)
+    show_report(api.plan(**given(options), labels=chosen_labels(labels, no_labels)), as_json)

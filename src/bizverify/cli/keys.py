@@ -14,7 +14,7 @@ from bizverify.cli.console import print_json, print_out, print_table, say, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.errors import OutputError, UsageError
-from bizverify.model import counted
+from bizverify.schema import counted
 
 if TYPE_CHECKING:
     import sqlite3
@@ -135,8 +135,8 @@ def change(
 @click.option("--none", "remove", is_flag=True, help="Post them nowhere.")
 def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout."""
+    from bizverify.client.webhook import WebhookUrl
     from bizverify.server.store import keys as stored
-    from bizverify.service.webhook import WebhookUrl
 
     if (url is None) != remove:
         raise UsageError("give either --url URL or --none")

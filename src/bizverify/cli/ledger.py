@@ -14,10 +14,10 @@ import click
 from bizverify.cli.console import print_json, print_out
 from bizverify.cli.options import json_option, ledger_option
 from bizverify.errors import UsageError
-from bizverify.model import counted
+from bizverify.schema import counted
 
 if TYPE_CHECKING:
-    from bizverify.execute.ledger import Doubt, Entry, Ledger, RunRecord
+    from bizverify.ledger import Doubt, Entry, Ledger, RunRecord
 
 _SETTLED: Final = "nothing is unsettled"
 
@@ -42,9 +42,9 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
             shown = ", ".join(counted(count, what.removesuffix("s")) for what, count in purged.items())
             _show(as_json, {"ledger": str(book.path), "purged": purged}, [f"deleted: {shown}"])
         elif b_no is not None:
-            from bizverify import number
+            from bizverify import business_number
 
-            entries = book.find(number.compact(b_no))
+            entries = book.find(business_number.compact(b_no))
             lines = [line for entry in entries for line in _entry_lines(entry)]
             found = {"ledger": str(book.path), "entries": [asdict(entry) for entry in entries]}
             _show(as_json, found, lines or ["the ledger has nothing about this number"])
@@ -114,8 +114,8 @@ def resolve(
 
 @contextmanager
 def _opened(path: Path | None) -> Iterator[Ledger]:
-    from bizverify.execute.ledger import Ledger
-    from bizverify.execute.ledger.opening import ledger_path
+    from bizverify.ledger import Ledger
+    from bizverify.ledger.open import ledger_path
 
     found = ledger_path(path)
     if not found.exists():

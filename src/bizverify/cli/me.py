@@ -15,7 +15,7 @@ from bizverify.cli.options import account_options, json_option
 @json_option
 def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: bool) -> None:
     """Show the account at the hosted service: its plan, and what is left of the monthly quota. Costs nothing."""
-    from bizverify.service import ApiKey, BlockingClient
+    from bizverify.client import ApiKey, BlockingClient
 
     with BlockingClient(base_url, ApiKey.load(key_file), allow_http=allow_http) as client:
         account = client.me()

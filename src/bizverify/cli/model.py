@@ -9,12 +9,12 @@ import click
 from bizverify.cli.console import print_json, print_out
 from bizverify.cli.options import json_option
 from bizverify.errors import UsageError
-from bizverify.model import counted
+from bizverify.schema import counted
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.models import Difference, Event, ModelStore
-    from bizverify.models.store import Stored
+    from bizverify.model_store import Difference, Event, ModelStore
+    from bizverify.model_store.store import Stored
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
@@ -38,7 +38,7 @@ def show(which: str | None, toml: bool, as_json: bool) -> None:
     VERSION is one of `bizverify model history`, or builtin; PATH is a scorecard file.
     """
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.models import ModelStore
+    from bizverify.model_store import ModelStore
 
     if toml and as_json:
         raise UsageError("give one of --toml and --json")
@@ -62,7 +62,7 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
 
     A is the built-in one by default, B the champion; each may be a version, builtin, or a scorecard file.
     """
-    from bizverify.models import BUILTIN, ModelStore, differences
+    from bizverify.model_store import BUILTIN, ModelStore, differences
 
     store = ModelStore()
     (one, one_name), (other, other_name) = _found(store, a or BUILTIN), _found(store, b)
@@ -78,7 +78,7 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
 @json_option
 def history(as_json: bool) -> None:
     """Show what was decided about the scorecards: promotions, refusals, quarantines, rollbacks."""
-    from bizverify.models import ModelStore
+    from bizverify.model_store import ModelStore
 
     store = ModelStore()
     events, champion = store.history(), store.champion_version()
@@ -99,7 +99,7 @@ def rollback(version: str | None, as_json: bool) -> None:
     VERSION is one of `bizverify model history`, or builtin. What is gone back to can be gone forward from again, by
     naming the later version.
     """
-    from bizverify.models import ModelStore
+    from bizverify.model_store import ModelStore
 
     store = ModelStore()
     card = store.rollback(version)
@@ -113,8 +113,8 @@ def rollback(version: str | None, as_json: bool) -> None:
 def _found(store: ModelStore, which: str | None) -> tuple[Stored, str]:
     """A scorecard, and what to call it."""
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.models import BUILTIN, resolved
-    from bizverify.models.store import Stored
+    from bizverify.model_store import BUILTIN, resolved
+    from bizverify.model_store.store import Stored
 
     if which is None:
         version = store.champion_version()
@@ -161,7 +161,7 @@ def _facts(found: Stored, name: str) -> list[str]:
 
 
 def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
-    from bizverify.models import points_table
+    from bizverify.model_store import points_table
 
     table = points_table(card, builtin)
     width = max(map(len, table["level"]), default=0) + 2
@@ -221,7 +221,7 @@ def _as_dict(found: Stored, name: str) -> dict[str, object]:
     import msgspec
 
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.models import points_table
+    from bizverify.model_store import points_table
 
     card: dict[str, object] = msgspec.to_builtins(found.card)
     builtin = Scorecard.load()

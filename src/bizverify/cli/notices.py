@@ -14,12 +14,12 @@ from bizverify.cli.console import print_json, print_table, say
 from bizverify.cli.options import json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.errors import UsageError
-from bizverify.model import counted
+from bizverify.schema import counted
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from bizverify.watch.values import Delivery
+    from bizverify.watch.types import Delivery
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from bizverify.execute.terms import ServiceOptions
-from bizverify.model import LANGS
+from bizverify.purchase.options import ServiceOptions
+from bizverify.schema import LANGS
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[dict[str, str], str]

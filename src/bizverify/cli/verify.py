@@ -46,9 +46,9 @@ def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) 
     With `--engine verify` the hosted service is asked, unless the ledger has its answer. Exit code 2 if it cannot be a
     business number, 3 if the answer is in doubt or unusable, 5 if it is still to be had.
     """
-    from bizverify import pipeline
+    from bizverify import api
 
-    answer = pipeline.verify(**given(options), labels=chosen_labels(labels, no_labels))
+    answer = api.verify(**given(options), labels=chosen_labels(labels, no_labels))
     if as_json:
         print_json(asdict(answer))
     else:

@@ -101,7 +101,7 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
 @json_option
 def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     """Put a business on the list; if it is there already, it gets the name and address that are given."""
-    from bizverify import number
+    from bizverify import business_number
     from bizverify.watch import add as put
 
     placed = put(b_no, local=_local(local), **_given(options))
@@ -109,7 +109,7 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
         print_json({"watch_id": placed.watch_id, "biz_no": placed.biz_no, "state": placed.state})
         return
     words = {"added": "is watched now", "changed": "was watched; name or address changed", "unchanged": "was watched"}
-    print_out(f"{number.format(placed.biz_no)} {words[placed.state]} (watch {placed.watch_id})")
+    print_out(f"{business_number.format(placed.biz_no)} {words[placed.state]} (watch {placed.watch_id})")
 
 
 @watch.command("list", short_help="Show the list.")
@@ -118,7 +118,7 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
 def list_(as_json: bool, local: str | None, **options: Any) -> None:
     """Show the whole list, in the order in which businesses were added."""
     from bizverify.watch import entries
-    from bizverify.watch.showing import list_lines
+    from bizverify.watch.display import list_lines
 
     frame = entries(local=_local(local), **_given(options))
     if as_json:
@@ -251,6 +251,6 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """A frame's rows for JSON, times in this machine's time zone."""
-    from bizverify.watch.showing import with_local_times
+    from bizverify.watch.display import with_local_times
 
     return with_local_times(frame).to_dicts()

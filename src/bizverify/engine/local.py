@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.engine.address import LEVELS, attach
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.dates import day_expr, day_given, may_be_days
@@ -19,7 +19,7 @@ from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import FEATURES, levels, restored_zipcode
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import GazetteerError, UsageError
-from bizverify.model import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
+from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 
 _HOME: Final = "bv:row"
 """Where the caller's columns wait while the engine works, so that no name of theirs can clash with one of its own."""
@@ -134,12 +134,12 @@ class LocalEngine:
         work = frame.select(
             pl.struct(pl.all()).alias(_HOME), *_record(names), _row_problem(schema), **_handed_in(schema)
         )
-        digits = pl.when(pl.col(ROW_PROBLEM).is_null()).then(number.compact_expr(pl.col("b_no")))
+        digits = pl.when(pl.col(ROW_PROBLEM).is_null()).then(business_number.compact_expr(pl.col("b_no")))
         work = work.with_columns(digits.alias("compact"))
-        work = work.with_columns(number.key_expr(pl.col("compact")).alias("key"))
+        work = work.with_columns(business_number.key_expr(pl.col("compact")).alias("key"))
         work = work.with_columns(
-            number.checksum_expr(pl.col("key")).alias("check_digit_ok"),
-            number.kind_of_key_expr(pl.col("key")).alias("kind"),
+            business_number.checksum_expr(pl.col("key")).alias("check_digit_ok"),
+            business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
         work = self.registry.attach(work, "key") if self.registry else without_registry(work)
         work = attach(work.with_columns(_asked_about()), self.gazetteer, self.lang)
@@ -188,9 +188,9 @@ class LocalEngine:
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
-        problem = pl.when(~valid).then(number.problem_expr(pl.when(~valid).then("b_no")))
-        note = number.note_expr(problem, self.lang)
-        of_row = number.note_expr(pl.col(ROW_PROBLEM), self.lang, ROW_PROBLEMS)
+        problem = pl.when(~valid).then(business_number.problem_expr(pl.when(~valid).then("b_no")))
+        note = business_number.note_expr(problem, self.lang)
+        of_row = business_number.note_expr(pl.col(ROW_PROBLEM), self.lang, ROW_PROBLEMS)
         return [*seven, status, pl.coalesce(of_row, note).alias("row_note")]
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.engine.blanks import is_blank, is_masked
 from bizverify.engine.dates import day_expr
 from bizverify.errors import RegistryError
@@ -144,7 +144,7 @@ def observations(
 ) -> pl.LazyFrame:
     """Read rows of a source as observations: the registry's columns, ``problem``, ``word`` and ``strange``.
 
-    ``problem`` says why a row cannot be used (a code of :data:`bizverify.number.PROBLEMS`, ``unknown_status``
+    ``problem`` says why a row cannot be used (a code of :data:`bizverify.business_number.PROBLEMS`, ``unknown_status``
     or ``no_status``), null for usable rows; ``word`` is the source's status. Dates are read by
     :func:`~bizverify.engine.dates.day_expr`. ``strange`` is a word about taxation or merging that is not understood; it
     says nothing, and the row is used. Where the tax authority's column of statuses is blank, the one of taxation tells
@@ -158,9 +158,9 @@ def observations(
     frame = frame.with_columns(told.alias("o:word"))  # step by step: each is used by several of the next
     frame = frame.with_columns(meaning_expr(pl.col("o:word")).alias("o:meaning"))
     word, meaning = pl.col("o:word"), pl.col("o:meaning")
-    found = number.problem_expr(pl.col(b_no))
+    found = business_number.problem_expr(pl.col(b_no))
     return frame.select(
-        number.key_expr(number.compact_expr(pl.col(b_no))).alias("b_no"),
+        business_number.key_expr(business_number.compact_expr(pl.col(b_no))).alias("b_no"),
         pl.when(meaning.is_in(STATUSES)).then(meaning).cast(STATUS_DTYPE).alias("biz_status"),
         _day(since).alias("since"),
         _day(opened).alias("opened"),

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.engine.dates import day_given
 from bizverify.engine.risk.evidence import KNOWN_DTYPES
-from bizverify.engine.risk.reading import known as known_from
+from bizverify.engine.risk.reason_parser import known as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError, ModelError, UsageError, parameter
-from bizverify.execute.terms import ServiceOptions, Terms, hide_key, terms_of
-from bizverify.labels.book import About, Batch, Book, Mailing, Recorded, Source
-from bizverify.labels.declaration import Declaration, declared
-from bizverify.labels.joining import LABEL_COLUMNS, labelled_target, write_labelled
+from bizverify.labels.label_store import About, Batch, Book, Mailing, Recorded, Source
 from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, How, Mailed, opened_mailing
+from bizverify.labels.mailing_terms import Declaration, declared
 from bizverify.labels.matching import Matched, candidates, keys_of, letter_of, match
 from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcomes, refuse_future
+from bizverify.labels.output_columns import LABEL_COLUMNS, labelled_target, write_labelled
 from bizverify.labels.report import LabelReport, listed, write_listed
-from bizverify.model import counted
-from bizverify.models import ModelStore
-from bizverify.output import keep_apart
+from bizverify.model_store import ModelStore
+from bizverify.purchase.options import ServiceOptions, Terms, hide_key, terms_of
+from bizverify.run.destination import keep_apart
+from bizverify.schema import counted
 
 if TYPE_CHECKING:
     from bizverify.labels.sending import Sent
@@ -156,7 +156,7 @@ def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple
         if service:
             raise UsageError(f"{parameter(next(iter(service)))} is for outcomes that are sent: give `send=True`")
         return None, ()
-    from bizverify.service.address import ENV_BASE_URL, BaseUrl
+    from bizverify.client.base_url import ENV_BASE_URL, BaseUrl
 
     terms = terms_of("batch", service)
     if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
@@ -243,7 +243,7 @@ def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
 
 def _some(numbers: pl.Series) -> str:
     few = numbers.drop_nulls().unique(maintain_order=True).head(3)
-    shown = few.to_frame("digits").select(number.format_expr(pl.col("digits")).alias("shown"))["shown"]
+    shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
     return " ".join(shown) if few.len() else "none"
 
 

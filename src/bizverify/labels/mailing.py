@@ -14,10 +14,10 @@ from typing import Any, Final, TypedDict
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
-from bizverify.model import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
-from bizverify.state import state_directory
+from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
+from bizverify.storage.paths import state_directory
 from bizverify.tables import Format, Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold
@@ -254,7 +254,7 @@ def _letters(table: Table, ours: dict[str, int], chosen: Mapping[str, Choice]) -
         column = pl.col(places[role])
         return column.list.join(REASON_SEPARATOR) if places[role] in nested else column.cast(pl.String)
 
-    digits = number.compact_expr(record["b_no"]) if "b_no" in record else pl.lit(None, pl.String)
+    digits = business_number.compact_expr(record["b_no"]) if "b_no" in record else pl.lit(None, pl.String)
     rows = table.frame.with_row_index("row_id").select(
         pl.col("row_id").cast(pl.UInt32),
         digits.alias("b_no"),

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
+from bizverify.display import Shown, listed_counts
 from bizverify.errors import OutputError
-from bizverify.labels.declaration import Declaration
+from bizverify.labels.mailing_terms import Declaration
 from bizverify.labels.matching import KINDS, PROBLEMS
-from bizverify.model import Choice, counted
-from bizverify.shown import Shown, listed_counts
+from bizverify.schema import Choice, counted
 from bizverify.tables import published
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _shown() -> pl.Expr:
         "no_row_id": pl.col("written:row_id"),
         "row_absent": pl.col("written:row_id"),
     }
-    value = number.format_expr(pl.col("digits"))
+    value = business_number.format_expr(pl.col("digits"))
     for problem, shown in cell.items():
         value = pl.when(pl.col("problem") == problem).then(shown.str.slice(0, 40)).otherwise(value)
     return value

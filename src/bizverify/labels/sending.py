@@ -1,7 +1,7 @@
 """Labels on their way to the service: ``POST /batch/{job_id}/label``, each once, each written down before it goes.
 
 ``labels.label()`` calls :func:`send_labels` with the labels as they are written to a file (see
-:data:`bizverify.labels.joining.LABEL_DTYPES`), the enriched file, and terms as for a run that buys
+:data:`bizverify.labels.output_columns.LABEL_DTYPES`), the enriched file, and terms as for a run that buys
 (``terms_of("batch", options)``: ``base_url``, ``key_file``, ``ledger``, ``rate``, ``concurrency``, …). It blocks, also
 inside a notebook's event loop; Ctrl-C settles what is under way. Nothing is sent unless this is called.
 
@@ -20,27 +20,21 @@ from typing import Any, Final
 
 import polars as pl
 
+from bizverify.cancellation import Brake
+from bizverify.client import BaseUrl
 from bizverify.errors import (
     UsageError,
 )
-from bizverify.execute.buying.brake import Brake
-from bizverify.execute.buying.errand import Halt
-from bizverify.execute.ledger import (
-    HeldLabel,
-    Ledger,
-    Queue,
-    Run,
-    Wanted,
-)
-from bizverify.execute.ledger.opening import ledger_path
-from bizverify.execute.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
-from bizverify.execute.rows import ROW_ID, records
-from bizverify.execute.terms import Terms
-from bizverify.labels.delivery import Delivery, Progress
-from bizverify.labels.joining import checked, earlier
-from bizverify.model import RECORD_COLUMNS, counted
-from bizverify.service import BaseUrl
-from bizverify.state import new_run_id
+from bizverify.labels.outbox import Delivery, Progress
+from bizverify.labels.output_columns import checked, earlier
+from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
+from bizverify.ledger.open import ledger_path
+from bizverify.purchase.dispatcher import Halt
+from bizverify.purchase.options import Terms
+from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
+from bizverify.run.records import ROW_ID, records
+from bizverify.schema import RECORD_COLUMNS, counted
+from bizverify.storage.paths import new_run_id
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested
@@ -127,8 +121,8 @@ def send_labels(
 ) -> Sent:
     """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
 
-    ``labels``: as for :func:`bizverify.labels.joining.write_labelled`; rows whose ``bounced`` is null are nobody's
-    business. ``path``: the enriched file that was ``mailed`` (a date: jobs from after it are not those of the letters,
+    ``labels``: as for :func:`bizverify.labels.output_columns.write_labelled`; rows whose ``bounced`` is null are not
+    sent. ``path``: the enriched file that was ``mailed`` (a date: jobs from after it are not those of the letters,
     unless there is no other). ``columns``, ``sheet``, ``encoding``, ``json_path``, ``prefix``: as it was enriched with.
     ``resend``: send again what was refused or is in doubt. ``first_row``: what the service calls the first row of a
     job, where the job's results do not prove it. ``brake`` stops from another thread.

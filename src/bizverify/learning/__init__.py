@@ -11,13 +11,13 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from bizverify.errors import LabelError
-from bizverify.labels.book import Book
+from bizverify.labels.label_store import Book
 from bizverify.learning import audit as audits
 from bizverify.learning.audit import Audit
-from bizverify.learning.calibrating import Learning
+from bizverify.learning.calibration_run import Learning
 from bizverify.learning.numbers import numpy
 from bizverify.learning.report import Calibrated
-from bizverify.models import ModelStore
+from bizverify.model_store import ModelStore
 
 __all__ = ["Calibrated", "audit_sample", "calibrate"]
 

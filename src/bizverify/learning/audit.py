@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import LabelError
-from bizverify.labels.book import Book
+from bizverify.labels.label_store import Book
 from bizverify.labels.reasons import came_back
 from bizverify.learning.intervals import interval
 from bizverify.learning.quarantine import FALSE_BOUNCES

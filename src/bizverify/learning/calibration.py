@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import polars as pl
 
+from bizverify.display import Shown
 from bizverify.engine.risk.evidence import LEVEL
 from bizverify.engine.risk.features import LABELS
 from bizverify.errors import LabelError, UsageError
 from bizverify.learning.intervals import interval
-from bizverify.model import REASON_SEPARATOR, counted
-from bizverify.shown import Shown
+from bizverify.schema import REASON_SEPARATOR, counted
 
 BINS: Final = 10
 FEW: Final = 50

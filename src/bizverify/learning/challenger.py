@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bizverify.engine.risk.scorecard import Level, Scorecard
-from bizverify.learning.design import TERMS, Design, expert_points
+from bizverify.learning.design_matrix import TERMS, Design, expert_points
 from bizverify.learning.fit import Fit
 from bizverify.learning.numbers import numpy
 
 if TYPE_CHECKING:
-    from bizverify.learning.design import Array
+    from bizverify.learning.design_matrix import Array
 
 MOST: Final = 10
 """Points that a level may move by in one promotion: a batch of labels that is wrong in a new way does little."""

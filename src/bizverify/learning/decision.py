@@ -13,9 +13,9 @@ from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.learning.challenger import challenger
 from bizverify.learning.fit import Fit
 from bizverify.learning.gate import ENOUGH, Gate, blocks, gate
-from bizverify.learning.material import RIPE_AT
 from bizverify.learning.patterns import patterns
 from bizverify.learning.quarantine import doubts
+from bizverify.learning.training_data import RIPE_AT
 
 
 @dataclass(frozen=True, slots=True)

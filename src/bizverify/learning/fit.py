@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.design import TERMS, Design, design, expert_points
+from bizverify.learning.design_matrix import TERMS, Design, design, expert_points
 from bizverify.learning.numbers import numpy
 
 if TYPE_CHECKING:
-    from bizverify.learning.design import Array
+    from bizverify.learning.design_matrix import Array
 
 _STEPS: Final = 60
 _HALVINGS: Final = 30

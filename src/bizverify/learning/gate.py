@@ -18,13 +18,13 @@ import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import challenger, served
-from bizverify.learning.design import design
+from bizverify.learning.design_matrix import design
 from bizverify.learning.fit import Fit, fitted
 from bizverify.learning.numbers import numpy
 from bizverify.learning.patterns import patterns, together
 
 if TYPE_CHECKING:
-    from bizverify.learning.design import Array
+    from bizverify.learning.design_matrix import Array
 
 ENOUGH: Final = 20.0
 """The e-value at which the champion is replaced."""

@@ -8,7 +8,7 @@ import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import served
-from bizverify.learning.design import design
+from bizverify.learning.design_matrix import design
 from bizverify.learning.fit import fitted
 from bizverify.learning.numbers import numpy
 

@@ -22,8 +22,8 @@ from bizverify.engine import LocalEngine, Registry, Scorecard
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
 from bizverify.labels import Book
-from bizverify.model import RECORD_COLUMNS
-from bizverify.models import ModelStore, resolved
+from bizverify.model_store import ModelStore, resolved
+from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.indexes import DAMAGED, Indexes, IndexFiles, Stamp, stamp_of
 from bizverify.server.settings import Settings

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import anyio
 
 from bizverify.server.store import Store
-from bizverify.watch import book
-from bizverify.watch.book import Block
+from bizverify.watch import store as book
+from bizverify.watch.store import Block
 
 _LIMIT: Final = 256 << 20
 _READ_TOGETHER: Final = 2

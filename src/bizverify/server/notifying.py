@@ -11,15 +11,15 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import BizverifyError, OutputError
 from bizverify.server.alarm import Alarm
 from bizverify.server.clock import Clock
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
-from bizverify.service.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.watch import notices
 from bizverify.watch.delivery import FILE, WEBHOOK, Backoff, Webhook, append_lines, send
-from bizverify.watch.values import Delivery
+from bizverify.watch.types import Delivery
 
 _log = logging.getLogger(__name__)
 

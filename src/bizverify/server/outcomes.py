@@ -9,17 +9,17 @@ from typing import Final
 
 import polars as pl
 
-from bizverify import number
-from bizverify.engine.risk.reading import known as known_from
+from bizverify import business_number
+from bizverify.engine.risk.reason_parser import known as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import ModelError
-from bizverify.labels.book import About, Batch
-from bizverify.labels.declaration import Declaration
+from bizverify.labels.label_store import About, Batch
 from bizverify.labels.mailing import LETTER_SCHEMA
+from bizverify.labels.mailing_terms import Declaration
 from bizverify.labels.matching import LABEL_SCHEMA, candidates, keys_of
 from bizverify.labels.reasons import reason_code
-from bizverify.model import REASON_SEPARATOR
-from bizverify.models import ModelStore
+from bizverify.model_store import ModelStore
+from bizverify.schema import REASON_SEPARATOR
 from bizverify.server.clock import SEOUL
 from bizverify.server.jobs import files
 from bizverify.server.store.labels import Told, Waiting
@@ -66,7 +66,9 @@ def letters_of(records: Path, results: Path) -> pl.LazyFrame:
     if isinstance(answered.collect_schema()["reasons"], pl.List):
         reasons = reasons.list.join(REASON_SEPARATOR)
     rows = asked.select(
-        pl.col("row_id").cast(pl.UInt32), number.compact_expr(pl.col("b_no")).alias("b_no"), address.alias("address")
+        pl.col("row_id").cast(pl.UInt32),
+        business_number.compact_expr(pl.col("b_no")).alias("b_no"),
+        address.alias("address"),
     ).join(
         answered.select(
             pl.col("row_id").cast(pl.UInt32),

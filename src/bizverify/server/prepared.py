@@ -19,7 +19,7 @@ from polars.io.plugins import register_io_source
 from bizverify.engine import LocalEngine, Registry
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.engine.registry import ATTACHED, ATTACHED_MORE
-from bizverify.model import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
+from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.wire import Verified, VerifyRequest
 
 _SCHEMA: Final = pl.Schema(dict.fromkeys(RECORD_COLUMNS, pl.String))

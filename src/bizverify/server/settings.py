@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bizverify.model import Lang
+from bizverify.schema import Lang
 from bizverify.server.plans import Plan, load_plans
 
 

@@ -21,10 +21,10 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
-from bizverify.filesystem import create_private
 from bizverify.server.refusals import Refusal, invalid, too_large
+from bizverify.storage.filesystem import create_private
+from bizverify.tables.compression import SUFFIXES
 from bizverify.tables.detect import EXTENSIONS
-from bizverify.tables.packing import SUFFIXES
 
 logging.getLogger("python_multipart").disabled = True
 """It says what it cannot parse, and that is people's data."""

@@ -24,11 +24,11 @@ from bizverify.server.sources import Sources
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.server.store.keys import Key
-from bizverify.watch import book
+from bizverify.watch import store as book
 from bizverify.watch.checking import LocalJudge, check
 from bizverify.watch.delivery import FILE, WEBHOOK
 from bizverify.watch.notices import Gathering
-from bizverify.watch.values import Recorded
+from bizverify.watch.types import Recorded
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import polars as pl
 
 from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables import csv, excel, html, json, parquet
+from bizverify.tables.compression import File, opened, packing_of, sink
 from bizverify.tables.detect import detect_format
-from bizverify.tables.packing import File, opened, packing_of, sink
 from bizverify.tables.publish import published
 from bizverify.tables.remedies import OPTIONS, reworded
 from bizverify.tables.table import Enriched, Format, Table

@@ -10,16 +10,16 @@ from typing import Final
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.model import ADDED_COLUMNS, Alert, Choice, Part
+from bizverify.schema import ADDED_COLUMNS, Alert, Choice, Part
 from bizverify.tables.content_roles import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.given_columns import given_choice, kept_columns, listed_headers, named_column
-from bizverify.tables.parties import ROLES as PARTY_ROLES
-from bizverify.tables.parties import Party, parties, wanted
+from bizverify.tables.header_vocabulary import has_role, is_trap, level_of, numbered, side_of
 from bizverify.tables.preference import SAMPLE_ROWS, Columns, Preferred
+from bizverify.tables.supplier_buyer import ROLES as PARTY_ROLES
+from bizverify.tables.supplier_buyer import Party, parties, wanted
 from bizverify.tables.table import TEXTS, Table
-from bizverify.tables.words import has_role, is_trap, level_of, numbered, side_of
 
 __all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column", "own_columns"]
 
@@ -101,8 +101,8 @@ def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDE
 
     A file is taken for an enriched one when all ``names``, by default the nine, stand side by side in their order, each
     under its name or, where the user had a column of that name, with ``_bv``, ``_bv2`` and so on behind it, as
-    :func:`bizverify.execute.join.layout` calls them. Anything else is the user's, and is not replaced. The three of an
-    earlier labelling are found in the same way, by ``bizverify.model.LABEL_COLUMNS``.
+    :func:`bizverify.run.output_layout.layout` calls them. Anything else is the user's, and is not replaced. The three
+    of an earlier labelling are found in the same way, by ``bizverify.schema.LABEL_COLUMNS``.
     """
     titles = [re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?") for name in names]
     for start in reversed(range(len(headers) - len(titles) + 1)):
@@ -309,8 +309,10 @@ def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headle
         return shares
     # all columns below one another, so that the rule is planned and run once however many there are
     cells = sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
-    cells = cells.with_columns(digits=number.compact_expr(pl.col("cell")))
-    cells = cells.with_columns(right=number.checksum_expr(number.key_expr(pl.col("digits"))).fill_null(False))
+    cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
+    cells = cells.with_columns(
+        right=business_number.checksum_expr(business_number.key_expr(pl.col("digits"))).fill_null(False)
+    )
     found = cells.group_by("id").agg(pl.col("digits").is_not_null().mean(), pl.col("right").mean(), pl.len()).collect()
     for id_, ten, right, count in found.iter_rows():  # a row is a column of the table
         enough = count >= 3 or (headless and count == 2 and right == 1.0)

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.model import Alert, Choice
+from bizverify.schema import Alert, Choice
 from bizverify.tables.role_cell import ADDRESS, is_filled
 from bizverify.tables.table import Table
 

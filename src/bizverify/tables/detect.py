@@ -9,7 +9,7 @@ from typing import Final
 from zipfile import ZipFile
 
 from bizverify.errors import InputError, OutputError, UsageError
-from bizverify.tables.packing import BROKEN_ZIP, SUFFIXES, File, unpacked_name
+from bizverify.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
 from bizverify.tables.table import Format
 
 EXTENSIONS: Final[dict[str, Format]] = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.model import Choice, Part
+from bizverify.schema import Choice, Part
 from bizverify.tables.role_cell import JOINABLE
 from bizverify.tables.table import Table
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.errors import InputError, parameter
-from bizverify.model import ADDED_COLUMNS, OUR_COLUMNS
+from bizverify.schema import ADDED_COLUMNS, OUR_COLUMNS
 from bizverify.tables.columns import has_role
 
 LOOK: Final = 40
@@ -111,8 +111,8 @@ def _numbered(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
     """
     cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
-    digits = number.compact_expr(pl.col("cell"))
-    found = frame.select("row", digits.alias("digits"), number.is_valid_expr(pl.col("cell")).alias("valid"))
+    digits = business_number.compact_expr(pl.col("cell"))
+    found = frame.select("row", digits.alias("digits"), business_number.is_valid_expr(pl.col("cell")).alias("valid"))
     ten = found.filter(pl.col("digits").is_not_null())
     sure = ten.filter(pl.col("valid") & ~pl.col("digits").str.starts_with("0"))  # 031-123-4567 is a telephone number
     return set(ten["row"]), sorted(set(sure["row"]))

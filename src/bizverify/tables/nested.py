@@ -14,10 +14,10 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bizverify.errors import ColumnError, parameter
-from bizverify.model import Choice
+from bizverify.schema import Choice
 from bizverify.tables.columns import Chosen, choose_columns
+from bizverify.tables.header_vocabulary import has_role, level_of
 from bizverify.tables.table import Table, column_ids
-from bizverify.tables.words import has_role, level_of
 
 _KEY: Final = "b_no"
 _SAMPLE: Final = 200

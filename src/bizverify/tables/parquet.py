@@ -18,9 +18,9 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from bizverify.errors import InputError
+from bizverify.tables.compression import File, private_folder
 from bizverify.tables.frames import nested_roles
-from bizverify.tables.limits import VARIABLE, limits
-from bizverify.tables.packing import File, private_folder
+from bizverify.tables.size_limits import VARIABLE, limits
 from bizverify.tables.table import Enriched, Table, column_ids, unique_names, written_column
 
 if TYPE_CHECKING:

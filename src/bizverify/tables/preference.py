@@ -9,10 +9,18 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import ColumnError, parameter
-from bizverify.model import Alert, Choice, Part
+from bizverify.schema import Alert, Choice, Part
+from bizverify.tables.header_vocabulary import (
+    PURPOSES,
+    Notation,
+    Purpose,
+    address_parts,
+    is_detail,
+    notation_of,
+    purpose_of,
+)
 from bizverify.tables.role_cell import ADDRESS, PROVINCE, is_filled
 from bizverify.tables.table import Table
-from bizverify.tables.words import PURPOSES, Notation, Purpose, address_parts, is_detail, notation_of, purpose_of
 
 SAMPLE_ROWS: Final = 1000
 """How many of the first rows the content of columns is judged by."""

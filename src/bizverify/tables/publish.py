@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError, OutputError
-from bizverify.filesystem import (
+from bizverify.storage.filesystem import (
     PRIVATE,
     create_private,
     lock_file,

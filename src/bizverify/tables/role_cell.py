@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify import number
-from bizverify.model import Choice
+from bizverify import business_number
+from bizverify.schema import Choice
 from bizverify.tables.table import Table
 
 JOINABLE: Final = ("b_no", "name", "address")
@@ -107,4 +107,4 @@ def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
     short = digits & (parts[0].str.len_bytes() == _WIDTHS[0]) & (whole.str.len_bytes() < sum(_WIDTHS) + 2)
     padded = pl.concat_str([part.str.zfill(most) for part, most in zip(parts, _WIDTHS, strict=True)], separator="-")
     padded = pl.when(short).then(padded)
-    return pl.when(number.is_valid_expr(padded)).then(padded).otherwise(whole)
+    return pl.when(business_number.is_valid_expr(padded)).then(padded).otherwise(whole)

@@ -11,8 +11,8 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bizverify.errors import OutputError
-from bizverify.model import REASON_SEPARATOR
-from bizverify.tables.packing import File
+from bizverify.schema import REASON_SEPARATOR
+from bizverify.tables.compression import File
 
 Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet", "frame"]
 

@@ -3,7 +3,11 @@
 It shares nothing with the client: it is written from the service's document, so that a misreading shows.
 """
 
-from bizverify.testing.acts import (
+from bizverify.testing.answers import Lookup, verdict
+from bizverify.testing.app import FakeService
+from bizverify.testing.asgi import BrokenConnectionError
+from bizverify.testing.dialects import DIALECTS, Dialect
+from bizverify.testing.fault_actions import (
     GARBAGE,
     HTML,
     Act,
@@ -19,10 +23,6 @@ from bizverify.testing.acts import (
     Truncate,
     Twice,
 )
-from bizverify.testing.answers import Lookup, verdict
-from bizverify.testing.app import FakeService
-from bizverify.testing.asgi import BrokenConnectionError
-from bizverify.testing.dialects import DIALECTS, Dialect
 from bizverify.testing.faults import Fault, Faults, fresh
 from bizverify.testing.result_acts import (
     Duplicated,

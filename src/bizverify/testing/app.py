@@ -9,16 +9,16 @@ from threading import Lock
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from bizverify.testing import answers, render
+from bizverify.testing import answers, responses
 from bizverify.testing.answers import Lookup, Verdict
 from bizverify.testing.asgi import WRITE, ClientGoneError, Receive, RefusedError, Reply, Scope, Send, header
-from bizverify.testing.asked import Asked
+from bizverify.testing.billing import Till
 from bizverify.testing.dialects import Dialect
 from bizverify.testing.endpoints import ENDPOINTS
 from bizverify.testing.faults import Faults
+from bizverify.testing.idempotency import Memory
 from bizverify.testing.jobs import Job
-from bizverify.testing.memory import Memory
-from bizverify.testing.till import Till
+from bizverify.testing.request import Asked
 from bizverify.testing.uploads import Upload
 from bizverify.testing.watches import Label, Watches
 
@@ -196,7 +196,7 @@ class FakeService:
         return await self.memory.reply(asked, self.max_bytes, lambda: endpoint(self, asked))
 
     def _refusal(self, refused: RefusedError) -> Reply:
-        body, content_type = render.error_body(self.dialect, refused.status, str(refused))
+        body, content_type = responses.error_body(self.dialect, refused.status, str(refused))
         wait = refused.retry_after
         headers = [] if wait is None else [(b"retry-after", wait.encode("latin-1"))]
         return Reply(refused.status, body, content_type, headers)

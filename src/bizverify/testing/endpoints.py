@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bizverify.testing import render
+from bizverify.testing import responses
 from bizverify.testing.answers import Lookup
 from bizverify.testing.asgi import RefusedError, Reply, header
-from bizverify.testing.asked import Asked
+from bizverify.testing.idempotency import PROMISE
 from bizverify.testing.jobs import Job, new_id
-from bizverify.testing.memory import PROMISE
 from bizverify.testing.multipart import parts_of
+from bizverify.testing.request import Asked
 from bizverify.testing.uploads import Upload, is_text, read_upload
 from bizverify.testing.watches import Label
 
@@ -34,7 +34,7 @@ async def verify(service: FakeService, asked: Asked) -> Reply:
     if not service.till.take((lookup,)):
         raise _no_quota(service)
     answered = lookup if asked.answered_record is None else asked.answered_record(lookup)
-    return Reply(200, render.encoded(render.verification(service.dialect, answered, service.verdict(*answered))))
+    return Reply(200, responses.encoded(responses.verification(service.dialect, answered, service.verdict(*answered))))
 
 
 async def batch(service: FakeService, asked: Asked) -> Reply:
@@ -51,10 +51,10 @@ async def batch(service: FakeService, asked: Asked) -> Reply:
         raise RefusedError(413, f"more than {service.max_rows} rows")
     job = _taken(service, upload, lookups)
     shown: str | int = int(job.id) if service.dialect.job_ids == "integer" else job.id
-    created: render.Object = {"job_id": shown, "total": len(lookups)}
+    created: responses.Object = {"job_id": shown, "total": len(lookups)}
     if service.dialect.extras:
         created |= {"status": "accepted", "eta_seconds": 3}
-    return Reply(service.dialect.created, render.encoded(created))
+    return Reply(service.dialect.created, responses.encoded(created))
 
 
 def _taken(service: FakeService, upload: Upload, lookups: Sequence[Lookup]) -> Job:
@@ -88,10 +88,12 @@ async def job(service: FakeService, asked: Asked) -> Reply:
     word, done = job.progress(service.dialect, anyio.current_time())
     if asked.answered_record is not None:
         job = replace(job, rows=[asked.answered_record(row) for row in job.rows])
-    record = render.status_record(service.dialect, job, asked.word or word, done, preview, service.verdict, asked.edits)
+    record = responses.status_record(
+        service.dialect, job, asked.word or word, done, preview, service.verdict, asked.edits
+    )
     if service.forget_fetched and word == service.dialect.done and (preview or 0) >= len(job.rows):
         asked.last = job.id
-    return Reply(200, render.encoded(record))
+    return Reply(200, responses.encoded(record))
 
 
 async def label(service: FakeService, asked: Asked) -> Reply:
@@ -147,7 +149,7 @@ async def watch_history(service: FakeService, asked: Asked) -> Reply:
 
 async def me(service: FakeService, asked: Asked) -> Reply:
     """GET /me."""
-    account = render.account(service.dialect, service.plan, service.quota, service.used)
+    account = responses.account(service.dialect, service.plan, service.quota, service.used)
     return _reply(service, account | (PROMISE if service.idempotency else {}))
 
 
@@ -166,7 +168,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> Reply:
-    return Reply(status, render.encoded(render.wrapped(service.dialect, value)))
+    return Reply(status, responses.encoded(responses.wrapped(service.dialect, value)))
 
 
 def _done(service: FakeService, status: int) -> Reply:

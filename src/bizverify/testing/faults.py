@@ -9,8 +9,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bizverify.testing.acts import Act
-    from bizverify.testing.asked import Asked
+    from bizverify.testing.fault_actions import Act
+    from bizverify.testing.request import Asked
 
 KINDS: Final = (
     "verify",
@@ -72,8 +72,8 @@ class _Rule:
 class Faults:
     """The faults of a service. They may be added and cleared while it serves, from any thread.
 
-    All that hit a request act on it, in their order: a :class:`~bizverify.testing.acts.Delay` and then a
-    :class:`~bizverify.testing.acts.Reset`. The same ``seed`` and the same order of requests hit the same ones.
+    All that hit a request act on it, in their order: a :class:`~bizverify.testing.fault_actions.Delay` and then a
+    :class:`~bizverify.testing.fault_actions.Reset`. The same ``seed`` and the same order of requests hit the same ones.
     """
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:

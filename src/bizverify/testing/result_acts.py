@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
-from bizverify.testing.acts import Act
 from bizverify.testing.answers import Lookup
 from bizverify.testing.asgi import Reply
-from bizverify.testing.asked import Asked
-from bizverify.testing.render import Object, encoded
+from bizverify.testing.fault_actions import Act
+from bizverify.testing.request import Asked
+from bizverify.testing.responses import Object, encoded
 
 _FIELDS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
 

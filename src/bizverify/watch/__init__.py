@@ -18,32 +18,32 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bizverify.watch.calls import Placed as Placed
-    from bizverify.watch.calls import add as add
-    from bizverify.watch.calls import entries as entries
-    from bizverify.watch.calls import history as history
-    from bizverify.watch.calls import history_frame as history_frame
-    from bizverify.watch.calls import remove as remove
-    from bizverify.watch.calls import sync as sync
-    from bizverify.watch.plotting import History as History
-    from bizverify.watch.rechecking import check as check
+    from bizverify.watch.api import Placed as Placed
+    from bizverify.watch.api import add as add
+    from bizverify.watch.api import entries as entries
+    from bizverify.watch.api import history as history
+    from bizverify.watch.api import history_frame as history_frame
+    from bizverify.watch.api import remove as remove
+    from bizverify.watch.api import sync as sync
+    from bizverify.watch.plot import History as History
+    from bizverify.watch.recheck import check as check
     from bizverify.watch.report import CheckReport as CheckReport
     from bizverify.watch.report import SyncReport as SyncReport
-    from bizverify.watch.signing import verify_signature as verify_signature
+    from bizverify.watch.webhook_signature import verify_signature as verify_signature
 
 _HOMES = {
     "CheckReport": "report",
-    "History": "plotting",
-    "Placed": "calls",
+    "History": "plot",
+    "Placed": "api",
     "SyncReport": "report",
-    "add": "calls",
-    "check": "rechecking",
-    "entries": "calls",
-    "history": "calls",
-    "history_frame": "calls",
-    "remove": "calls",
-    "sync": "calls",
-    "verify_signature": "signing",
+    "add": "api",
+    "check": "recheck",
+    "entries": "api",
+    "history": "api",
+    "history_frame": "api",
+    "remove": "api",
+    "sync": "api",
+    "verify_signature": "webhook_signature",
 }
 
 __all__ = [*_HOMES]

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import polars as pl
 
 from bizverify.engine import LocalEngine
-from bizverify.watch.values import CLOSED
+from bizverify.watch.types import CLOSED
 
 ASKED: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
@@ -58,10 +58,10 @@ class LocalJudge:
 
 
 def check(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
-    """Ask a judge about the watches of :func:`bizverify.watch.book.due`.
+    """Ask a judge about the watches of :func:`bizverify.watch.store.due`.
 
-    Returns what :func:`bizverify.watch.book.record` takes: number (Int64), name, address (String: what was asked about)
-    and the columns of :data:`ANSWERED`, one row for each that was answered. Raises what the judge raises.
+    Returns what :func:`bizverify.watch.store.record` takes: number (Int64), name, address (String: what was asked
+    about) and the columns of :data:`ANSWERED`, one row for each that was answered. Raises what the judge raises.
     """
     asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(ASKED))
     return judge.judge(asked).select("number", "name", "address", *_cast(ANSWERED))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError
-from bizverify.filesystem import last_byte, open_private, sync_folder
-from bizverify.service.webhook import Outcome, WebhookSender, WebhookUrl
-from bizverify.watch.signing import signed
-from bizverify.watch.values import Delivery
+from bizverify.storage.filesystem import last_byte, open_private, sync_folder
+from bizverify.watch.types import Delivery
+from bizverify.watch.webhook_signature import signed
 
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from bizverify.errors import StoreError
-from bizverify.sqlfile import FileKind
-from bizverify.state import state_directory
+from bizverify.storage.paths import state_directory
+from bizverify.storage.sqlite import FileKind
 from bizverify.watch.schema import DDL
 
 ENV: Final = "BIZVERIFY_WATCH"

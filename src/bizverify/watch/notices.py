@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from bizverify.watch.values import CLOSED, Delivery, as_text
+from bizverify.watch.types import CLOSED, Delivery, as_text
 
 EVENT: Final = "closure"
 """A business closed: the event of each notice but the summaries."""
@@ -33,7 +33,7 @@ _UNDER_WAY: Final = 5.0
 
 
 def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Make a notice of each closure of :attr:`bizverify.watch.values.Recorded.closures`, to be told on all channels."""
+    """Make a notice of each closure of :attr:`bizverify.watch.types.Recorded.closures`, to be told on all channels."""
     if closures.is_empty():
         return
     first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]

@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.engine.blanks import is_blank
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.execute.rows import DIGITS, RIGHT, ROW_ID
+from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 
 LISTED: Final = {
     "watch_id": pl.String,
@@ -73,7 +73,7 @@ class Reconciled:
 
 
 def businesses(rows: pl.LazyFrame) -> Businesses:
-    """Return the businesses of :attr:`bizverify.run.Stages.rows`; reads the file."""
+    """Return the businesses of :attr:`bizverify.enrichment.Stages.rows`; reads the file."""
     names = rows.collect_schema().names()
     if DIGITS not in names:  # `[]`: no record, so no columns
         nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})
@@ -81,7 +81,7 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
     read = rows.select(
         ROW_ID,
         pl.when(pl.col(ROW_PROBLEM).is_null()).then(DIGITS).alias("biz_no"),
-        pl.coalesce(ROW_PROBLEM, number.problem_expr(pl.col("b_no"))).alias("problem"),
+        pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no"))).alias("problem"),
         pl.col(RIGHT).alias("right"),
         *(_text(name, names) for name in ("name", "address")),
     ).collect(engine="streaming")
@@ -109,7 +109,9 @@ def reconciled(file: pl.DataFrame, listed: pl.DataFrame) -> Reconciled:
     the file does not give, and what the list does not show, is no difference. Of several watches of one business the
     first that is as the file says stays, else the first.
     """
-    numbered = listed.with_columns(number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(_PLACE)
+    numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
+        _PLACE
+    )
     known = numbered.drop_nulls("biz_no")
     wanted = file.select("biz_no", pl.col("name").alias("name_in"), pl.col("address").alias("address_in"), known=True)
     joined = known.join(wanted, on="biz_no", how="left", maintain_order="left")

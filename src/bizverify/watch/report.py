@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
+from bizverify.display import Shown
 from bizverify.engine.local import ROW_PROBLEMS
-from bizverify.execute.rows import ROW_ID
-from bizverify.model import Choice, counted
-from bizverify.shown import Shown
-from bizverify.watch.errands import Done
+from bizverify.run.records import ROW_ID
+from bizverify.schema import Choice, counted
 from bizverify.watch.notices import EVENT, SUMMARY
 from bizverify.watch.reconcile import Businesses, Reconciled
+from bizverify.watch.service_sync import Done
 
 SHOWN: Final = 5
 """How many watches of a kind the text of a report names."""
@@ -121,7 +121,7 @@ class SyncReport(Shown):
     def _rows_left_out(self) -> Iterator[tuple[str, str]]:
         problems = self.found.unusable.group_by("problem", maintain_order=True).agg(ROW_ID).rows()
         for problem, rows in problems:
-            words = {**number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
+            words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
             places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
             more = " …" if len(rows) > SHOWN else ""
             yield "no number", f"{counted(len(rows), 'row')} ({places}{more}): {words}"

@@ -11,11 +11,11 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address import grammar, regions
+from bizverify.engine.address import parse, regions
 from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.engine.address.matcher import LEVELS, Matcher, lookups_of, told
+from bizverify.engine.address.match import LEVELS, Matcher, lookups_of, told
 from bizverify.engine.address.regions import postal_fits
-from bizverify.model import Lang
+from bizverify.schema import Lang
 
 __all__ = ["ADDED", "LEVELS", "Gazetteer", "attach"]
 
@@ -64,7 +64,7 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
 def _matched(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
     lookups = lookups_of(gazetteer)
     try:
-        parsed = grammar.parse(addresses.struct.unnest().lazy()).collect()
+        parsed = parse.parse(addresses.struct.unnest().lazy()).collect()
         answered = told(lookups, Matcher(lookups).match(parsed), lang)
         return _held_against_region(answered, parsed).select(pl.struct(*ADDED)).to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, is_blank
+from bizverify.engine.risk.reason_tables import ASSESSABLE, MILDEST, POINTS, Run, column_of, runs
 from bizverify.engine.risk.reasons import BASE, PLACEHOLDERS, Term, told
-from bizverify.engine.risk.runs import ASSESSABLE, MILDEST, POINTS, Run, column_of, runs
-from bizverify.model import GRADES, REASON_SEPARATOR, Lang
+from bizverify.schema import GRADES, REASON_SEPARATOR, Lang
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.engine.risk.features import AT_BEST, LABELS
-from bizverify.model import Lang
+from bizverify.schema import Lang
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Level, Scorecard

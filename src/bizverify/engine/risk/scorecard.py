@@ -14,10 +14,10 @@ import polars as pl
 import tomli_w
 
 from bizverify.engine.risk.assess import assess
-from bizverify.engine.risk.faults import faults, misfit_of_grades, misfits
 from bizverify.engine.risk.features import STALE_AFTER, Levels
+from bizverify.engine.risk.validation import faults, misfit_of_grades, misfits
 from bizverify.errors import ModelError
-from bizverify.model import Lang
+from bizverify.schema import Lang
 
 Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]
 Source = Literal["nts", "registry", "juso", "postal", "number", "file", "label", "model"]

@@ -19,8 +19,8 @@ from bizverify.server.context import context_of
 from bizverify.server.listing import Listed
 from bizverify.server.refusals import JSON, Refusal, not_found, not_in_plan
 from bizverify.server.wire import WatchChange, WatchHistory, WatchRemoved, WatchRequest, encode
-from bizverify.watch import book
-from bizverify.watch.values import Entry
+from bizverify.watch import store
+from bizverify.watch.types import Entry
 
 _SLICE: Final = 256 << 10
 """Bytes of a long list that are handed on at a time, so that a slow reader does not make the rest wait in memory."""
@@ -37,10 +37,10 @@ async def add(request: Request) -> Response:
     limit, now = context.keys.plan(key).watches, context.clock.now()
 
     def added(db: sqlite3.Connection) -> tuple[int, bytes, bool, bool]:
-        watch, is_new = book.add(db, key.id, Entry(wanted.biz_no, wanted.name, wanted.address), now)
-        if is_new and (count := book.count(db, key.id)) > limit:
+        watch, is_new = store.add(db, key.id, Entry(wanted.biz_no, wanted.name, wanted.address), now)
+        if is_new and (count := store.count(db, key.id)) > limit:
             raise _full(limit, count - 1)
-        written = book.rendered(db, key.id, watch.watch_id)
+        written = store.rendered(db, key.id, watch.watch_id)
         assert written is not None  # noqa: S101 - in this transaction
         return *written, is_new, watch.due <= now
 
@@ -60,7 +60,7 @@ async def every(request: Request) -> Response:
 async def remove(request: Request) -> Response:
     """Take a business off the list, its history with it."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
-    number = await context.store.write(lambda db: book.remove(db, key.id, watch_id))
+    number = await context.store.write(lambda db: store.remove(db, key.id, watch_id))
     if number is None:
         raise not_found("the watch")
     context.watching.lists.changed(key.id, [number])
@@ -73,7 +73,7 @@ async def history(request: Request) -> Response:
     if not context.keys.plan(key).watch_history:
         raise not_in_plan("the watch history", key.plan)
     watch, changes = await context.store.read(
-        lambda db: (book.get(db, key.id, watch_id), book.history(db, key.id, watch_id))
+        lambda db: (store.get(db, key.id, watch_id), store.history(db, key.id, watch_id))
     )
     if watch is None or changes is None:
         raise not_found("the watch")

@@ -13,11 +13,11 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.engine.local import ROW_PROBLEM
+from bizverify.enrichment import Stages, looked_over, staged
 from bizverify.errors import BizverifyError, ColumnError, OutputError
-from bizverify.execute.crowding import CROWDED, SEVERAL
-from bizverify.execute.rows import ROW_ID
-from bizverify.model import CONTEXT_COLUMNS, RECORD_COLUMNS
-from bizverify.run import Stages, looked_over, staged
+from bizverify.run.cross_row_features import CROWDED, SEVERAL
+from bizverify.run.records import ROW_ID
+from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.tables import open_table, published, reading
 from bizverify.tables.children import limit_memory
 

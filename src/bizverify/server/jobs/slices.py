@@ -10,9 +10,9 @@ from typing import Final
 import polars as pl
 import pyarrow.parquet as pq
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.engine import LocalEngine
-from bizverify.model import ANSWER_COLUMNS, REASON_SEPARATOR
+from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR
 from bizverify.server.sources import StatusSource
 from bizverify.tables import published
 
@@ -60,7 +60,7 @@ def answered(source: StatusSource, engine: LocalEngine, records: Path, first: in
     with engine.running():
         answers = source.answer(engine, rows).select(
             pl.col("row_id").cast(pl.UInt32),
-            pl.when(valid).then(number.compact_expr(pl.col("b_no"))).otherwise(texts).alias("b_no"),
+            pl.when(valid).then(business_number.compact_expr(pl.col("b_no"))).otherwise(texts).alias("b_no"),
             *(name for name in ANSWER_COLUMNS if name != "reasons"),
             pl.col("reasons").str.split(REASON_SEPARATOR).fill_null([]),
             pl.col("row_note").alias("error"),

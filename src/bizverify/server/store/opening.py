@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from bizverify.errors import StoreError
 from bizverify.server.store.schema import APPLICATION_ID, DDL, VERSION
-from bizverify.sqlfile import FileKind
+from bizverify.storage.sqlite import FileKind
 
 SERVER_FILE: Final = FileKind("the file of a bizverify server", "`db=`", APPLICATION_ID, VERSION, DDL)
 

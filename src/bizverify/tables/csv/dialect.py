@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bizverify.errors import InputError
-from bizverify.tables.csv.lines import bare_cr
+from bizverify.tables.csv.line_check import bare_cr
 from bizverify.tables.csv.text import MARKED_UTF8, Coding
 from bizverify.tables.heading import LOOK, Heading, find_heading, headless
-from bizverify.tables.limits import VARIABLE, limits
+from bizverify.tables.size_limits import VARIABLE, limits
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([,;\t|:^~#!])"?\n?', re.IGNORECASE)

@@ -11,14 +11,14 @@ from typing import BinaryIO, Final, TypeVar
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.model import counted
+from bizverify.schema import counted
+from bizverify.tables.compression import File, private_folder
 from bizverify.tables.csv.dialect import Dialect, sniffed
-from bizverify.tables.csv.lines import Irregular, Places, Survey
+from bizverify.tables.csv.line_check import Irregular, Places, Survey
 from bizverify.tables.csv.raw_space import SPACE
 from bizverify.tables.csv.repair import Repaired, repair
 from bizverify.tables.csv.text import Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
 from bizverify.tables.heading import headless_note
-from bizverify.tables.packing import File, private_folder
 from bizverify.tables.table import Table, column_ids
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from bizverify.errors import InputError
-from bizverify.tables.csv.lines import Places, bare_cr, nul_byte
+from bizverify.tables.csv.line_check import Places, bare_cr, nul_byte
 from bizverify.tables.table import column_ids
 
 
@@ -48,7 +48,7 @@ def repair(
 
     ``path`` is what messages call the file; ``headed``: whether ``plain`` has a header line below ``skip`` others.
     Raises :class:`InputError` for lines with more fields than the header that are not blank, for quotes that do not
-    match, and for what :class:`~bizverify.tables.csv.lines.Survey` refuses.
+    match, and for what :class:`~bizverify.tables.csv.line_check.Survey` refuses.
     """
     found = Repaired()
     with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:

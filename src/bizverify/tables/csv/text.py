@@ -11,9 +11,9 @@ from typing import BinaryIO, Final
 import polars as pl
 
 from bizverify.errors import InputError, UsageError
+from bizverify.tables.compression import File
 from bizverify.tables.csv import raw_space
 from bizverify.tables.heading import LOOK
-from bizverify.tables.packing import File
 
 SAMPLE: Final = 1 << 18
 _LONGEST_SAMPLE: Final = 8 << 20

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO, Final, Literal, cast
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.model import OUR_COLUMNS
+from bizverify.schema import OUR_COLUMNS
+from bizverify.tables.compression import unpacked_name
 from bizverify.tables.csv.dialect import Dialect
 from bizverify.tables.csv.text import Coding, coding_named
-from bizverify.tables.packing import unpacked_name
 from bizverify.tables.table import Enriched, Table, flat, positional, refuse_binary
 
 _CHUNK: Final = 1 << 20

@@ -9,7 +9,7 @@ import polars as pl
 import polars.selectors as cs
 
 from bizverify.errors import OutputError
-from bizverify.model import OUR_COLUMNS
+from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.excel.cells import MAX_COLUMNS
 from bizverify.tables.excel.count import count_rows
 from bizverify.tables.excel.create import create

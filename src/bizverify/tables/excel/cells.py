@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import polars as pl
 
-from bizverify.model import OUR_COLUMNS
+from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.table import Enriched
 
 MAX_CELL: Final = 32_767

@@ -6,10 +6,10 @@ from pathlib import Path
 from zipfile import ZipFile, ZipInfo
 
 from bizverify.tables.excel.create import SHEET
-from bizverify.tables.excel.outline import entries_of
 from bizverify.tables.excel.package import part_pieces, read_part, sheet_part, sheet_parts
 from bizverify.tables.excel.read import Sheet
-from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.excel.sheet_xml import SheetXml
+from bizverify.tables.excel.workbook_index import entries_of
 from bizverify.tables.table import Table
 
 

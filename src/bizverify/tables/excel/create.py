@@ -13,15 +13,15 @@ from zipfile import ZipFile
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.model import GRADES
-from bizverify.tables.excel.around import dimension_edits
+from bizverify.schema import GRADES
 from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, rendered, titles
-from bizverify.tables.excel.markup import edited
 from bizverify.tables.excel.package import copy_package, sheet_parts
 from bizverify.tables.excel.rows import encoded
-from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.excel.sheet_metadata import dimension_edits
+from bizverify.tables.excel.sheet_xml import SheetXml
 from bizverify.tables.excel.styles import GRADE_COLOURS
 from bizverify.tables.excel.summary import add_summary
+from bizverify.tables.excel.xml_edit import edited
 from bizverify.tables.table import Enriched, Section
 
 if TYPE_CHECKING:

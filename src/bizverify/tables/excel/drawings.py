@@ -12,11 +12,11 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bizverify.model import Alert
+from bizverify.schema import Alert
 from bizverify.tables.excel.cells import MAX_COLUMNS, MAX_ROW, WIDTHS, Area, column_letter
-from bizverify.tables.excel.markup import Element, elements_of
 from bizverify.tables.excel.package import read_part, related_parts
 from bizverify.tables.excel.ranges import AddedColumns
+from bizverify.tables.excel.xml_edit import Element, elements_of
 
 _ANCHORS: Final = ("twoCellAnchor", "oneCellAnchor", "absoluteAnchor")
 _KINDS: Final = {"graphicFrame": "chart", "pic": "picture"}

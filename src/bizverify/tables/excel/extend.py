@@ -9,11 +9,11 @@ from zipfile import ZipFile
 import polars as pl
 
 from bizverify.errors import AccountingError, OutputError
-from bizverify.model import OUR_COLUMNS
-from bizverify.tables.excel import around
+from bizverify.schema import OUR_COLUMNS
+from bizverify.tables.compression import File, private_folder
+from bizverify.tables.excel import sheet_metadata
 from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, titles
 from bizverify.tables.excel.drawings import warn_of_drawings
-from bizverify.tables.excel.markup import Edit, edited
 from bizverify.tables.excel.package import (
     copy_package,
     part_pieces,
@@ -24,10 +24,10 @@ from bizverify.tables.excel.package import (
 )
 from bizverify.tables.excel.ranges import AddedColumns, RangeEdits, widen
 from bizverify.tables.excel.read import Sheet
-from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.excel.sheet_xml import SheetXml
 from bizverify.tables.excel.splice import Splice
 from bizverify.tables.excel.styles import Styles
-from bizverify.tables.packing import File, private_folder
+from bizverify.tables.excel.xml_edit import Edit, edited
 from bizverify.tables.table import Enriched
 
 
@@ -131,8 +131,8 @@ def _planned(
     body_styles, frame = _styles(columns, neighbours.slice(1), styles, frame)
     replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
     edits = [
-        *around.dimension_edits(sheet.around, sheet.elements, last, bottom),
-        *around.width_edits(
+        *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
+        *sheet_metadata.width_edits(
             sheet.around, sheet.elements, {n: WIDTHS[column] for column, n in columns.items()}, replaced=replaced
         ),
         *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
@@ -158,7 +158,7 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
     added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
     places = {column: left + place for place, column in added if place < own}
     if len(places) < len(added):
-        right = max(sheet.right(*rows), around.merged_right(sheet.elements, *rows), *places.values())
+        right = max(sheet.right(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
         raise OutputError(f"the sheet has no room for more columns ({MAX_COLUMNS:,} are the limit); write CSV")
@@ -195,7 +195,7 @@ def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles:
     """What gives each grade its colour; nothing where there is no styles part to hold colours."""
     if column is None or styles is None or rows[1] < rows[0]:
         return []
-    edits = around.grade_edits(sheet.elements, sheet.around, column, rows)
+    edits = sheet_metadata.grade_edits(sheet.elements, sheet.around, column, rows)
     if edits is None:
-        edits = around.new_grade_edits(sheet.elements, column, rows, styles.add_grades())
+        edits = sheet_metadata.new_grade_edits(sheet.elements, column, rows, styles.add_grades())
     return edits

@@ -12,9 +12,9 @@ from typing import IO, Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from bizverify.errors import AccountingError, OutputError
-from bizverify.tables.excel.markup import elements_of
-from bizverify.tables.excel.outline import BOOK, entries_of
-from bizverify.tables.packing import BROKEN_ZIP
+from bizverify.tables.compression import BROKEN_ZIP
+from bizverify.tables.excel.workbook_index import BOOK, entries_of
+from bizverify.tables.excel.xml_edit import elements_of
 
 _TYPES: Final = "[Content_Types].xml"
 _MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"

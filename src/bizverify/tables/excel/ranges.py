@@ -14,11 +14,11 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bizverify.model import OUR_COLUMNS, Alert
+from bizverify.schema import OUR_COLUMNS, Alert
 from bizverify.tables.excel.cells import Area, column_letter
-from bizverify.tables.excel.markup import Edit, Element, attribute, edited, elements_of
 from bizverify.tables.excel.package import book_part, read_part, related_parts
-from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.excel.sheet_xml import SheetXml
+from bizverify.tables.excel.xml_edit import Edit, Element, attribute, edited, elements_of
 
 _OURS: Final = re.compile(rf".*({'|'.join(OUR_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
 _FILTER_NAME: Final = "_xlnm._FilterDatabase"

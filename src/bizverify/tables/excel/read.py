@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError
-from bizverify.model import counted
-from bizverify.tables.excel import guard, sandbox
-from bizverify.tables.excel.outline import CORE, Entry, outline
+from bizverify.schema import counted
+from bizverify.tables.compression import File, private_folder
+from bizverify.tables.excel import isolated_reader, limits_check
 from bizverify.tables.excel.sheets import Facts, Loaded, load
+from bizverify.tables.excel.workbook_index import CORE, Entry, outline
 from bizverify.tables.heading import headless_note
-from bizverify.tables.packing import File, private_folder
 from bizverify.tables.table import Format, Table
 
 _HERE: Final = 900_000_000
@@ -56,9 +56,9 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         notes += _blank_notes(part)
     else:
         if format != "xls":
-            parts = guard.check_zip(path, file.data, xml=format == "ods")
+            parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        loaded = sandbox.load_apart(file.data, path, sheet, None, has_header)
+        loaded = isolated_reader.load_apart(file.data, path, sheet, None, has_header)
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
         notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, `sheet=` chooses another")
@@ -91,7 +91,7 @@ def _named(file: File, format: Format) -> Iterator[File]:
             yield replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
 
 
-def _time_notes(parts: Mapping[str, guard.Part]) -> list[str]:
+def _time_notes(parts: Mapping[str, limits_check.Part]) -> list[str]:
     """The parser gives no lengths of a day and more, and no times in a column with texts, and says nothing of it."""
     times = sum(part.times for part in parts.values())
     if not times:
@@ -100,7 +100,7 @@ def _time_notes(parts: Mapping[str, guard.Part]) -> list[str]:
     return [f"times in {counted(times, 'cell')} of the workbook: of an .ods {what}; save it as .xlsx to have them"]
 
 
-def _blank_notes(part: guard.Part) -> Iterator[str]:
+def _blank_notes(part: limits_check.Part) -> Iterator[str]:
     """What of a sheet is read as blank though Excel shows something."""
     if part.errors:
         yield f"errors such as #N/A in {counted(part.errors, 'cell')} of the sheet are read as blank"
@@ -108,14 +108,14 @@ def _blank_notes(part: guard.Part) -> Iterator[str]:
         yield "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
 
 
-def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, guard.Part]:
+def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.Part]:
     """The sheet and what its part was found to hold."""
     path = file.path
-    guard.check_zip(path, file.data, xml=True, only=CORE)
+    limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
     unread = {entry.part for entry in entries if entry.part and not _is_read(entry, sheet)}
     unread -= {entry.part for entry in entries if _is_read(entry, sheet)}
-    parts = guard.check_zip(path, file.data, xml=True, without={part for part in unread if part})
+    parts = limits_check.check_zip(path, file.data, xml=True, without={part for part in unread if part})
     facts = {entry.name: _facts(entry, parts) for entry in entries}
     longest = max(part.longest for part in parts.values())
     sheets = {entry.name: parts[entry.part] for entry in entries if entry.part and _is_read(entry, sheet)}
@@ -126,7 +126,7 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, guar
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    reader = load if memory <= _HERE else sandbox.load_apart
+    reader = load if memory <= _HERE else isolated_reader.load_apart
     loaded = reader(file.data, path, sheet, facts, has_header)
     return loaded, sheets[loaded.name]
 
@@ -135,7 +135,7 @@ def _is_read(entry: Entry, wanted: str | None) -> bool:
     return entry.visible if wanted is None else entry.name == wanted
 
 
-def _facts(entry: Entry, parts: Mapping[str, guard.Part]) -> Facts:
+def _facts(entry: Entry, parts: Mapping[str, limits_check.Part]) -> Facts:
     part = parts.get(entry.part or "")
     if part is None:
         return Facts(entry.visible, table=entry.part is not None)

@@ -13,7 +13,7 @@ import polars as pl
 
 from bizverify.errors import OutputError
 from bizverify.tables.excel.cells import column_number
-from bizverify.tables.excel.markup import elements_of, refuse_encoding
+from bizverify.tables.excel.xml_edit import elements_of, refuse_encoding
 
 PART: Final = "the part of its sheet"
 CUT: Final = "\x01"

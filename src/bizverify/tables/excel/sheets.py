@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bizverify import number
+from bizverify import business_number
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.columns import has_role
 from bizverify.tables.excel.grid import load_below, load_grid, top_rows
@@ -150,8 +150,8 @@ def rank(found: Loaded | InputError) -> int:
     titled = {f"c{place}" for place, header in enumerate(found.headers) if has_role(header, "b_no")}
     cells = [name for name, dtype in sample.schema.items() if dtype.is_numeric() or dtype == pl.String]
     long = sample.lazy().select(pl.col(cells).cast(pl.String)).unpivot(variable_name="id", value_name="cell")
-    long = long.drop_nulls("cell").with_columns(digits=number.compact_expr(pl.col("cell")))
-    right = number.checksum_expr(number.key_expr(pl.col("digits"))).fill_null(False).mean()
+    long = long.drop_nulls("cell").with_columns(digits=business_number.compact_expr(pl.col("cell")))
+    right = business_number.checksum_expr(business_number.key_expr(pl.col("digits"))).fill_null(False).mean()
     columns = long.group_by("id").agg(pl.len(), pl.col("digits").is_not_null().mean(), right=right).collect()
     by_content = (pl.col("right") >= _RIGHT) & (pl.col("len") >= 3)
     by_header = pl.col("id").is_in(list(titled)) & (pl.col("digits") > 0)

@@ -10,9 +10,9 @@ import polars as pl
 
 from bizverify.errors import AccountingError
 from bizverify.tables.excel.cells import Style, rendered
-from bizverify.tables.excel.markup import elements_of
 from bizverify.tables.excel.rows import encoded, taken_apart, unusual
-from bizverify.tables.excel.sheetxml import SheetXml
+from bizverify.tables.excel.sheet_xml import SheetXml
+from bizverify.tables.excel.xml_edit import elements_of
 
 _BLOCK: Final = 20_000
 _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"

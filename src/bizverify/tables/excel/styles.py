@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bizverify.tables.excel.markup import Edit, Element, attribute, edited, elements_of, without
+from bizverify.tables.excel.xml_edit import Edit, Element, attribute, edited, elements_of, without
 
 GRADE_COLOURS: Final = {
     "A": ("006100", "C6EFCE"),

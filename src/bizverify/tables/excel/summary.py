@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from bizverify.model import ACTIONS, GRADES
+from bizverify.schema import ACTIONS, GRADES
 from bizverify.tables.table import Section
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import polars as pl
 
 from bizverify.errors import InputError
 from bizverify.tables.heading import LOOK, Merge, Row
-from bizverify.tables.limits import VARIABLE, limits
+from bizverify.tables.size_limits import VARIABLE, limits
 from bizverify.tables.table import column_ids
 
 _BATCH: Final = 10_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bizverify.errors import InputError, UsageError
+from bizverify.tables.compression import File
 from bizverify.tables.csv.read import decode_file
 from bizverify.tables.csv.text import Coding, parts
 from bizverify.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bizverify.tables.heading import find_heading
 from bizverify.tables.html.page import Grid, Page
-from bizverify.tables.packing import File
 from bizverify.tables.table import Table
 
 

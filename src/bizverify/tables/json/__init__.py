@@ -4,7 +4,7 @@ The text of each object is carried along (:data:`~bizverify.tables.table.RAW`), 
 fields to the user's objects and leaves everything else in them as it was: order and absence of keys, nesting, ``1.10``.
 """
 
-from bizverify.tables.json.document import Document
+from bizverify.tables.json.locate import Document
 from bizverify.tables.json.read import count, read
 from bizverify.tables.json.write import not_finite, write
 

@@ -14,13 +14,13 @@ import msgspec
 import polars as pl
 
 from bizverify.errors import InputError, UsageError
-from bizverify.filesystem import create_private
+from bizverify.storage.filesystem import create_private
 from bizverify.tables.columns import has_role
-from bizverify.tables.json import faults
-from bizverify.tables.json.document import Document, at_path, find
-from bizverify.tables.json.exact import Columns, DataType, tokens_of
+from bizverify.tables.compression import File, private_folder
+from bizverify.tables.json import errors
+from bizverify.tables.json.locate import Document, at_path, find
+from bizverify.tables.json.lossless_types import Columns, DataType, tokens_of
 from bizverify.tables.json.scan import CHUNK, Part, Scanner
-from bizverify.tables.packing import File, private_folder
 from bizverify.tables.table import RAW, Format, Table, column_ids, json_text
 
 _RECORD: Final = "record"
@@ -51,7 +51,7 @@ def read(file: File, format: Format, json_path: str | None, resources: ExitStack
             columns = Columns(file.path, data)
             records = _spooled(document, columns, resources)
     except RecursionError as error:
-        raise faults.too_deep(file.path, "a value") from error
+        raise errors.too_deep(file.path, "a value") from error
     return _table(file, document, columns, records)
 
 

@@ -12,8 +12,8 @@ from typing import Final, Self
 import msgspec
 
 from bizverify.errors import InputError
-from bizverify.tables.json import faults
-from bizverify.tables.limits import VARIABLE, limits
+from bizverify.tables.json import errors
+from bizverify.tables.size_limits import VARIABLE, limits
 
 CHUNK: Final = 1 << 22
 _TRIES: Final = 3
@@ -114,7 +114,7 @@ class Scanner:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self.fault(f"a key cannot be read: {error}", start) from error
         if len(key) > limits().text:
-            raise faults.long_key(self.path, key)
+            raise errors.long_key(self.path, key)
         self.take(b":")
         return key
 
@@ -146,7 +146,7 @@ class Scanner:
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
         """What is wrong at a place (by default: with what comes next), with its line and column."""
-        return faults.malformed(self.path, self.data, self.position if position is None else position, reason)
+        return errors.malformed(self.path, self.data, self.position if position is None else position, reason)
 
     def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[Part]:
         sign, many = b"", 2
@@ -213,9 +213,9 @@ class Scanner:
                 return int(found.group(1)) - 1, True
             if _TRUNCATED in reason:
                 return None, False
-            raise self.fault(reason, self.position + faults.offset_in(reason)) from error
+            raise self.fault(reason, self.position + errors.offset_in(reason)) from error
         except RecursionError as error:
-            raise faults.too_deep(self.path, f"the value at byte {self.position:,}") from error
+            raise errors.too_deep(self.path, f"the value at byte {self.position:,}") from error
         return len(view), False
 
     def _size(self) -> int:

@@ -6,9 +6,9 @@ from typing import BinaryIO, Final, cast
 
 import polars as pl
 
-from bizverify.model import OUR_COLUMNS, counted
-from bizverify.tables.json.document import Document
-from bizverify.tables.json.exact import without
+from bizverify.schema import OUR_COLUMNS, counted
+from bizverify.tables.json.locate import Document
+from bizverify.tables.json.lossless_types import without
 from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
 
 _CHUNK: Final = 1 << 20

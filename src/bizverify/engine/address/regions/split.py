@@ -9,9 +9,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.regions.glued import find_glued
 from bizverify.engine.address.regions.heads import Head, Heads, alone, following, glued, heads
 from bizverify.engine.address.regions.typos import fixed_district, mistyped_province, provinces_of_typos
+from bizverify.engine.address.regions.unspaced import find_glued
 
 ADDED: Final = {
     "sido": pl.String,

@@ -1,0 +1,43 @@
+"""All that speaks to the hosted service: wire shapes, transport, client, its blocking door."""
+
+from __future__ import annotations
+
+from bizverify.client.account import Account, Idempotency, WatchChange, WatchEntry
+from bizverify.client.base_url import BaseUrl
+from bizverify.client.blocking import BlockingClient, BlockingRawClient
+from bizverify.client.client import Client
+from bizverify.client.headers import Headers
+from bizverify.client.key import ApiKey
+from bizverify.client.multipart import Step
+from bizverify.client.network import HttpTransport, Verify
+from bizverify.client.raw_client import RawClient
+from bizverify.client.raw_response import RawResponse
+from bizverify.client.responses import Acknowledged, BatchCreated, BatchStatus, Result, Verified
+from bizverify.client.timeouts import Timeouts
+from bizverify.client.upload_file import BinaryFile, FileContent
+
+__all__ = [
+    "Account",
+    "Acknowledged",
+    "ApiKey",
+    "BaseUrl",
+    "BatchCreated",
+    "BatchStatus",
+    "BinaryFile",
+    "BlockingClient",
+    "BlockingRawClient",
+    "Client",
+    "FileContent",
+    "Headers",
+    "HttpTransport",
+    "Idempotency",
+    "RawClient",
+    "RawResponse",
+    "Result",
+    "Step",
+    "Timeouts",
+    "Verified",
+    "Verify",
+    "WatchChange",
+    "WatchEntry",
+]

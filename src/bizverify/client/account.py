@@ -1,0 +1,169 @@
+"""The account and the watch list: what INTERFACE.md says least about (§2.5 to §2.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bizverify.client import field_aliases
+from bizverify.client.json_search import (
+    Object,
+    Unreadable,
+    an_object,
+    first,
+    identifier,
+    plain,
+    the_list,
+    unwrapped,
+    whole,
+)
+from bizverify.client.responses import Shape, Text, made
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+"""The one header that is believed to carry a request's key (G31)."""
+_LONGEST: Final = 366 * 86_400
+"""Seconds for which a promise is believed at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """The service's promise to do a request to ``endpoints`` once, however often it comes with the same key.
+
+    The key is the value of the header :data:`IDEMPOTENCY_KEY`; it is remembered for ``keep_seconds``.
+    """
+
+    endpoints: frozenset[str]
+    keep_seconds: int
+
+
+class Account(Shape):
+    """The account's monthly quota as far as it could be found (INTERFACE §2.7); any two numbers give the third.
+
+    ``idempotency`` is what the service promises of requests that are sent again, ``None`` where it promises nothing.
+    """
+
+    limit: int | None = None
+    used: int | None = None
+    remaining: int | None = None
+    plan: str | None = None
+    idempotency: Idempotency | None = None
+
+
+class WatchEntry(Shape):
+    """A business on the watch list (INTERFACE §2.5)."""
+
+    watch_id: str
+    biz_no: Text = None
+    name: Text = None
+    address: Text = None
+    grade: Text = None
+    biz_status: Text = None
+
+
+class WatchChange(Shape):
+    """One change of a watched business's grade (INTERFACE §2.6): when, from what, to what."""
+
+    at: Text = None
+    before: Text = None
+    after: Text = None
+
+
+def read_account(value: object) -> Account:
+    """Read the answer of ``GET /me`` (G16, G17). What cannot be found is ``None``: no quota is made up."""
+    numbers = list(_numbers(an_object(value)))
+    limit, used, remaining = (
+        _one(numbers, tiers) for tiers in (field_aliases.LIMITS, field_aliases.USED, field_aliases.REMAINING)
+    )
+    if limit is None and used is not None and remaining is not None:
+        limit = used + remaining
+    elif used is None and limit is not None and remaining is not None:
+        used = max(0, limit - remaining)
+    elif remaining is None and limit is not None and used is not None:
+        remaining = max(0, limit - used)
+    outer = an_object(value)
+    said = {"plan": _plan(outer), "idempotency": _idempotency(outer)}
+    return made(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
+
+
+def read_watch(value: object) -> WatchEntry:
+    """Read one watched business (G18); without an identifier it could never be removed, so that it must have."""
+    found = unwrapped(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
+    watch_id = next((text for text in (identifier(found.get(name)) for name in field_aliases.WATCH_IDS) if text), None)
+    if watch_id is None:
+        raise Unreadable("has no watch_id")
+    return made(WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first(found, field_aliases.WATCH_NUMBERS))
+
+
+def read_watches(value: object) -> list[WatchEntry]:
+    """Read the answer of ``GET /watch`` (G19)."""
+    return [read_watch(item) for item in the_list(value, field_aliases.WATCHES, field_aliases.WATCH_IDS)]
+
+
+def read_history(value: object) -> list[WatchChange]:
+    """Read the answer of ``GET /watch/{watch_id}/history`` (G20), in the order in which it came."""
+    return [
+        _change(an_object(item))
+        for item in the_list(value, field_aliases.HISTORY, (*field_aliases.TIMES, *field_aliases.AFTER))
+    ]
+
+
+def _change(item: Object) -> WatchChange:
+    return made(
+        WatchChange,
+        item,
+        raw=item,
+        at=first(item, field_aliases.TIMES),
+        before=first(item, field_aliases.BEFORE),
+        after=first(item, field_aliases.AFTER),
+    )
+
+
+def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[str, str, int]]:
+    """Each number that may belong to the quota: (object it is in, its name, number). Negative ones mean "no limit"."""
+    for name, part in value.items():
+        if isinstance(part, dict):
+            if name in field_aliases.QUOTA_PLACES and depth < 4:
+                yield from _numbers(part, name, depth + 1)
+        elif (number := whole(part)) is not None and number >= 0:
+            yield within, field_aliases.BARE_WITHIN.get(within, name) if name in field_aliases.BARE else name, number
+
+
+def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]) -> int | None:
+    """The number with the most telling name. Two of the same rank that differ are a riddle, not a quota."""
+    for tier in tiers:
+        found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
+        if len(set(found.values())) > 1:
+            raise Unreadable(f"has two numbers for the same thing: {', '.join(sorted(found))}")
+        if found:
+            return next(iter(found.values()))
+    return None
+
+
+def _plan(value: Object) -> str | None:
+    for place in _places(value):
+        plan: Any = first(place, field_aliases.PLANS)
+        if isinstance(plan, dict):
+            plan = first(plan, ("name", "plan", "id", "code", "tier"))
+        if plan is not None:
+            return plain(plan)
+    return None
+
+
+def _places(value: Object) -> list[Object]:
+    """The answer itself, and what it may wrap the account in."""
+    return [value, *(value[name] for name in ("data", "account", "me", "user") if isinstance(value.get(name), dict))]
+
+
+def _idempotency(value: Object) -> Idempotency | None:
+    """What is promised of requests that are sent again (G31). Lookups are paid on its word: nothing is made of less."""
+    found = [place["idempotency"] for place in _places(value) if place.get("idempotency") is not None]
+    said = found[0] if len(found) == 1 and isinstance(found[0], dict) else {}
+    header, endpoints, keep = said.get("header"), said.get("endpoints"), said.get("keep_seconds")
+    if not isinstance(header, str) or header.lower() != IDEMPOTENCY_KEY.lower():
+        return None
+    if not isinstance(endpoints, list) or not all(isinstance(endpoint, str) for endpoint in endpoints):
+        return None
+    if not isinstance(keep, int) or isinstance(keep, bool) or keep <= 0:
+        return None
+    return Idempotency(frozenset(endpoints), min(keep, _LONGEST))

@@ -1,0 +1,409 @@
+"""The client of the hosted service: one method an endpoint of INTERFACE §4.
+
+What is free is sent again when it fails (:mod:`bizverify.client.retrying`); what is paid for, or changes something, is
+not: what became of it is in the error (see :mod:`bizverify.errors`).
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from hashlib import blake2b
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import anyio
+
+from bizverify.client.account import (
+    Account,
+    WatchChange,
+    WatchEntry,
+    read_account,
+    read_history,
+    read_watch,
+    read_watches,
+)
+from bizverify.client.arguments import flag, job_id_of, optional_text, ten_digits, text, whole_number
+from bizverify.client.base_url import BaseUrl
+from bizverify.client.error_mapping import RAW_KEPT, is_page, one_line
+from bizverify.client.headers import request_id_of
+from bizverify.client.job_waiting import JobWatch, ResultIterator
+from bizverify.client.json_search import Unreadable, parsed
+from bizverify.client.key import ApiKey
+from bizverify.client.multipart import Body, Step, file_body
+from bizverify.client.network import HttpTransport, Verify, checked_http, tls_context
+from bizverify.client.request import Request, given, key_header, post_request
+from bizverify.client.responses import (
+    Acknowledged,
+    BatchCreated,
+    BatchStatus,
+    Result,
+    Verified,
+    read_acknowledged,
+    read_created,
+    read_status,
+    read_verified,
+)
+from bizverify.client.retrying import may_go_again, seconds_before
+from bizverify.client.timeouts import Timeouts
+from bizverify.client.transport import Reply, Transport
+from bizverify.client.upload_file import FileContent, upload_file
+from bizverify.errors import ServiceError, ShapeError, UsageError
+
+if TYPE_CHECKING:
+    from bizverify.client.raw_client import RawClient
+
+_log = logging.getLogger(__name__)
+
+_PREVIEW: Final = 8 << 20
+_PREVIEWED_ROW: Final = 8 << 10
+
+T = TypeVar("T")
+
+
+class Client:
+    """The hosted service, asynchronous, under asyncio and trio::
+
+        async with Client("https://api.example.com", "your API key") as client:
+            verified = await client.verify("124-81-00998", "삼성전자")
+
+    Without ``base_url`` and ``api_key`` the environment is read (BIZVERIFY_BASE_URL, BIZVERIFY_API_KEY). Without
+    ``async with``: :meth:`open` and :meth:`aclose`. Each method takes ``timeout`` and ``max_retries`` for that call.
+    Raises :class:`bizverify.errors.BizverifyError`; a wrong argument is a :class:`UsageError`, and nothing was sent.
+    """
+
+    def __init__(
+        self,
+        base_url: str | BaseUrl | None = None,
+        api_key: str | ApiKey | None = None,
+        *,
+        concurrency: int = 16,
+        timeout: float | Timeouts = 30.0,
+        max_retries: int = 2,
+        allow_http: bool = False,
+        verify: Verify = True,
+        http: HttpTransport | None = None,
+        app: object | None = None,
+    ) -> None:
+        """Check the arguments; nothing is connected yet.
+
+        ``concurrency``: requests under way at once, uploads apart. ``timeout``: seconds to wait for the service to say
+        something (uploads: four times that), or :class:`Timeouts`. ``max_retries``: how often a request that costs and
+        changes nothing is sent again when it fails; any other only where it certainly did not arrive whole.
+        ``allow_http``: plain http beyond this machine. ``verify``: the path of a CA bundle (PEM) or an
+        ``ssl.SSLContext``; ``False`` for a service on this machine only. ``http``: an ``httpx.AsyncBaseTransport``
+        that carries all requests instead (your own proxies, client certificates, tests); it is yours to close.
+        ``app``: an ASGI app to talk to in this process. Raises :class:`UsageError`.
+        """
+        self._transport: Transport | None = None
+        self._stack = AsyncExitStack()
+        try:
+            self._key = (
+                ApiKey.load() if api_key is None else api_key if isinstance(api_key, ApiKey) else ApiKey(api_key)
+            )
+        finally:
+            del api_key  # what is raised may be shown with the variables of its frames
+        self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
+        self._concurrency = whole_number("concurrency", concurrency, 1)
+        self._timeouts = Timeouts.of(timeout)
+        self._max_retries = whole_number("max_retries", max_retries, 0)
+        self._http = checked_http(http, verify, app)
+        self._tls = tls_context(verify, self._base)
+        self._app = app
+
+    @property
+    def origin(self) -> str:
+        """The service's name in the ledger: its base URL in canonical form, or the one it is known as there."""
+        return self._base.name
+
+    @property
+    def with_raw_response(self) -> RawClient:
+        """The same methods, each of which returns the reply as it came: status, headers, request id, ``parse()``."""
+        from bizverify.client.raw_client import RawClient
+
+        return RawClient(self)
+
+    async def open(self) -> Self:
+        """Make the client ready for use without ``async with``; :meth:`aclose` ends that. Again, it does nothing."""
+        if self._transport is None:
+            self._transport = Transport(
+                self._base,
+                self._key,
+                concurrency=self._concurrency,
+                timeouts=self._timeouts,
+                app=self._app,
+                http=self._http,
+                tls=self._tls,
+            )
+            self._stack.push_async_callback(self._transport.aclose)
+        return self
+
+    async def aclose(self) -> None:
+        """Close all connections. Again, it does nothing; the client may be opened once more."""
+        self._transport = None
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        if self._transport is not None:
+            raise UsageError("this client is open already: use one `async with` at a time")
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if getattr(self, "_transport", None) is not None:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._base.origin!r})"
+
+    def account_mark(self, salt: str) -> bytes:
+        """Eight bytes that are the same for the same API key and ``salt`` only; they tell nothing of the key."""
+        return blake2b(self._key.reveal().encode(), key=salt.encode()[:64], digest_size=8).digest()
+
+    def redacted(self, raw: bytes) -> bytes:
+        """What came from the service, without the API key where it repeats that."""
+        return self._key.redact(raw)
+
+    async def verify(
+        self,
+        b_no: str,
+        name: str | None = None,
+        address: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> Verified:
+        """Verify one business (INTERFACE §4.1). This is a paid lookup; only what is given is sent.
+
+        With an ``idempotency_key`` (1 to 200 visible ASCII characters) it is paid once however often it is sent, if
+        the service promises that: see :attr:`Account.idempotency <bizverify.client.account.Account.idempotency>`.
+        """
+        digits, its_name, its_address = (
+            ten_digits("b_no", b_no),
+            optional_text("name", name),
+            optional_text("address", address),
+        )
+        request = post_request(
+            ("verify",),
+            given(b_no=digits, name=its_name, address=its_address),
+            lambda answer: read_verified(answer, digits, its_name, its_address),
+            key_header(idempotency_key),
+            replacing=True,
+        )
+        return await self._send(request, timeout, max_retries)
+
+    async def create_batch(
+        self,
+        content: FileContent,
+        *,
+        filename: str | None = None,
+        offline: bool | None = None,
+        paid: bool | None = None,
+        before_last_byte: Step | None = None,
+        after_last_byte: Step | None = None,
+        idempotency_key: str | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> BatchCreated:
+        """Upload a file, each row of which is verified (INTERFACE §4.2) and paid for.
+
+        ``content``: the file's bytes, a ``pathlib.Path``, or a file that is open in binary mode; it is read whole
+        before anything is sent. Its kind (CSV, xlsx, xls, JSON) follows ``filename``, else its path's name, else its
+        first bytes.
+
+        ``before_last_byte`` is awaited when all but the closing boundary is sent: until it returns the service
+        cannot know the whole file, so what fails up to then is a :class:`NotSentError`. ``after_last_byte`` is awaited
+        when the last byte is handed to the network. ``idempotency_key``: as for :meth:`verify`.
+        """
+        flags = {name: flag(name, value) for name, value in (("offline", offline), ("paid", paid)) if value is not None}
+        headers = key_header(idempotency_key)
+        file = await upload_file(content, filename)
+
+        def body() -> Body:
+            return file_body(
+                file.content, file.name, file.media_type, before_last=before_last_byte, after_last=after_last_byte
+            )
+
+        params = {name: str(value).lower() for name, value in flags.items()} or None
+        request = Request("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
+        return await self._send(request, timeout, max_retries)
+
+    async def batch(
+        self,
+        job_id: str,
+        *,
+        preview: int | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> BatchStatus:
+        """Ask how far a job is, and for its first ``preview`` results (INTERFACE §4.3)."""
+        path = ("batch", _job_id(job_id))
+        rows = 0 if preview is None else whole_number("preview", preview, 0)
+        params = None if preview is None else {"preview": str(rows)}
+        limit = _PREVIEW + _PREVIEWED_ROW * rows
+        request = Request("GET", path, read_status, params=params, limit=limit, replacing=True)
+        return await self._send(request, timeout, max_retries)
+
+    async def wait(
+        self,
+        job: str | BatchCreated,
+        *,
+        timeout: float | None = None,
+        poll: float = 1.0,
+        progress: Callable[[BatchStatus], object] | None = None,
+    ) -> BatchStatus:
+        """Wait until a job has ended, well or badly, and return its last status: its ``state`` is done or failed.
+
+        It looks every ``poll`` seconds, less often at a job that takes minutes, and gives each status to ``progress``.
+        After ``timeout`` seconds (by default never) it raises :class:`JobTimeoutError`; the job goes on. A service has
+        some moments to know a job that :meth:`create_batch` returned.
+        """
+        watch = JobWatch(self, job, timeout, poll)
+        while True:
+            status = await watch.look()
+            if progress is not None:
+                progress(status)
+            if status.state != "working":
+                return status
+
+    def results(self, job: str | BatchCreated, *, total: int | None = None) -> AsyncIterator[Result]:
+        """Iterate over all results of a job that has ended (``async for``), in the order of the service.
+
+        The interface has no pages: they are asked for at once and held in memory. ``total``: how many rows the job
+        has, by default as the service says. If fewer results came, :class:`ShapeError` follows the last of them.
+        Raises :class:`UsageError` for a job that is still at work, or of which nobody says how many rows it has.
+        """
+        job_id_of(job)
+        return ResultIterator(self, job, None if total is None else whole_number("total", total, 0))
+
+    async def label(
+        self,
+        job_id: str,
+        row_id: int,
+        *,
+        bounced: bool,
+        reason: str | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> Acknowledged:
+        """Record whether the letter to a row of a job came back (INTERFACE §4.4).
+
+        ``row_id`` is what the service itself calls the row in the job's results (G30).
+        """
+        path, row = ("batch", _job_id(job_id), "label"), whole_number("row_id", row_id)
+        outcome = given(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
+        return await self._send(post_request(path, outcome, read_acknowledged), timeout, max_retries)
+
+    async def watch_add(
+        self,
+        biz_no: str,
+        name: str | None = None,
+        address: str | None = None,
+        *,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> WatchEntry:
+        """Put a business on the watch list (INTERFACE §4.5)."""
+        digits = ten_digits("biz_no", biz_no)
+        entry = given(biz_no=digits, name=optional_text("name", name), address=optional_text("address", address))
+        return await self._send(post_request(("watch",), entry, read_watch), timeout, max_retries)
+
+    async def watch_list(
+        self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+    ) -> list[WatchEntry]:
+        """Return the whole watch list (INTERFACE §4.6)."""
+        return await self._send(Request("GET", ("watch",), read_watches), timeout, max_retries)
+
+    async def watch_remove(
+        self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+    ) -> Acknowledged:
+        """Take a business off the watch list (INTERFACE §4.7)."""
+        path = ("watch", _watch_id(watch_id))
+        return await self._send(Request("DELETE", path, read_acknowledged), timeout, max_retries)
+
+    async def watch_history(
+        self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+    ) -> list[WatchChange]:
+        """Return the changes of a watched business's grade, the oldest first (INTERFACE §4.8; Business plan only)."""
+        path = ("watch", _watch_id(watch_id), "history")
+        return await self._send(Request("GET", path, read_history), timeout, max_retries)
+
+    async def me(self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None) -> Account:
+        """Return the account and what is left of its monthly quota (INTERFACE §4.9)."""
+        return await self._send(Request("GET", ("me",), read_account), timeout, max_retries)
+
+    async def _send(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
+        """Send a request and read its reply; the one thing that :class:`RawClient` does otherwise."""
+        return self._read(await self._ask(request, timeout, max_retries), request)
+
+    async def _ask(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> Reply:
+        """Send a request, again where that is allowed and of use, and return its reply."""
+        transport, url = self._open, self._base.url(*request.path)
+        timeouts = None if timeout is None else Timeouts.of(timeout)
+        retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
+        for attempt in count(1):
+            body = None if request.body is None else request.body()
+            try:
+                return await transport.ask(
+                    request.method,
+                    url,
+                    params=request.params,
+                    body=body,
+                    upload=request.is_upload,
+                    limit=request.limit,
+                    headers=request.headers,
+                    timeouts=timeouts,
+                )
+            except ServiceError as error:
+                was_sent = body is not None and body.complete
+                if attempt > retries or not may_go_again(error, is_free=request.method == "GET", was_sent=was_sent):
+                    raise
+                pause = seconds_before(attempt, error.retry_after)
+                _log.debug("%s; retry %d of %d in %.1f s", error, attempt, retries, pause)
+            await anyio.sleep(pause)
+        raise AssertionError("the tries end in a reply or an error")
+
+    @property
+    def _open(self) -> Transport:
+        if self._transport is None:
+            raise UsageError(
+                f"this {type(self).__name__} is not open: use it inside `async with … as client`, or "
+                "`await client.open()`"
+            )
+        return self._transport
+
+    def _read(self, reply: Reply, request: Request[T]) -> T:
+        """Read a reply. What cannot be read is raised outside of the frames that held it, the key blotted out."""
+        try:
+            return request.read(_content(reply, request))
+        except Unreadable as error:
+            fault = self._key.redact(one_line(str(error)))
+        words = f"{reply.asked}: {reply.status}, the answer {fault}"
+        raw, request_id = self._key.redact(reply.body)[:RAW_KEPT], request_id_of(reply.headers, self._key)
+        raise ShapeError(words, status=reply.status, detail=fault, raw=raw, request_id=request_id)
+
+
+def _content(reply: Reply, request: Request[T]) -> object:
+    """What a reply's body says; an acknowledgement may say nothing, or something that is no JSON (G21)."""
+    try:
+        return parsed(reply.body, replacing=request.replacing)
+    except Unreadable:
+        if request.read is not read_acknowledged or is_page(reply.body):
+            raise
+    return reply.body.decode("utf-8", "replace")
+
+
+def _job_id(job_id: object) -> str:
+    return text("job_id", job_id, "the job's identifier as a str, the job_id that create_batch returned")
+
+
+def _watch_id(watch_id: object) -> str:
+    return text("watch_id", watch_id, "the watch_id of an entry as a str")

@@ -1,0 +1,75 @@
+"""What a user may say about the network: the certificate authorities to trust, or an HTTP transport of his own."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+import httpx
+
+from bizverify.client.base_url import BaseUrl
+from bizverify.errors import UsageError, parameter
+
+HttpTransport = httpx.AsyncBaseTransport
+Verify = bool | str | os.PathLike[str] | ssl.SSLContext
+
+
+def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
+    """Return the TLS context that ``verify`` stands for; ``None`` for the usual one.
+
+    A context that checks nothing is for this machine itself only: the API key goes over the connection, and whoever
+    answers in the service's place would have it. Raises :class:`UsageError`.
+    """
+    if verify is True:
+        return None
+    if verify is False:
+        _only_here(base)
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    if isinstance(verify, ssl.SSLContext):
+        if verify.verify_mode != ssl.CERT_REQUIRED or not verify.check_hostname:
+            _only_here(base)
+        return verify
+    if not isinstance(verify, str | os.PathLike):
+        raise UsageError(
+            f"{parameter('verify')}: of type {type(verify).__name__}; give the path of a CA bundle (PEM), or an "
+            "ssl.SSLContext"
+        )
+    return _trusting(Path(verify).expanduser())
+
+
+def checked_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
+    """Return the user's transport if it is one; raise :class:`UsageError` for anything else."""
+    if http is None:
+        return None
+    if not isinstance(http, HttpTransport):
+        raise UsageError(
+            f"{parameter('http')}: of type {type(http).__name__}; give an httpx.AsyncBaseTransport, as "
+            "httpx.AsyncHTTPTransport (to the blocking client, too)"
+        )
+    if app is not None or verify is not True:
+        other = "app" if app is not None else "verify"
+        raise UsageError(f"{parameter('http')} does all of the network itself; leave {parameter(other)} out")
+    return http
+
+
+def _only_here(base: BaseUrl) -> None:
+    if not base.is_loopback:
+        raise UsageError(
+            f"{parameter('verify')}: without a check of the certificate whoever answers for {base.host} would get the "
+            "API key; give the path of the CA's certificate instead"
+        )
+
+
+def _trusting(path: Path) -> ssl.SSLContext:
+    try:
+        if path.is_dir():
+            return ssl.create_default_context(capath=str(path))
+        return ssl.create_default_context(cafile=str(path))
+    except ssl.SSLError:
+        fault = "holds no certificates in PEM form"
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror or error}"
+    raise UsageError(f"{parameter('verify', str(path))}: {fault}; give the path of a CA bundle (PEM)")

@@ -1,0 +1,176 @@
+"""Connections to one service: opened when needed, through the environment's proxy if there is one, and kept a while."""
+
+from __future__ import annotations
+
+import ssl
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import anyio
+import h11
+
+from bizverify.client.base_url import BaseUrl
+from bizverify.client.connection import Answer, Connection, MuddledError, Request, UnreachableError
+from bizverify.client.streams import Stream, TlsStream, connect_tcp
+from bizverify.client.timeouts import Timeouts
+from bizverify.errors import UsageError
+
+_KEEP_ALIVE: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
+_REST: Final = 0.01  # at least; what a broken service sends after its answer must have time to show
+_PORTS: Final = {"http": 80, "https": 443}
+_PROXY_ANSWER: Final = 64 * 1024
+_PROXY_LOGIN: Final = 407
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy; ``headers`` may hold its password."""
+
+    host: str
+    port: int
+    secure: bool
+    headers: list[tuple[bytes, bytes]] = field(repr=False)
+
+
+class Pool:
+    """Connections that wait for a request; the one used last goes first, so that few stay open.
+
+    One that has just answered rests as long as its answer took, ten milliseconds at least: what else comes over it
+    would be taken for the next request's answer. Once something did, no connection is used twice any more.
+    """
+
+    def __init__(self, base: BaseUrl, proxy: Proxy | None, tls: Callable[[], ssl.SSLContext]) -> None:
+        parts = urlsplit(base.origin)
+        self._secure = parts.scheme == "https"
+        self._host, self._port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
+        self._proxy = proxy
+        self._tls = tls
+        self._idle: list[tuple[float, Connection]] = []  # with the time from which it may be used
+        self._may_keep = True
+
+    async def take(self, timeouts: Timeouts, *, new: bool = False) -> Connection:
+        """Return a connection that nobody uses and over which nothing has come. Raises :class:`UnreachableError`."""
+        now = anyio.current_time()
+        self._drop_old(now)
+        for place in () if new else range(len(self._idle) - 1, -1, -1):
+            if self._idle[place][0] > now:
+                continue
+            _, kept = self._idle.pop(place)
+            if kept.is_silent():
+                return kept
+            self._drop(kept)
+            if not self._may_keep:
+                break
+        fresh = await self._opened(timeouts)
+        if fresh.is_silent():
+            return fresh
+        fresh.close()
+        raise UnreachableError("the other side spoke, or hung up, before it was asked")
+
+    def give(self, connection: Connection) -> None:
+        """Take a connection back; one that cannot be used again is closed."""
+        if connection.is_reusable and self._may_keep:
+            self._idle.append((anyio.current_time() + _rest_after(connection.seconds), connection))
+        else:
+            self._drop(connection)
+
+    def close(self) -> None:
+        """Close all that wait, and each that is given back from now on."""
+        self._may_keep = False
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def _drop_old(self, now: float) -> None:
+        """Close those that nobody needed for a while; they, too, may show that the service is broken."""
+        old = [kept for free_from, kept in self._idle if free_from < now - _KEEP_ALIVE]
+        if old:
+            self._idle = [(free_from, kept) for free_from, kept in self._idle if free_from >= now - _KEEP_ALIVE]
+        for kept in old:
+            kept.is_silent()
+            self._drop(kept)
+
+    def _drop(self, connection: Connection) -> None:
+        """Close a connection, and all others with it if something came over it that belongs to no request."""
+        connection.close()
+        if connection.is_muddled:
+            self.close()
+
+    async def _opened(self, timeouts: Timeouts) -> Connection:
+        if self._secure:
+            self._tls()  # takes its time once, which is none of the service's
+        try:
+            with anyio.fail_after(timeouts.connect):
+                return Connection(await self._connected(timeouts))
+        except TimeoutError:
+            raise UnreachableError(f"no connection within {timeouts.connect:g} s") from None
+        except ssl.SSLCertVerificationError:
+            raise
+        except (OSError, ValueError, h11.ProtocolError, MuddledError) as error:
+            raise UnreachableError(f"cannot connect ({error})") from error
+
+    async def _connected(self, timeouts: Timeouts) -> Stream:
+        proxy = self._proxy
+        stream: Stream = await connect_tcp(*((proxy.host, proxy.port) if proxy else (self._host, self._port)))
+        try:
+            if proxy is not None:
+                if proxy.secure:
+                    stream = await TlsStream.over(stream, self._tls(), proxy.host)
+                if self._secure:
+                    await self._tunnel(stream, proxy, timeouts)
+            if self._secure:
+                stream = await TlsStream.over(stream, self._tls(), self._host)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def _tunnel(self, stream: Stream, proxy: Proxy, timeouts: Timeouts) -> None:
+        """Have a proxy connect to the service."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        target = f"{host}:{self._port}"
+        headers = [(b"Host", target.encode()), *proxy.headers]
+        answer = Answer(_PROXY_ANSWER, bare_refusal=True)
+        await Connection(stream).exchange(Request("CONNECT", target, headers, None, timeouts, timeouts.connect), answer)
+        if answer.status is None or not 200 <= answer.status < 300:
+            remedy = "; put its user and password into HTTPS_PROXY" if answer.status == _PROXY_LOGIN else ""
+            raise OSError(f"the proxy answered {answer.status}{remedy}")
+
+
+def _rest_after(seconds: float) -> float:
+    """How long a connection rests after an exchange that took so many seconds."""
+    return min(max(_REST, seconds), _KEEP_ALIVE)
+
+
+def environment_proxy(base: BaseUrl) -> Proxy | None:
+    """The environment's proxy for this service, if any; never one for this machine itself."""
+    if base.is_loopback or proxy_bypass(base.host.strip("[]")):
+        return None
+    found = getproxies()
+    named = found.get(base.scheme) or found.get("all")
+    if not named:
+        return None
+    fault = "no URL"
+    try:
+        parts = urlsplit(named if "://" in named else f"http://{named}")
+        host, port = parts.hostname, parts.port
+        if parts.scheme not in _PORTS:
+            fault = f"a {parts.scheme} proxy, which is not supported"
+        elif host:
+            return Proxy(host, port or _PORTS[parts.scheme], parts.scheme == "https", _credentials(parts.netloc))
+    except ValueError:
+        pass
+    raise UsageError(
+        f"the environment's proxy is {fault}; set {base.scheme.upper()}_PROXY to an http:// one, or NO_PROXY"
+    )
+
+
+def _credentials(netloc: str) -> list[tuple[bytes, bytes]]:
+    user, at, _ = netloc.rpartition("@")
+    if not at:
+        return []
+    name, _, password = user.partition(":")
+    return [(b"Proxy-Authorization", b"Basic " + b64encode(f"{unquote(name)}:{unquote(password)}".encode()))]

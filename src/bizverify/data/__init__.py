@@ -1,6 +1,0 @@
-"""What is made before a run: registry snapshots, and the gazetteer of official addresses."""
-
-from bizverify.data.gazetteer import GazetteerReport, build_gazetteer
-from bizverify.data.registry import ROLES, RegistryReport, build_registry
-
-__all__ = ["ROLES", "GazetteerReport", "RegistryReport", "build_gazetteer", "build_registry"]

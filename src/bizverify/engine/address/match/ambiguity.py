@@ -1,0 +1,193 @@
+"""Second thoughts on an address that is found as it is written: does it name another building just as well?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.address import regions
+from bizverify.engine.address.match import candidates_by_lot, candidates_by_road
+from bizverify.engine.address.match.decide import outvoted
+from bizverify.engine.address.match.index import ROW
+from bizverify.engine.address.match.lookups import Lookups
+from bizverify.engine.address.match.scope import Scopes
+from bizverify.engine.address.parse.text import PROVINCES
+
+_NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
+_REGION: Final = f"(?:^| )(?:[가-힣]+[시도군구]|{PROVINCES})(?: |$)"
+_SHORT: Final = 2
+_PART: Final = r"^\(?제? ?([0-9]{1,4})(?: ?호(?:[^실기점]|$)|\)?(?:[ ,/.(]|$))"
+_FLOORS: Final = r"^[0-9]+(?: ?[,/.] ?[0-9]+)* ?(?:층|동(?:[ ,0-9]|$)|[Ff](?:[ ,]|$))"
+_LOWEST_UNIT: Final = 100
+_OTHER_LOT: Final = (
+    r"(?:([가-힣]{1,6}[읍면]) ?)?([가-힣]{1,6}[0-9]{0,2}[동리]|[가-힣]{1,5}[0-9]가) ?(산)? ?"
+    r"([0-9]{1,4})(?:-([0-9]{1,4}))?(?: ?번지)?(?:[^0-9가-힣층호-]|에서|[으로]|$)"
+)
+_REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남북][ ,][^ ].*{_NUMBERED}"
+
+
+def two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows that name another building besides: two addresses, one letter.
+
+    A lot that is there under another name of its dong alone, which may be several, counts only in another dong and
+    postal district.
+    """
+    by_lot = pl.concat([_part_of_lot(lookups, rows, decided), _other_lot(lookups, rows, decided)])
+    rows = rows.filter(
+        pl.col("main").is_not_null() & (pl.col("lot_main").is_not_null() | candidates_by_road.names_another())
+    )
+    rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
+    if rows.is_empty():
+        return by_lot
+    home = lookups.described(rows.select(place="_place"))["home"]
+    rows = rows.with_columns(region=pl.coalesce("region", home))
+    written = [candidates_by_lot.as_written(lookups, rows), *candidates_by_road.others(lookups, rows)]
+    renamed = candidates_by_lot.by_other_name(lookups, rows).join(written[0], on=ROW, how="anti")
+    pairs = pl.concat(
+        found.select(ROW, "kind", other="place")
+        for found in (part.with_columns(kind=pl.lit(kind)) for kind, part in enumerate((*written, renamed)))
+    ).join(decided, on=ROW)
+    tables, place, other = lookups.tables, pairs["place"], pairs["other"]
+    same_zip = tables.building_zip.gather(place) == tables.building_zip.gather(other)
+    same_dong = tables.building_dong.gather(place) == tables.building_dong.gather(other)
+    same_key = tables.building_key.gather(place) == tables.building_key.gather(other)
+    near = (pairs["kind"] == len(written)) & (same_zip | same_dong)
+    agreed = pairs.select(ROW, "kind", same=same_key | near).group_by(ROW, "kind").agg(pl.col("same").any())
+    return pl.concat([by_lot, agreed.filter(~pl.col("same")).select(ROW)]).unique()
+
+
+def _other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows found by their lot that name another lot, too, on which other buildings stand."""
+    beside = pl.when(~pl.col("brackets").str.contains(candidates_by_road.OLD)).then("brackets")
+    text = pl.concat_str("detail", beside, separator=" , ", ignore_nulls=True)
+    rows = rows.filter(pl.col("main").is_null() & pl.col("lot_main").is_not_null() & text.str.contains(_OTHER_LOT))
+    rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
+    if rows.is_empty():
+        return rows.select(ROW)
+    home = lookups.described(rows.select(place="_place"))["home"]
+    rows = rows.with_columns(region=pl.coalesce("region", home), _other=text.str.extract_all(_OTHER_LOT))
+    rows = rows.explode("_other").with_row_index("_line")
+    parts = pl.col("_other").str.extract_groups(_OTHER_LOT).struct
+    lines = rows.with_columns(
+        emd=pl.coalesce(parts[0], pl.when(~parts[1].str.ends_with("리")).then(parts[1])),
+        ri=pl.when(parts[1].str.ends_with("리")).then(parts[1]),
+        lot_dong=parts[1],
+        san=parts[2].is_not_null().cast(pl.UInt8),
+        lot_main=parts[3].cast(pl.UInt32),
+        lot_sub=parts[4].cast(pl.UInt32).fill_null(0),
+        lot_ho=pl.lit(False),
+    )
+    of_line = lines.with_columns(pl.col("_line").alias(ROW))
+    found = candidates_by_lot.as_written(lookups, of_line).select(_line=ROW, other="place")
+    pairs = found.join(rows.select(ROW, "_line", "_place"), on="_line")
+    keys = lookups.tables.building_key
+    same = keys.gather(pairs["other"]) == keys.gather(pairs["_place"])
+    agreed = pairs.select(ROW, "_line", same=same).group_by(ROW, "_line").agg(pl.col("same").any())
+    return agreed.filter(~pl.col("same")).select(ROW).unique()
+
+
+def _part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a whole lot behind whose number another one stands: ``12 3``, ``12, 3호`` may be unit 3 or lot 12-3.
+
+    From 100 up it is a unit, unless there is such a part of the lot.
+    """
+    detail = pl.col("detail")
+    whole = pl.col("main").is_null() & (pl.col("lot_sub") == 0)
+    rows = rows.filter(whole & detail.str.contains(_PART) & ~detail.str.contains(_FLOORS))
+    rows = rows.join(decided, on=ROW).with_columns(lot_sub=detail.str.extract(_PART).cast(pl.UInt32))
+    if rows.is_empty():
+        return rows.select(ROW)
+    home = lookups.described(rows.select("place"))["home"]
+    parts = rows.drop("place").with_columns(region=pl.coalesce("region", home))
+    found = pl.concat([candidates_by_lot.as_written(lookups, parts), candidates_by_lot.by_other_name(lookups, parts)])
+    low = rows.filter(pl.col("lot_sub") < _LOWEST_UNIT)
+    return pl.concat([low.select(ROW), found.select(ROW)]).unique()
+
+
+def other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows found by their lot that name a road and a number too, which are not the building's and not alike."""
+    written = rows.filter(
+        pl.all_horizontal(pl.col("road", "main", "lot_main").is_not_null()) & (pl.col("road") != pl.col("lot_dong"))
+    )
+    if written.is_empty():
+        return written.select(ROW)
+    pairs = lookups.described(written.join(decided, on=ROW))
+    alike = candidates_by_road.alike(lookups, pairs.drop("place").with_columns(region="home")).join(
+        decided, on=[ROW, "place"]
+    )
+    key, name = lookups.tables.building_key.gather(pairs["place"]), lookups.tables.roads["key"].gather(pairs["road_id"])
+    same_number = (key % 2**17 == pairs["sub"]) & (key // 2**17 % 2**17 == pairs["main"])
+    same_name = pairs.select(pl.col("road").str.ends_with(pl.lit(name)) | (pl.col("road_pre") == pl.lit(name)))
+    return pairs.filter(~(same_number & same_name.to_series())).join(alike, on=ROW, how="anti").select(ROW)
+
+
+def in_two_regions(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows that name another region too, before the road or behind the number with a number: two addresses, one letter.
+
+    Before the road it must be a district or the long name of a province: 부산 may be a name.
+    """
+    behind = pl.concat_str("detail", "brackets", separator=", ", ignore_nulls=True)
+    numbered, district = pl.col("rest").str.contains(_NUMBERED), pl.col("sigungu") != ""
+    long = pl.col("region_typed").str.len_chars() > _SHORT
+    found = [
+        _elsewhere(lookups, scopes, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
+        for text, pattern, counts in (
+            (behind, _REGION_AND_NUMBER, numbered),
+            (pl.col("ahead"), _REGION, district | long),
+        )
+    ]
+    return pl.concat(found).unique()
+
+
+def _elsewhere(
+    lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame, text: pl.Expr, counts: pl.Expr
+) -> pl.DataFrame:
+    """Rows whose text names a region where what was decided on does not lie; ``counts``: of what is split off it."""
+    pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
+    if pairs.is_empty():
+        return pairs.select(ROW)
+    seconds = lookups.described(scopes.settled(regions.split_region(pairs.lazy()).collect()))
+    either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
+    other = ~pl.lit(scopes.allow(seconds)) | either
+    return seconds.filter(other & counts).select(ROW)
+
+
+def better_elsewhere(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose witnesses agree with the same road and number of another region, or with a road that is alike.
+
+    ``경기도 성남시 우뜰면 회동1길 35`` may be in 성남시 or in 우뜰면: where both exist, one of the words is wrong, and
+    nobody knows which.
+    """
+    suspects = _contradicted(lookups, rows, decided)
+    if suspects.is_empty():
+        return suspects.select(ROW)
+    anywhere = suspects.with_columns(scope=pl.lit(None, pl.UInt64))
+    rivals = pl.concat(
+        [
+            candidates_by_road.in_scope(lookups, scopes, anywhere),
+            candidates_by_road.alike(lookups, suspects),
+            candidates_by_lot.in_scope(lookups, scopes, anywhere.filter(pl.col("main").is_null())),
+        ]
+    )
+    return outvoted(lookups, suspects, decided.join(suspects.select(ROW), on=ROW, how="semi"), rivals)
+
+
+def _contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Rows of which a word, or the postal code, is not that of the building decided on."""
+    tables = lookups.tables
+    dong = tables.building_dong.gather(decided["place"])
+    of_building = decided.select(
+        ROW,
+        zip=tables.building_zip.gather(decided["place"]),
+        of_emd=tables.dongs["emd"].gather(dong),
+        of_ri=tables.dongs["ri"].gather(dong),
+    )
+    other = [
+        pl.col("zipcode_given").cast(pl.UInt32, strict=False) != pl.col("zip"),
+        pl.col("emd") != pl.col("of_emd"),
+        (pl.col("hint_dong") != pl.col("of_emd")) & (pl.col("hint_dong") != pl.col("of_ri")),
+        pl.col("region_conflict"),
+    ]
+    pairs = rows.join(of_building, on=ROW)
+    return pairs.filter(pl.any_horizontal(condition.fill_null(False) for condition in other)).select(rows.columns)

@@ -1,0 +1,110 @@
+"""Reads an address as people write it: region, road or lot, number, building, detail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.address import regions
+from bizverify.engine.address.parse import brackets, detail, lot, respelled, road
+from bizverify.engine.address.parse.text import MOST_BYTES, normalised, where
+
+PARSED: Final[dict[str, pl.DataType]] = {
+    "text": pl.String(),
+    "kind": pl.String(),
+    "zipcode_given": pl.String(),
+    "zipcode_inside": pl.String(),
+    "sido": pl.String(),
+    "sigungu": pl.String(),
+    "sido_given": pl.Boolean(),
+    "sido_typed": pl.String(),
+    "region_conflict": pl.Boolean(),
+    "region_change": pl.String(),
+    "region_typed": pl.String(),
+    "emd": pl.String(),
+    "ri": pl.String(),
+    "road": pl.String(),
+    "road_pre": pl.String(),
+    "under": pl.UInt8(),
+    "main": pl.UInt32(),
+    "sub": pl.UInt32(),
+    "lot_dong": pl.String(),
+    "san": pl.UInt8(),
+    "lot_main": pl.UInt32(),
+    "lot_sub": pl.UInt32(),
+    "lot_ho": pl.Boolean(),
+    "loose_road": pl.String(),
+    "loose_main": pl.UInt32(),
+    "loose_sub": pl.UInt32(),
+    "hint_dong": pl.String(),
+    "building": pl.String(),
+    "detail": pl.String(),
+    "ahead": pl.String(),
+    "brackets": pl.String(),
+    "has_unit": pl.Boolean(),
+    "moved_from": pl.String(),
+}
+"""The columns that `parse` adds, and their types."""
+
+_ENGLISH: Final = r"(?i)[a-z]-?(?:ro|gil|daero|gu|si|dong|myeon|eup)(?:[ ,.0-9]|$)"
+_PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
+
+
+def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Read the String columns ``address`` and ``zipcode``; add the columns of `PARSED`, null where nothing is found.
+
+    ``kind`` is ``korean``, ``english`` (``123, Teheran-ro, Gangnam-gu``), ``po_box`` (사서함) or ``none``; the last
+    two and English addresses are recognised, not read. All other columns of the frame are kept. Rows and their order
+    stay; every step is an expression of linear time.
+    """
+    kept = [name for name in frame.collect_schema().names() if name not in PARSED]
+    return (
+        frame.select(kept)
+        .pipe(normalised)
+        .pipe(respelled.read)
+        .pipe(brackets.read)
+        .pipe(regions.split_region, "_body")
+        .pipe(_with_words_before_region)
+        .pipe(road.read)
+        .pipe(_with_words_before_road)
+        .pipe(lot.read)
+        .pipe(road.read_bare)
+        .pipe(lot.read_named)
+        .pipe(lot.read_loose)
+        .pipe(detail.read)
+        .with_columns(kind=_kind())
+        .select(*kept, *(pl.col(name).cast(dtype) for name, dtype in PARSED.items()))
+    )
+
+
+def _with_words_before_region(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Put the words before a region that is not at the head to the name in front; the rest then is all of the body."""
+    lead, inside = pl.col("lead"), pl.col("lead").is_not_null()
+    front = pl.concat_str("_front", pl.when(lead != "").then(lead), separator=" ", ignore_nulls=True)
+    return frame.with_columns(
+        _front=pl.when(inside & (front != "")).then(front).otherwise("_front"),
+        _body=pl.when(inside).then(pl.concat_str(pl.lit(" "), "rest")).otherwise("_body"),
+    ).drop("lead")
+
+
+def _with_words_before_road(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``_before_road``, ``내자동`` of ``내자동 사직로12길 2``, and ``_ahead``: it, or other words there."""
+    pre, apart = pl.col("_pre"), pl.concat_str(pl.col("_town").fill_null(""), "road").str.len_bytes()
+    words = where(pre.str.contains("[동리가] "), pre)
+    ahead = where(pl.col("road_pre").str.len_bytes() > apart, pre).str.replace(road.LAST_WORD, "")
+    return frame.with_columns(_before_road=words.str.extract("^(.*) [^ ]+$"), _ahead=ahead).drop("_pre")
+
+
+def _kind() -> pl.Expr:
+    numbered = pl.col("main").is_not_null() | pl.col("lot_main").is_not_null()
+    left = pl.when(~numbered & (pl.col("address").str.len_bytes() <= MOST_BYTES)).then("address")
+    return (
+        pl.when(left.str.contains(_PO_BOX))
+        .then(pl.lit("po_box"))
+        .when(left.str.contains(_ENGLISH))
+        .then(pl.lit("english"))
+        .when(pl.col("text").is_not_null())
+        .then(pl.lit("korean"))
+        .otherwise(pl.lit("none"))
+    )

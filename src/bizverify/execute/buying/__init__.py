@@ -1,1 +1,0 @@
-"""Spending: paced, braked, and written into the ledger step by step."""

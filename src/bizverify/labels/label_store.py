@@ -1,0 +1,407 @@
+"""The label book: what became of the letters of each mailing, and what was known of them when they were mailed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+from filelock import FileLock, Timeout
+
+from bizverify.engine.history import HISTORY_SCHEMA
+from bizverify.engine.risk.evidence import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bizverify.errors import LabelError
+from bizverify.labels.mailing_terms import Declaration
+from bizverify.labels.matching import LABEL_SCHEMA, united
+from bizverify.storage.paths import state_directory
+from bizverify.tables import published
+
+METADATA_KEY: Final = "bizverify.labels"
+
+BOOK_SCHEMA: Final[dict[str, Any]] = {
+    **EVIDENCE_DTYPES,
+    "unread": pl.Boolean,
+    "said": pl.Boolean,
+    "doubt": pl.Boolean,
+    "letter": pl.UInt32,
+    "b_no": pl.String,
+    "address_key": pl.String,
+    "fixed_key": pl.String,
+    "reason": pl.String,
+    "returned": pl.Date,
+    "recorded": pl.Datetime("us", "UTC"),
+}
+"""A row of a book file: the evidence, what an outcome said (``said``, null for silence), and whose letter it was.
+
+``address_key``, ``fixed_key``: its address as written, and as corrected if it was. ``doubt``: outcomes of it could
+not be used, so its silence says nothing.
+"""
+
+KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
+"""What a row of the enriched file tells of itself."""
+
+_LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
+_HISTORY: Final = {"moved": "moved", "absent": "absent"}
+_WAIT: Final = 60.0
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A table of outcomes that was recorded."""
+
+    sha256: str
+    name: str
+    recorded_at: datetime
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a book file says of its mailing."""
+
+    id: str
+    file: str
+    run_id: str | None
+    engine: str | None
+    model: str | None
+    declaration: Declaration
+    sources: tuple[Source, ...]
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Mailing:
+    """A mailing in the book: its declaration, and how many of its rows came back, arrived, or are not known."""
+
+    id: str
+    path: Path
+    about: About
+    rows: int
+    bounced: int
+    arrived: int
+
+    @property
+    def declaration(self) -> Declaration:
+        """What was declared of it."""
+        return self.about.declaration
+
+    @property
+    def recorded_at(self) -> datetime:
+        """When outcomes of it were first recorded."""
+        return self.about.recorded_at
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that wrote the enriched file."""
+        return self.about.run_id
+
+    @property
+    def file(self) -> str:
+        """The enriched file."""
+        return self.about.file
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Labels of one mailing, to be recorded.
+
+    ``labels``: :data:`bizverify.labels.matching.LABEL_SCHEMA`. ``known``: returns for row numbers (UInt32)
+    what the enriched file says of them: ``row_id`` and :data:`KNOWN`. ``sent``: returns for a declaration ``row_id``
+    and ``letter`` of all letters that were mailed by it. ``doubtful``: ``row_id`` and ``letter`` of those of which
+    outcomes could not be used: their silence is no delivery.
+    """
+
+    about: About
+    labels: pl.DataFrame
+    doubtful: pl.DataFrame
+    known: Callable[[pl.Series], pl.DataFrame]
+    sent: Callable[[Declaration], pl.DataFrame]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What recording did: labels that were ``new``, ``known`` before or ``replaced`` what was.
+
+    ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept,
+    too. ``unmailed``: labels of rows that, by what was declared, were not mailed: nothing is learned from these.
+    ``frame``: the mailing's rows now.
+    """
+
+    id: str
+    path: Path
+    new: int
+    known: int
+    replaced: int
+    silent: int
+    unmailed: int
+    clashing: pl.Series
+    declaration: Declaration
+    frame: pl.DataFrame
+
+
+class Book:
+    """A folder with one Parquet file a mailing, by default ``labels/`` in the state directory (mode 0700, files 0600).
+
+    Raises :class:`LabelError` where a file is damaged, naming it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder if folder is not None else state_directory() / "labels"
+
+    def record(self, batch: Batch, *, replace: bool = False, dry_run: bool = False) -> Recorded:
+        """Unite labels with what is recorded of their mailing; the same ones again change nothing.
+
+        A label that contradicts a recorded one is not taken, unless ``replace``. Rows keep what was known of them when
+        they were first recorded. Where the declaration says that silence is delivery, letters without an outcome are
+        kept as well. Another process that records waits. ``dry_run`` writes nothing.
+        """
+        if dry_run:
+            return self._united(batch, replace)[0]
+        with self._locked():
+            recorded, about = self._united(batch, replace)
+            self._write(recorded, about)
+        return recorded
+
+    def mailings(self) -> list[Mailing]:
+        """All mailings, the earliest first."""
+        found = []
+        for path in self._files():
+            about = _about(path)
+            counts = _scan(path).select(
+                pl.len().alias("rows"),
+                pl.col("bounced").sum().alias("bounced"),
+                (~pl.col("bounced")).sum().alias("arrived"),
+            )
+            found.append(Mailing(about.id, path, about, **_collected(counts, path).row(0, named=True)))
+        return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
+
+    def evidence(
+        self, mailings: Iterable[str] | None = None, *, unread: bool = False, addressee: bool = False
+    ) -> pl.LazyFrame:
+        """The letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
+
+        ``mailings``: their ids, by default all. ``unread``: with the rows of which no scorecard gave the reasons (the
+        hosted service's), and a column ``unread`` that tells them; probabilities are there, levels are null.
+        ``addressee``: with ``b_no`` and ``address_key``.
+        """
+        wanted = None if mailings is None else set(mailings)
+        parts = [
+            _scan(path).with_columns(pl.lit(path.stem).alias("mailing"))
+            for path in self._files()
+            if wanted is None or path.stem in wanted
+        ]
+        empty = pl.LazyFrame(schema=BOOK_SCHEMA | {"mailing": pl.String})
+        rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
+        if not unread:
+            rows = rows.filter(~pl.col("unread"))
+        more = [*(["unread"] if unread else []), *(["b_no", "address_key"] if addressee else [])]
+        return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
+
+    def outcomes(self) -> pl.LazyFrame:
+        """The newest outcome of each addressee, by number and address.
+
+        Columns: ``b_no`` (UInt64), ``address_key``, ``bounced`` (Boolean, as was said; silence only where it is
+        delivery), ``bounce_reason``, ``bounced_at`` (Date), ``mailed`` (Date).
+        """
+        rows = self._outcomes().with_columns(
+            pl.coalesce("said", "bounced").alias("bounced"),
+            pl.coalesce("reason", "reason_code").alias("bounce_reason"),
+            pl.col("returned").alias("bounced_at"),
+        )
+        return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
+
+    def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
+        """What the engine may know of an addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty book.
+
+        ``b_no``: ten digits, of which alone the book is asked.
+
+        ``moved`` and ``absent`` as the return reason said; ``delivered`` where a letter has surely arrived. Other
+        outcomes say nothing here, and hide no older one.
+        """
+        if not self._files():
+            return None
+        came = pl.col("said").fill_null(False)
+        outcome = (
+            pl.when(came)
+            .then(pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String))
+            .when(~pl.col("bounced"))
+            .then(pl.lit("delivered"))
+        )
+        told = self._outcomes(b_no).with_columns(outcome.alias("outcome"))
+        rows = told.filter(pl.col("outcome").is_not_null())
+        return _newest(rows).select(list(HISTORY_SCHEMA))
+
+    def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
+        """Rows with number and address of which something is known: one for the address as written, one as corrected.
+
+        A corrected address is the same place, and the one that the user's next list may have.
+        """
+        names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
+        both = ["address_key", "fixed_key"]
+        empty = pl.LazyFrame(schema={name: BOOK_SCHEMA[name] for name in [*names, *both]})
+        rows = pl.concat([empty, *(_scan(path).select(*names, *both) for path in self._files())])
+        told = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
+        asked = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
+        keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
+        found = rows.filter(told, asked).select(*names, keys).explode("address_key")
+        return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path is that of a file of the book, or would be."""
+        return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
+
+    def _files(self) -> list[Path]:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise LabelError(f"{self.folder}: is a file; a label book is a folder")
+        return sorted(self.folder.glob("*.parquet"))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with FileLock(self.folder / ".lock", timeout=_WAIT, mode=0o600):
+                yield
+        except Timeout as error:
+            raise LabelError(
+                f"{self.folder}: another process has been recording for {_WAIT:.0f} s; try again"
+            ) from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise LabelError(f"{self.folder}: the label book cannot be written: {why}") from error
+
+    def _united(self, batch: Batch, replace: bool) -> tuple[Recorded, About]:
+        path = self.folder / f"{batch.about.id}.parquet"
+        before, about = pl.DataFrame(schema=BOOK_SCHEMA), batch.about
+        if path.exists():
+            kept = _about(path)
+            before, about = _collected(_scan(path), path), _joined(kept, batch.about, replace=replace)
+        told = before.filter(pl.col("said").is_not_null())
+        labels, clashing, replaced = _unite(told, batch.labels, replace)
+        again = batch.labels.join(told, on="row_id", how="semi").height - clashing.len() - replaced
+        doubts = pl.concat([before.filter("doubt").select("row_id", "letter"), batch.doubtful])
+        doubtful = _silent(doubts, labels, doubt=True)
+        mailed = batch.sent(about.declaration)
+        if about.declaration.tells_who_was_sent:
+            labels = labels.with_columns(doubt=~pl.col("letter").is_in(mailed["letter"].implode()))
+        silent = _silent(mailed, pl.concat([labels, doubtful]), doubt=False)
+        rows = pl.concat([labels, doubtful, silent])
+        frame = _completed(rows, before, batch, about.declaration)
+        recorded = Recorded(
+            id=about.id,
+            path=path,
+            new=batch.labels.height - clashing.len() - replaced - again,
+            known=again,
+            replaced=replaced,
+            silent=silent.height,
+            unmailed=int(labels["doubt"].sum()),
+            clashing=clashing,
+            declaration=about.declaration,
+            frame=frame,
+        )
+        return recorded, about
+
+    def _write(self, recorded: Recorded, about: About) -> None:
+        """Write the mailing's file in one step, unless nothing has changed."""
+        path = recorded.path
+        if path.exists() and _about(path) == about and _collected(_scan(path), path).equals(recorded.frame):
+            return
+        with published(path) as temporary:
+            text = msgspec.json.encode(about).decode()
+            recorded.frame.write_parquet(temporary, metadata={METADATA_KEY: text})
+
+
+def _unite(told: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
+    """Recorded and new labels as one; the row numbers where they differ and the recorded one stays; those replaced."""
+    told, new = (frame.select(list(_LABEL)) for frame in (told, new.with_columns(doubt=pl.lit(False))))
+    both = told.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
+    differs = (pl.col("was") != pl.col("said")) | (pl.col("was_code") != pl.col("reason_code"))
+    clashing = both.filter(differs.fill_null(False))["row_id"]
+    agreeing = ~pl.col("row_id").is_in(clashing.implode())
+    if replace:
+        return _of_row(pl.concat([told.filter(agreeing), new])), clashing.clear(), clashing.len()
+    return _of_row(pl.concat([told, new.filter(agreeing)])), clashing, 0
+
+
+def _of_row(labels: pl.DataFrame) -> pl.DataFrame:
+    """One label a row, as columns of a book file."""
+    return united(labels).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
+
+
+def _silent(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
+    """Rows without a word for letters of which no row has a label."""
+    quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
+    nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
+    return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
+
+
+def _completed(rows: pl.DataFrame, before: pl.DataFrame, batch: Batch, declaration: Declaration) -> pl.DataFrame:
+    """Labels with what is known of their rows: as recorded before, else as the enriched file says it."""
+    fresh = rows.join(before, on="row_id", how="anti")["row_id"]
+    known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
+    when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
+    frame = rows.join(known, on="row_id", how="left").join(when, on="row_id", how="left")
+    frame = frame.with_columns(
+        pl.lit(declaration.mailed).alias("mailed"),
+        pl.when(~pl.col("doubt")).then(declaration.bounced()).alias("bounced"),
+    )
+    # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
+    frame = frame.with_columns(pl.when(same).then("was_recorded").fill_null(batch.now).alias("recorded"))
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in BOOK_SCHEMA.items()).sort("row_id")
+
+
+def _joined(before: About, now: About, *, replace: bool) -> About:
+    """What a book file says of its mailing once outcomes of another source are in it."""
+    known = {source.sha256 for source in before.sources}
+    return msgspec.structs.replace(
+        before,
+        declaration=before.declaration.joined(now.declaration, replace=replace),
+        sources=(*before.sources, *(source for source in now.sources if source.sha256 not in known)),
+    )
+
+
+def _newest(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """One row an addressee: of the newest mailing, in it the one that came back, if any did."""
+    came = pl.col("said").fill_null(False)
+    order = rows.with_columns(came.alias("came")).sort("mailed", "came", "row_id", descending=[False, False, True])
+    return order.unique(["b_no", "address_key"], keep="last", maintain_order=True)
+
+
+def _about(path: Path) -> About:
+    try:
+        text = pl.read_parquet_metadata(path)[METADATA_KEY]
+        return msgspec.json.decode(text, type=About)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError, msgspec.MsgspecError, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    """A book file's rows; raise :class:`LabelError` unless it has the columns of one."""
+    try:
+        frame = pl.scan_parquet(path)
+        schema = frame.collect_schema()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(path, error) from error
+    for name, dtype in BOOK_SCHEMA.items():
+        if name not in schema:
+            raise _damaged(path, KeyError(f"it has no column {name!r}"))
+        frame = frame.with_columns(pl.col(name).cast(dtype)) if schema[name] != dtype else frame
+    return frame.select(list(BOOK_SCHEMA))
+
+
+def _collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
+    try:
+        return frame.collect(engine="streaming")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: BaseException) -> LabelError:
+    lines = str(error).strip("'\"").splitlines()
+    return LabelError(
+        f"{path}: is damaged, or no file of the label book ({lines[0] if lines else type(error).__name__}); move it "
+        "away and record that mailing's outcomes again with `bizverify label`"
+    )

@@ -1,9 +1,0 @@
-"""The user's scorecards: the champion that answers, those it replaced, and what was decided when."""
-
-from __future__ import annotations
-
-from bizverify.models.compare import Difference, completed, differences, points_table
-from bizverify.models.journal import Event
-from bizverify.models.store import BUILTIN, ModelStore, resolved
-
-__all__ = ["BUILTIN", "Difference", "Event", "ModelStore", "completed", "differences", "points_table", "resolved"]

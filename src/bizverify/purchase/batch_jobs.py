@@ -1,0 +1,309 @@
+"""Jobs that the service has taken: watched until they are done, fetched, and placed. All of it is free."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import polars as pl
+
+from bizverify.client.field_aliases import JOB_IDS
+from bizverify.errors import (
+    AuthenticationError,
+    NotFoundError,
+    NotSentError,
+    PlanError,
+    QuotaError,
+    RejectedError,
+    ServiceError,
+    ShapeError,
+    UsageError,
+)
+from bizverify.ledger import Fetched, JobLost, Unfetched, passes
+from bizverify.purchase.dispatcher import Buying, Halt, Why, is_redirect
+from bizverify.purchase.result_matching import Placed, place
+from bizverify.run.lookups import KEY, keys_of, scope_of, split
+
+if TYPE_CHECKING:
+    from bizverify.client import BatchStatus
+    from bizverify.ledger import Upload
+
+log = logging.getLogger(__name__)
+
+_LONG_JOB: Final = 60.0
+"""Seconds after which a job is looked at less often: each time a sixtieth of its age later, at most every 30 s."""
+_RAREST: Final = 30.0
+_DEADLINE: Final = 6 * 3600.0
+"""Seconds that a run waits for a job; what is not done then stays known, and the same command goes on waiting."""
+_UNKNOWN: Final = 10
+"""How often a job may be unknown to the service before it is given up."""
+_CHANCE: Final = 0.004
+"""How unlikely it must be that the rows missing at the end of the results are missing by chance."""
+_LOOKS: Final = 3
+"""How often the results of a job that is done are fetched, if rows are missing in them."""
+_MORE: Final = 4
+"""How many times as many results are asked for at the next look, where they filled what was asked for."""
+_MOST: Final = 20_000
+"""The most results asked for beyond one for each row; the client reads up to 8 KiB of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An upload that the service knows as ``id``; ``scope`` is what the keys of its lookups hold beside the record."""
+
+    upload: str
+    id: str
+    total: int | None
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What an upload came to: ``passes`` if that shows that the service works, ``note`` says why not.
+
+    ``cut_at``: how many rows come before those that the results leave out; ``None`` where rows are missing here and
+    there, or none is.
+    """
+
+    passes: bool
+    cut_at: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Yield:
+    """What came of a job that has ended: whose results there are."""
+
+    placed: Placed
+    note: str | None
+
+
+async def collect(buying: Buying, job: Job) -> Collected | None:
+    """Wait for a job, fetch its results, write them down, and return what they came to.
+
+    ``None`` where that says nothing of the upload: the run was stopped, or not let in, or the service is not reached.
+    """
+    sent = buying.ledger.rows_of(job.upload)
+    try:
+        found = await _yield(buying, job, sent)
+    except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
+        await buying.journal.settle(JobLost(job.upload, str(error)))
+        buying.progress(len(sent))
+        return Collected(passes=False, note=f"no answer came of job {job.id}: {error}")
+    except TimeoutError as error:
+        return await _unfetched(buying, job, "unreachable", str(error))
+    except (AuthenticationError, PlanError) as error:
+        buying.refused(error)
+        return None
+    except ServiceError as error:
+        why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
+        note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
+        remedy = "; if they never can, `bizverify resolve` settles the upload"
+        collected = await _unfetched(buying, job, why, note, remedy)
+        return None if isinstance(error, NotSentError) and error.status is None else collected
+    if found is None:
+        return None
+    await buying.journal.settle(
+        Fetched(job.upload, found.placed.answers, found.placed.faults, found.note, found.placed.base)
+    )
+    buying.figures.fetched += len(found.placed.answers)
+    if not found.placed.answers:
+        why_not = found.note or next(iter(found.placed.faults.values()), "there were none")
+        buying.stop.pull(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
+    buying.progress(len(sent))
+    answered = found.placed.answers.keys()
+    if not passes(answered, len(sent)):
+        return Collected(passes=False, note=f"{len(answered)} of {len(sent)} rows of job {job.id} were answered")
+    few = 2 * len(answered) < len(sent)  # the first ones, whatever was said of the others
+    return Collected(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.placed, len(sent)))
+
+
+async def _unfetched(buying: Buying, job: Job, why: Why, note: str, remedy: str = "") -> Collected:
+    """Results cannot be had now: say so, and stop."""
+    await buying.journal.settle(Unfetched(job.upload, note))
+    buying.stop.pull(Halt(why, note + remedy))
+    return Collected(passes=False, note=note)
+
+
+async def numbering(buying: Buying, job: Job) -> int | None:
+    """What the service calls the first row of a job that was fetched before, as far as its results prove that.
+
+    Raises what the service said; looking is free.
+    """
+    sent = buying.ledger.rows_of(job.upload)
+    status = await _results(buying, job, max(job.total or 0, len(sent)))
+    return None if status is None else _place(buying, job, status, sent).base
+
+
+async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
+    """Fetch once more, without waiting, jobs that left rows without an answer; return how many answers have come.
+
+    What the ledger has of a job stays, whatever the service says of it now. Where the service cannot be asked, the rest
+    is left to the next run.
+    """
+    found = 0
+    for upload in uploads:
+        scope = scope_of(buying.client.origin, upload.offline, upload.paid)
+        job = Job(upload.id, str(upload.job_id), upload.total, scope)
+        try:
+            come = await _late_answers(buying, job)
+        except ServiceError as error:
+            log.info("job %s (upload %s) cannot be looked at now: %s", job.id, job.upload, error)
+            break
+        if come is None:
+            break
+        found += come
+    return found
+
+
+async def _late_answers(buying: Buying, job: Job) -> int | None:
+    """Fetch and keep what a job did not show before; return how many answers, ``None`` if the run was stopped."""
+    sent = buying.ledger.rows_of(job.upload)
+    missing = _missing(buying, job, sent)
+    preview, placed = max(job.total or 0, len(sent)), Placed()
+    try:
+        for _ in range(_LOOKS):
+            status = await _results(buying, job, preview)
+            if status is None:
+                return None
+            placed = _with_earlier(placed, _place(buying, job, status, sent))
+            if len(status.results) < preview or missing <= placed.answers.keys():
+                break
+            preview = _more(preview)
+    except (NotFoundError, ShapeError, RejectedError, UsageError) as error:
+        log.info("job %s (upload %s) shows no more than before: %s", job.id, job.upload, error)
+    come = {row: answer for row, answer in placed.answers.items() if row in missing}
+    if come:
+        await buying.journal.settle(Fetched(job.upload, come, {}, placed.note, placed.base))
+        buying.figures.fetched += len(come)
+    return len(come)
+
+
+def _missing(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> set[int]:
+    """The places in an upload whose rows it left without an answer."""
+    keys = pl.Series([key for key, _ in sent], dtype=pl.Binary)
+    its_own = (pl.col("state") == "missing") & (pl.col("upload") == job.upload)
+    known = (part.filter(its_own) for part in buying.ledger.entries(keys, answers=False))
+    return {place for part in known for place in part["place"]}
+
+
+async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
+    """See a job to its end and fetch what it gives, again while rows are missing; ``None`` if the run stops first.
+
+    What one look has shown is not lost by the next, whatever comes of that. Where repeated results fill what was asked
+    for, more are asked for.
+    """
+    ended = await _ended(buying, job)
+    found, preview = None, max(job.total or 0, len(sent))
+    for look in range(_LOOKS):
+        if look:
+            with buying.stop.waiting():
+                await anyio.sleep(buying.terms.poll)
+        try:
+            status = ended and await _results(buying, job, preview)
+        except (NotFoundError, ShapeError, RejectedError):  # what passes leaves the job to be fetched again, all of it
+            if found is None or not found.placed.answers:
+                raise
+            break
+        if ended is None or status is None:
+            return None
+        placed = _place(buying, job, status, sent)
+        if found is not None:
+            placed = _with_earlier(found.placed, placed)
+        found = _Yield(placed, _note(job.id, ended, placed))
+        if len(placed.answers) + len(placed.faults) >= len(sent):
+            break
+        if len(status.results) >= preview:
+            preview = _more(preview)
+    return found
+
+
+def _more(preview: int) -> int:
+    return max(preview, min(preview * _MORE, _MOST))
+
+
+async def _results(buying: Buying, job: Job, preview: int) -> BatchStatus | None:
+    """Fetch the results of a job that has ended: ``preview``, or as many as the service lets be asked for."""
+    while True:
+        try:
+            return await buying.free(lambda: buying.client.batch(job.id, preview=preview))  # noqa: B023 - awaited here
+        except RejectedError as error:
+            if is_redirect(error) or preview <= 1:
+                raise
+            preview //= 2
+
+
+def _with_earlier(earlier: Placed, later: Placed) -> Placed:
+    """Two looks at one job as one: the later has the last word on the rows that it speaks of."""
+    answers = {row: answer for row, answer in earlier.answers.items() if row not in later.faults} | later.answers
+    faults = {row: fault for row, fault in (earlier.faults | later.faults).items() if row not in answers}
+    return Placed(answers, faults, later.note, earlier.base if later.base is None else later.base)
+
+
+def _cut_at(placed: Placed, rows: int) -> int | None:
+    """How many rows come before the end of the results, if it is an end and not rows that happen to be missing.
+
+    As many rows as are missing at the end must be unlikely, by how many are missing before.
+    """
+    places = placed.answers.keys() | placed.faults.keys()
+    seen = max(places, default=-1) + 1
+    missing = (seen - len(places) + 0.5) / (seen + 1)
+    return seen if 0 < seen < rows and missing ** (rows - seen) < _CHANCE else None
+
+
+def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
+    if ended.state != "failed":
+        return placed.note
+    return f"job {job_id} ended as {ended.status!r}" + (f"; {placed.note}" if placed.note else "")
+
+
+async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
+    """Look at a job until it has ended; ``None`` if the run stops first.
+
+    Raises :class:`TimeoutError` if the job takes too long.
+    """
+    begun, missed = anyio.current_time(), 0
+    while not buying.stop.pulled:
+        age = anyio.current_time() - begun
+        with buying.stop.waiting():
+            await anyio.sleep(min(max(buying.terms.poll, age / _LONG_JOB), max(_RAREST, buying.terms.poll)))
+        try:
+            status = await buying.free(lambda: buying.client.batch(job.id, preview=1))
+        except NotFoundError:  # some services take a moment to know a fresh job
+            if (missed := missed + 1) > _UNKNOWN:
+                raise
+            continue
+        if status is None or status.state != "working":
+            return status
+        if age > _DEADLINE:
+            raise TimeoutError(
+                f"job {job.id} (upload {job.upload}) is still {status.status!r} after {age / 3600:.0f} hours"
+            )
+    return None
+
+
+def _place(buying: Buying, job: Job, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
+    known = keys_of(job.scope, [(result.b_no, result.name, result.address) for result in status.results])
+    named = {str(said) for name in JOB_IDS[:-1] if (said := getattr(status, name, None))}
+    return place(
+        status.results,
+        sent,
+        lambda *echo: known.get(echo, b""),
+        records=_records(buying.lookups, sent),
+        totals=(job.total, status.total),
+        shared=buying.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
+        by_hand=buying.ledger.named_by_hand(job.upload),
+    )
+
+
+def _records(lookups: pl.DataFrame | None, sent: list[tuple[bytes, str]]) -> list[tuple[str | None, str | None] | None]:
+    """Name and address of each row sent, as far as the run's file has them; empty where it has none."""
+    if lookups is None:
+        return []
+    keys = pl.DataFrame({KEY: [key for key, _ in sent]}, schema={KEY: pl.Binary})
+    known = lookups.join(keys, on=KEY, how="semi")
+    texts = dict(zip(known[KEY], split(known).select("name", "address").iter_rows(), strict=True))
+    return [texts.get(key) for key, _ in sent] if texts else []

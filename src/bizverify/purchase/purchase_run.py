@@ -1,0 +1,294 @@
+"""One run that buys: settle what earlier runs left, choose what may be bought, buy it, and account for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Final
+
+from bizverify.cancellation import run_async
+from bizverify.client import ApiKey, Client
+from bizverify.errors import ServiceError, StoppedError, UsageError
+from bizverify.ledger import Journal, Ledger, Run, Upload
+from bizverify.purchase import answer_join, selection
+from bizverify.purchase.batch_jobs import look_again
+from bizverify.purchase.batch_upload import buy_in_uploads
+from bizverify.purchase.dispatcher import Buying, Figures, Halt
+from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.single_lookups import buy_singly
+from bizverify.purchase.summary import Purchase, Quota
+from bizverify.run.alerts import continuation_note, unknown_quota_alert
+from bizverify.run.lookups import KEY, PRIORITY
+from bizverify.schema import counted
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from bizverify.client import Account
+    from bizverify.purchase.engine import PaidEngine
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called with (lookups done, lookups to be done)."""
+
+_DAY: Final = 86400.0
+
+
+class PaidRun:
+    """One run of a :class:`~bizverify.purchase.engine.PaidEngine`: it settles, chooses and buys."""
+
+    def __init__(
+        self,
+        engine: PaidEngine,
+        ledger: Ledger,
+        run: Run,
+        lookups: pl.DataFrame,
+        begun: float | None,
+        progress: Progress,
+    ) -> None:
+        self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
+        self._lookups, self._progress = lookups, progress
+        self._figures = Figures()
+        self._settled = self._late = 0
+        self._unseen: tuple[str, ...] = ()
+        self._unread: ServiceError | None = None
+        self._read_standing()
+        self._cautions = engine.cautions(ledger, self.wanted)
+        for caution in self._cautions:
+            log.warning("%s", caution)
+
+    def _read_standing(self) -> None:
+        """See how the lookups stand in the ledger, and so what is wanted; nothing of it is chosen yet."""
+        ledger = self._ledger
+        self._standing = standing = selection.standing(ledger, self._lookups, self._engine.since, self._begun)
+        self.wanted = self._engine.wanted(standing)
+        self.chosen = self.wanted.clear()
+        counts = (standing.cached, standing.running, standing.held, self.wanted.height, 0)
+        found = ledger.recovered.asking + ledger.recovered.uploads
+        self._purchase = Purchase(str(ledger.path), ledger.created, *counts, doubts_found=found)
+
+    def carry_out(self) -> Halt | None:
+        """Go, unless there is nothing to be asked; return why it was stopped, if it was."""
+        terms = self._engine.terms
+        nothing_wanted = self.wanted.is_empty() or terms.budget == 0
+        if not self._standing.running and nothing_wanted and not self._may_settle():
+            return self._only_late() if self._incomplete() else None
+        stopped = self._engine.why_stopped(self._ledger)
+        if stopped is not None and not (self._running() or self._incomplete() or self._may_settle()):
+            self.chosen = self.wanted
+            return Halt("stopped", stopped)
+        return self._ask()
+
+    def _only_late(self) -> Halt | None:
+        """Look for late answers where nothing else is to be asked; where that fails, no run fails for it."""
+        try:
+            return self._ask()
+        except (UsageError, ServiceError) as error:
+            self._unseen = (f"rows without an answer in earlier uploads were not looked for again: {error}",)
+            return None
+
+    def _ask(self) -> Halt | None:
+        """Ask the service; return why that was stopped, if it was, and raise what ends the run."""
+        terms = self._engine.terms
+        key = terms.api_key or ApiKey.load(terms.key_file)
+        try:
+            halt = run_async(lambda: self._buy(key), self._engine.brake)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._so_far()) from None
+        if halt is not None and halt.error is not None:
+            raise halt.error
+        if halt is not None and halt.why == "interrupted":
+            raise StoppedError(self._so_far())
+        return halt
+
+    def why_unchosen(self) -> answer_join.Unchosen:
+        """What kept the run from choosing all that was wanted: its budget, or the quota, whichever was less."""
+        budget, quota = self._engine.terms.budget, self._purchase.before
+        left = quota.remaining if quota is not None else None
+        return "unaffordable" if left is not None and (budget is None or left < budget) else "unchosen"
+
+    def _so_far(self) -> str:
+        """What an interrupted run has bought."""
+        doubts = f", in doubt: {counted(self._figures.doubts, 'request')}" if self._figures.doubts else ""
+        bought = f"{counted(self._figures.paid, 'lookup')} bought in this run, known to the ledger"
+        return f"{bought}{doubts}; the same command goes on"
+
+    async def _buy(self, key: ApiKey) -> Halt | None:
+        terms, began = self._engine.terms, time.monotonic()
+        at_once = max(terms.concurrency, terms.jobs)
+        client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout, max_retries=0)
+        async with client, Journal(self._ledger) as journal:
+            buying = Buying(
+                client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, figures=self._figures
+            )
+            buying.lookups = self._lookups
+            self._engine.brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            try:
+                before = await self._quota(buying)
+                if await self._settle(buying):
+                    before = await self._quota(buying)
+                await self._look_again(buying)
+                try:
+                    self._choose(before)
+                except ServiceError:
+                    await buy_in_uploads(buying, self.chosen, self._running())  # paid for already, not there for ever
+                    raise
+                buying.progress = self._counted()
+                buying.progress(0)
+                await self._bought(buying)
+                after = await self._quota_after(buying)
+            finally:
+                self._engine.brake.leads_to(None)
+        self._purchase = replace(
+            self._purchase,
+            **asdict(self._figures),
+            rate=buying.rate.achieved,
+            seconds=time.monotonic() - began,
+            before=before,
+            after=after,
+            notes=(*_settled_note(self._settled), *_late_note(self._late), *self._quota_notes(before, after)),
+        )
+        return buying.stop.halt
+
+    async def _quota(self, buying: Buying) -> Quota | None:
+        """What is left, asked before anything is bought; here a wrong key or address shows while nothing is spent."""
+        account = self._unread = None
+        with buying.stop.waiting():  # nothing is under way that would have to be settled
+            try:
+                account = await buying.free(buying.client.me)
+            except ServiceError as error:
+                if not selection.hides_quota(error):
+                    raise
+                self._unread = error
+        buying.idempotency = account.idempotency if account is not None else None
+        return quota_of(account) if account is not None else None
+
+    def _may_settle(self) -> bool:
+        """Whether earlier runs have left lookups of this one in doubt that may be settled by asking again."""
+        if not self._standing.held or self._engine.terms.budget == 0:
+            return False
+        if self._engine.why_stopped(self._ledger) is not None:  # where a promise is not kept, repeating pays again
+            return False
+        return bool(self._ledger.repeatable(self._engine.url.name))
+
+    async def _settle(self, buying: Buying) -> bool:
+        """Settle such lookups; whether there were any. From then on they stand as if they had been bought before."""
+        if buying.idempotency is None or not self._may_settle():
+            return False
+        keys = frozenset(self._lookups[KEY])
+        self._settled = await settle_doubts(buying, keys, self._engine.terms.budget)
+        if self._settled:
+            self._read_standing()
+        return bool(self._settled)
+
+    async def _look_again(self, buying: Buying) -> None:
+        """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
+        self._late = await look_again(buying, self._incomplete())
+        if self._late:
+            self._read_standing()
+
+    def _incomplete(self) -> list[Upload]:
+        """Uploads of this run's lookups that may have more to show, for as long as their answers would be fresh."""
+        wanted = self._standing.incomplete
+        since = min(self._engine.since, self._ledger.now() - _DAY)
+        uploads = self._ledger.incomplete_uploads(self._engine.url.name, since) if wanted else []
+        return [upload for upload in uploads if upload.id in wanted]
+
+    async def _quota_after(self, buying: Buying) -> Quota | None:
+        if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
+            return None
+        try:
+            return quota_of(await buying.client.me())
+        except ServiceError as error:
+            log.info("the quota could not be read after the run: %s", error)
+            return None
+
+    def _choose(self, quota: Quota | None) -> None:
+        terms, wanted = self._engine.terms, self.wanted
+        budget = None if terms.budget is None else terms.budget - self._settled
+        allowed = selection.affordable(wanted.height, budget, quota.remaining if quota else None, self._unread)
+        if allowed and self._unread is not None:
+            log.warning("%s", unknown_quota_alert(str(self._unread)))
+        if self._engine.engine == "hybrid" or PRIORITY in wanted.columns:
+            wanted = selection.worthiest_first(wanted)
+        elif allowed < wanted.height:
+            wanted = selection.worthiest_first(selection.assessed(wanted, self._engine.local))
+        self.chosen = wanted.head(allowed)
+        self._purchase = replace(self._purchase, chosen=allowed)
+        log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
+
+    async def _bought(self, buying: Buying) -> None:
+        singly = self._engine.engine != "batch"
+        await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
+        if singly and not self.chosen.is_empty() and not buying.stop.pulled:
+            if (why := self._engine.why_stopped(self._ledger)) is not None:
+                buying.stop.pull(Halt("stopped", why))
+                return
+            await buy_singly(buying, self.chosen)
+
+    def _running(self) -> list[Upload]:
+        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
+
+        Where nothing may be bought before one of them is answered, all are looked at.
+        """
+        uploads = self._ledger.open_uploads(self._engine.url.name)
+        stopped = self._engine.engine == "batch" and self._engine.why_stopped(self._ledger) is not None
+        return [upload for upload in uploads if stopped or upload.id in self._standing.uploads]
+
+    def _counted(self) -> Callable[[int], None]:
+        """Report how many lookups are settled: those that are bought, and all in the uploads that are fetched."""
+        total, done = self.chosen.height + sum(upload.rows for upload in self._running()), 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            self._progress(min(done, total), total)
+
+        return count
+
+    def purchase(self, halt: Halt | None) -> Purchase:
+        """What it came to."""
+        notes = (
+            *self._cautions,
+            *continuation_note(self._standing.continued, self._begun),
+            *self._purchase.notes,
+            *self._unseen,
+        )
+        return replace(self._purchase, notes=notes, paused=halt.note if halt else None)
+
+    def _quota_notes(self, before: Quota | None, after: Quota | None) -> tuple[str, ...]:
+        if self._unread is not None and not self.chosen.is_empty():
+            return (unknown_quota_alert(str(self._unread)),)
+        return _notes(before, after, self._figures.paid)
+
+
+def quota_of(account: Account) -> Quota:
+    """Return what the account says of its quota."""
+    return Quota(account.limit, account.used, account.remaining)
+
+
+def _settled_note(settled: int) -> tuple[str, ...]:
+    if not settled:
+        return ()
+    return (f"{counted(settled, 'lookup')} in doubt since an earlier run: settled by asking again with the same key",)
+
+
+def _late_note(late: int) -> tuple[str, ...]:
+    return (f"{counted(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
+
+
+def _notes(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:
+    if before is None or before.remaining is None:
+        return ("the service did not say how much of the quota is left",)
+    if after is None or after.remaining is None:
+        return ()
+    counted = before.remaining - after.remaining
+    if counted == paid:
+        return ()
+    return (
+        f"the service counted {counted:,} lookups during this run, the ledger {paid:,}: "
+        "others may use the same account, or see `bizverify resolve` for doubts",
+    )

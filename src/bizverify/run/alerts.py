@@ -1,0 +1,204 @@
+"""What the reader must know before using an output: statuses that nobody checked, rows that are mostly of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+from bizverify.engine.registry import Registry, meaning_expr
+from bizverify.errors import parameter
+from bizverify.run.output_layout import Account
+from bizverify.run.plan import Plan
+from bizverify.run.records import ROW_ID
+from bizverify.schema import Alert, counted
+
+COMMON_FAILURE: Final = "common_failure"
+
+FAILURE_COUNTS: Final = (
+    pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),
+)
+"""The note that most failed rows of a run bear, as an aggregation over its rows."""
+
+BUILD_REGISTRY: Final = (
+    "build a list of statuses with `bizverify data build-registry LISTS… -o registry.parquet`, then run this again "
+    f"with {parameter('registry', 'registry.parquet')}"
+)
+_UNREAD_COLUMN: Final = "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
+_LIKELY_CAUSES: Final = {
+    "missing": "the column of the numbers is mostly empty; name another with `columns=`",
+    "scientific": "a spreadsheet rounded the column; export it again with the column formatted as text",
+    "rounded": "the column was stored as 32-bit numbers; export it again as text",
+    "nine_digits": "leading zeros were dropped; export the column again as text",
+    "thirteen_digits": "the column holds resident or corporate registration numbers; name another with `columns=`",
+    "grouping": "the column seems to hold telephone numbers; name another with `columns=`",
+}
+
+
+UNCHECKED_SENDS: Final = "unchecked_sends"
+GARBLED: Final = "garbled"
+GARBLED_FIRST: Final = "garbled_first"
+_GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
+"""Answered rows have a note only where bytes of the answer were not UTF-8."""
+
+BOUGHT_COUNTS: Final = (
+    (
+        (pl.col("action") == "send")
+        & pl.col("row_status").is_in(["verified", "cached"])
+        & meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
+        .is_in(["closed", "unknown"])
+        .fill_null(False)
+    )
+    .sum()
+    .alias(UNCHECKED_SENDS),
+    _GARBLED.sum().alias(GARBLED),
+    pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
+)
+"""How many rows the service lets go though it says "closed" or "unknown", and how many answers are not all UTF-8 (and
+the first of these rows), as aggregations over a run's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCounts:
+    """Of how many rows with a business number the status was checked.
+
+    ``checked`` of ``rows`` have a status from a source; ``stale`` of these were checked more than ``stale_after`` days
+    ago. ``registry`` is the version of the local engine's source, ``None`` where it had none; ``bought``: the service
+    was asked, too.
+    """
+
+    rows: int
+    checked: int
+    stale: int
+    stale_after: int
+    registry: str | None
+    bought: bool = False
+
+    @property
+    def told(self) -> str:
+        """The counts in words, with what mends them."""
+        source = f" (registry {self.registry})" if self.registry else ""
+        text = f"{self.checked:,} of {self.rows:,} statuses checked{source}"
+        if not self.bought and not self.registry:
+            return f"{text}, so no row says `send`: {BUILD_REGISTRY}"
+        if not self.bought and not self.checked:
+            return f"{text}, so no row says `send`: none of the numbers is in the registry; is it the right one?"
+        if self.stale:
+            text += (
+                f", {self.stale:,} of them more than {self.stale_after} days ago, so not to be relied on: build the "
+                "registry again from newer lists"
+            )
+        missing = 0 if self.bought else self.rows - self.checked
+        return f"{text}; {counted(missing, 'number')} not in the registry" if missing else text
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether most rows have no fresh status."""
+        return is_majority(self.rows - self.checked + self.stale, self.rows)
+
+
+def status_counts(account: Account, tallied: Mapping[str, int], **source: object) -> StatusCounts:
+    """Return the counts of an account; ``source``: the other fields of :class:`StatusCounts`."""
+    statuses = account.by_biz_status
+    rows = sum(statuses.values())
+    stale = int(tallied.get("status:stale") or 0)
+    return StatusCounts(rows, rows - statuses.get("unknown", 0), stale, **source)  # type: ignore[arg-type]
+
+
+def is_majority(part: int, rows: int) -> bool:
+    """Return whether a part of the rows is more than half of them."""
+    return 2 * part > rows
+
+
+def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Alert | None:
+    """Return what is to be said where not even the newest status of a registry is a ground for sending."""
+    if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
+        return None
+    return Alert(
+        f"{registry.path}: its newest status is of {registry.newest}, more than {stale_after} days ago, so closures "
+        "since then are not known and no row says `send`; build the registry again from newer lists"
+    )
+
+
+def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
+    """Return what is to be said where the service says `send` of businesses that it calls closed or does not know."""
+    found = int(tallied.get(UNCHECKED_SENDS) or 0)
+    if not found:
+        return None
+    return Alert(
+        f"{counted(found, 'row')} with the action `send` of the service, though its status is closed or unknown: what "
+        "was bought is stored as received; check them before mailing"
+    )
+
+
+def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
+    """Return what is to be said where answers of the service held bytes that are not UTF-8."""
+    found = int(tallied.get(GARBLED) or 0)
+    if not found:
+        return None
+    return Alert(
+        f"{counted(found, 'row')} with answers that are not all UTF-8, the first is row "
+        f"{tallied[GARBLED_FIRST] + 1:,} of the data: � stands for what was lost, and `row_note` says in which "
+        "columns; do not mail to such addresses"
+    )
+
+
+def invalid_alert(plan: Plan, header: str | None) -> Alert | None:
+    """Return what is to be said where most rows are invalid; ``header``: of the column with the business numbers."""
+    if not is_majority(plan.invalid, plan.rows):
+        return None
+    problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
+    column = f" in the column {header!r}" if header else ""
+    return Alert(
+        f"{plan.invalid:,} of {counted(plan.rows, 'row')} invalid, most of them ({problem}){column}: "
+        f"{_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN)}"
+    )
+
+
+def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Alert | None:
+    """Return what is to be said before lookups are bought at ``address`` that the ledger knows at other addresses.
+
+    ``name`` is what the ledger calls the service; ``known``: (origin, how many of the ``wanted`` lookups), the most
+    first in the message.
+    """
+    if not known:
+        return None
+    origin, count = max(known, key=lambda one: one[1])
+    under = "" if name == address else f" (known as {name})"
+    return Alert(
+        f"{count:,} of {counted(wanted, 'lookup')} to be bought at {address}{under} are in the ledger under the "
+        f"address {origin}, and are bought again, for a ledger tells services apart by their addresses; "
+        f"if both are the same service, stop and give {parameter('known_as', origin)}"
+    )
+
+
+def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
+    """Return what is to be said of answers that are used though too old, because they were bought since ``begun``.
+
+    ``begun``: when the run began that this one continues, in unix seconds.
+    """
+    if not answers or begun is None:
+        return ()
+    day = datetime.fromtimestamp(begun).astimezone()
+    return (
+        f"{counted(answers, 'answer')} older than {parameter('max_age')} allows, used all the same: the run of this "
+        f"file that began on {day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+    )
+
+
+def unknown_quota_alert(problem: str) -> Alert:
+    """Return what is to be said where ``/me`` cannot be read and a budget limits the run."""
+    return Alert(f"how much of the quota is left is not known, so only the budget limits what is bought: {problem}")
+
+
+def failure_alert(account: Account, note: str | None) -> Alert | None:
+    """Return what is to be said where most rows failed; ``note``: :data:`COMMON_FAILURE`."""
+    failed = account.by_row_status.get("failed", 0)
+    if not is_majority(failed, account.rows):
+        return None
+    return Alert(
+        f"{failed:,} of {counted(account.rows, 'row')} failed, most of them so: {note or 'no reason is known'}"
+    )

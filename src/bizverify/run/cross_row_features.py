@@ -1,0 +1,160 @@
+"""What only the whole file tells of a row: many businesses at its address, several addresses of its number.
+
+Both cost points, and points that are not deserved do more harm than points that are missed: where the file is not
+plain, nothing is found. Two passes at most look at few columns, and hold 16 bytes a row while they do; what stays are
+two Booleans a row.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import polars as pl
+
+from bizverify import business_number
+from bizverify.engine.address.fast_number import plain_numbers
+from bizverify.engine.blanks import is_masked
+from bizverify.engine.history import address_key
+from bizverify.run.records import ROW_ID
+
+CROWDED: Final = "crowded"
+SEVERAL: Final = "several_addresses"
+
+CROWD: Final = 10
+"""From how many businesses on an address is crowded.
+
+The recipe says "many". A family with its firms, or a firm with its branches under one roof, has a handful of numbers;
+shared offices and addresses for hire, where nobody may know the addressee, have dozens.
+"""
+
+ALIKE: Final = 3
+"""How many businesses must spell an address in the very same way before other spellings of it are looked for.
+
+So the costly comparison is only for the few addresses that may be crowded at all.
+"""
+
+_AT_ONCE: Final = 500_000
+_NUMBER: Final = "number"
+_PLACE: Final = "place"
+_KEY: Final = "key"
+_TEXT: Final = "text"
+_FOUND: Final = "whole_file"
+_BUILDINGS: Final = ("building", "lot")
+"""What :func:`bizverify.engine.address.fast_number.plain_numbers` tells of an address."""
+
+_FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
+
+
+def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bizverify.run.records.records`.
+
+    The rows are read for it, at once; without a number or an address column nothing is read or added. Null in rows that
+    have no number or no address.
+
+    *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
+    :func:`~bizverify.engine.history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several addresses*:
+    the number stands in the file with two building numbers, or with two lot numbers, in addresses that are plain
+    (:mod:`bizverify.engine.address.fast_number`); so neither another spelling, a missing province, unit or postal code,
+    nor the lot address beside the road address counts as another place.
+    """
+    names = rows.collect_schema().names()
+    if "b_no" not in names or "address" not in names:
+        return rows
+    found = _hashed(rows)
+    known = found.drop_nulls()
+    says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
+    marks = {CROWDED: _crowded(rows, found, known), SEVERAL: _several(rows, found, known)}
+    facts = found.select(
+        pl.when(says).then(pl.repeat(False, found.height, eager=True).scatter(ids, True)).alias(name)
+        for name, ids in marks.items()
+    )
+    looked_up = pl.col(ROW_ID).map_batches(partial(_of_rows, facts), return_dtype=_FACTS, is_elementwise=True)
+    return rows.with_columns(looked_up.alias(_FOUND)).unnest(_FOUND)
+
+
+def _hashed(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Each row's number and the hash of its address as it is written (UInt64 both), null where there is none.
+
+    Numbers that are equal are equal here, whatever their spelling; some that are none are here as well.
+    """
+    digits = pl.col(_TEXT).str.replace_all("-", "", literal=True).cast(pl.UInt64, strict=False)
+    address = pl.col("address").cast(pl.String)
+    work = rows.select(
+        pl.col("b_no").cast(pl.String).alias(_TEXT),
+        pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE),
+    )
+    work = work.with_columns(digits.alias(_NUMBER))
+    odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_TEXT))  # few, and on nulls the rule costs nothing
+    work = work.with_columns(
+        pl.coalesce(_NUMBER, business_number.key_expr(business_number.compact_expr(odd))).alias(_NUMBER)
+    )
+    return work.select(_NUMBER, _PLACE).collect(engine="streaming")
+
+
+def _crowded(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
+    """The ``row_id`` of the rows at a crowded address."""
+    alike = _with_different(known.filter(_among(_PLACE, _repeated(known[_PLACE], ALIKE))), _PLACE, ALIKE)
+    # what is spelled alike has one key: it is made of the first of these rows
+    spelled = _asked(rows, found, _among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
+    keys = spelled.select(ROW_ID, address_key(pl.col("address")).alias(_KEY)).drop_nulls()
+    hashed = keys.with_columns(pl.col(_KEY).hash()).collect(engine="streaming")
+    hashed = hashed.select(found[_PLACE].gather(hashed[ROW_ID]), _KEY)
+    there = found.with_row_index(ROW_ID).filter(_among(_PLACE, alike)).join(hashed, on=_PLACE).drop(_PLACE)
+    crowds = _with_different(there.select(_business(), _KEY).drop_nulls(), _KEY, CROWD)
+    return there.filter(_among(_KEY, crowds))[ROW_ID]
+
+
+def _several(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
+    """The ``row_id`` of the rows whose number has several addresses."""
+    respelled = _with_different(known.filter(_among(_NUMBER, _repeated(known[_NUMBER], 2))), _NUMBER, 2)
+    address = pl.col("address").cast(pl.String)
+    asked = _asked(rows, found, _among(_NUMBER, respelled))
+    said = asked.select(ROW_ID, pl.when(~is_masked(address)).then(address).alias("address"))
+    read = plain_numbers(said).select(ROW_ID, *_BUILDINGS).collect(engine="streaming")
+    read = read.with_columns(found[_NUMBER].gather(read[ROW_ID])).with_columns(_business()).drop_nulls(_NUMBER)
+    apart = [_with_different(read.select(_NUMBER, name).drop_nulls(), _NUMBER, 2) for name in _BUILDINGS]
+    return read.filter(_among(_NUMBER, pl.concat(apart)))[ROW_ID]
+
+
+def _business() -> pl.Expr:
+    """The number, null where it is none: with a wrong check digit, or, as telephone numbers, from 0 on."""
+    key = pl.col(_NUMBER)
+    return pl.when(business_number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)).then(key).alias(_NUMBER)
+
+
+def _with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
+    """The values of an integer column that stand beside at least so many different values of the other one.
+
+    A part of them at a time: to find what is different takes ten times the memory of what is looked at.
+    """
+    parts = 1 + pairs.height // _AT_ONCE
+    of_part = (pairs.filter(pl.col(column) % parts == part).unique() for part in range(parts))
+    return pl.concat([_repeated(part[column], times) for part in of_part])
+
+
+def _repeated(values: pl.Series, times: int) -> pl.Series:
+    """The values that stand there at least so often, sorted: to sort them costs half of what it costs to count them."""
+    ordered = values.sort()
+    return ordered.filter(ordered == ordered.shift(times - 1)).unique()
+
+
+def _among(column: str, values: pl.Series) -> pl.Expr:
+    return pl.col(column).is_in(values.implode())
+
+
+def _asked(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
+    """The rows of the file for which ``which`` holds of what was found; none, without reading, where it never does."""
+    holds = found.select(which.fill_null(False)).to_series()
+    if not holds.any():
+        return rows.select(ROW_ID, "address").clear()
+    wanted = pl.col(ROW_ID).map_batches(partial(_gathered, holds), pl.Boolean, is_elementwise=True)
+    return rows.select(ROW_ID, "address").filter(wanted)
+
+
+def _gathered(values: pl.Series, ids: pl.Series) -> pl.Series:
+    return values.gather(ids)
+
+
+def _of_rows(facts: pl.DataFrame, ids: pl.Series) -> pl.Series:
+    return facts.select(pl.all().gather(ids)).to_struct()

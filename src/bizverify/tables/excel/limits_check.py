@@ -1,0 +1,289 @@
+"""Looks a workbook over before a parser sees it: how much it unfolds to, and how much memory reading it can take."""
+
+from __future__ import annotations
+
+import copy
+import html
+import re
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+
+from bizverify.errors import InputError
+from bizverify.tables.compression import BROKEN_ZIP
+from bizverify.tables.excel.used_range import Extent
+from bizverify.tables.size_limits import VARIABLE, limits
+
+_CHUNK: Final = 1 << 20
+_LARGE: Final = 64_000_000
+_SHORT: Final = 256
+_ENTRIES: Final = 10_000
+_ENCRYPTED: Final = 0x1
+_LONGEST_CHARACTER: Final = 12
+"""Bytes that a character of a text may take in XML: ``&#x0000AC00;``."""
+
+_UNREAD: Final = (
+    "xl/media/",
+    "xl/embeddings/",
+    "xl/drawings/",
+    "xl/charts/",
+    "xl/pivotcache/",
+    "docprops/",
+    "pictures/",
+)
+_BASE, _TEXT, _CELL, _PLACE = 80_000_000, 60, 40, 32
+"""Bytes of memory that the parser takes: at all, for a shared text, for a cell, for a place between first and last."""
+_SHORTEST_CELL: Final = len('<c r="A1"><v>1</v></c>')
+
+_ROOT: Final = re.compile(rb"(?s)(?:\s|<\?.*?\?>|<!--.*?-->)*<(?:[\w.-]+:)?([\w.-]+)[\s/>]")
+_ROW: Final = re.compile(
+    rb"""<(?:\w+:)?row[^>]*>\s*<(?:\w+:)?c\s(?:[^>]*?\s)?r\s*=\s*["'][A-Z]{1,3}([1-9][0-9]{0,6})["']"""
+)
+_UNSOLVED: Final = re.compile(rb'<c (?:(?! t="str")[^<>])*><f(?:[^<>]*/>|[^<>]*>[^<]*</f>)(?:<v */>|<v></v>)?</c>')
+"""A formula that no program has worked out yet: its cell has no value, and is no empty text either."""
+_MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
+
+
+@dataclass(slots=True)
+class Part:
+    """What a part of a workbook was found to hold.
+
+    ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
+    ``errors``: cells such as ``#N/A``; ``unsolved``: whether formulas stand there without a result; ``times``: times of
+    day and lengths of time of an .ods; ``merges``: ranges of merged cells (rows and columns from 0); ``first``: the row
+    (from 0) of the first value.
+    """
+
+    size: int = 0
+    texts: int = 0
+    longest: int = 0
+    table: bool = False
+    errors: int = 0
+    unsolved: bool = False
+    times: int = 0
+    merges: list[tuple[int, int, int, int]] = field(default_factory=list)
+    first: int | None = None
+    extent: Extent = field(default_factory=Extent)
+
+    def memory(self, longest: int = 0) -> float:
+        """The most bytes that reading it takes, as a sheet whose longest shared text is ``longest``, or as the texts.
+
+        Infinite where that cannot be told.
+        """
+        if self.texts:
+            return _TEXT * self.texts + self.size
+        if not self.extent.plain:
+            return float("inf")
+        cells = self.size // _SHORTEST_CELL
+        return _BASE + _CELL * cells + _PLACE * self.extent.area + 2 * self.size + longest * cells
+
+
+def check_zip(
+    path: Path, data: Path, *, xml: bool, only: Collection[str] = (), without: Collection[str] = ()
+) -> dict[str, Part]:
+    """Unfold the parts of a workbook that are parsed, in flat memory; return what each holds, by its name.
+
+    ``path`` is what messages call the file. ``xml``: its parts are XML, and looked into. ``only`` these parts (in lower
+    case) are looked at where any are named, and not those in ``without``. Raises :class:`InputError` for
+    a damaged zip, names that occur twice, sizes that are stated wrongly, and whatever is beyond the limits.
+    """
+    try:
+        with ZipFile(data) as archive:
+            entries = [entry for entry in _entries(path, archive) if not only or entry.filename.lower() in only]
+            entries = [entry for entry in entries if entry.filename not in without]
+            parts, budget = {}, limits().inflated
+            for entry in entries:
+                parts[entry.filename] = part = _looked_over(path, archive, entry, budget, xml=xml)
+                budget -= part.size
+            return parts
+    except BROKEN_ZIP as error:
+        raise InputError(f"{path}: is a damaged workbook ({error}); open it in Excel and save it again") from error
+
+
+def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
+    entries = archive.infolist()
+    if len(entries) > _ENTRIES:
+        raise InputError(f"{path}: has {len(entries):,} parts, more than a workbook has; save it again in Excel")
+    names = [entry.filename.lower() for entry in entries]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{path}: is a damaged workbook (its part {twice} is there twice); save it again in Excel")
+    read = [entry for entry, name in zip(entries, names, strict=True) if not name.startswith(_UNREAD)]
+    for entry in read:
+        if entry.flag_bits & _ENCRYPTED:
+            raise InputError(f"{path}: is protected with a password; unpack it and save it without one")
+        if entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise InputError(f"{path}: its part {entry.filename} is packed in an unusual way; save it again in Excel")
+    return read
+
+
+def _looked_over(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xml: bool) -> Part:
+    part, cap = Part(), limits()
+    honest = copy.copy(entry)
+    honest.file_size = budget + 1  # what it states may be a lie: it is read until it ends
+    with archive.open(honest) as stream:
+        looked_into = xml and entry.filename.lower().endswith((".xml", ".rels"))
+        scan = _Scan(path, entry.filename, part) if looked_into else None
+        for chunk in _chunks(stream):
+            part.size += len(chunk)
+            if part.size > budget:
+                raise _beyond(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
+            if part.size > _LARGE and part.size > cap.ratio * max(entry.compress_size, 1):
+                what = f"its part {entry.filename} unfolds to more than {cap.ratio} times its size"
+                raise _beyond(path, what, "ratio")
+            if scan:
+                scan.take(chunk)
+        if scan:
+            scan.end()
+    if part.size != entry.file_size:
+        raise InputError(f"{path}: is a damaged workbook ({entry.filename} is not as long as stated); save it again")
+    if part.extent.area > cap.cells:
+        part.extent = _closer(archive, entry, cap.cells)
+        if part.extent.area > cap.cells:
+            raise _beyond(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
+    return part
+
+
+def _beyond(path: Path, what: str, limit: str) -> InputError:
+    return InputError(f"{path}: {what}; if that is as it should be, raise the limit with {VARIABLE}={limit}=…")
+
+
+def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
+    """The chunks of a stream, each unfolded in a thread while the one before is looked at."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(stream.read, _CHUNK)
+        while chunk := coming.result():
+            coming = pool.submit(stream.read, _CHUNK)
+            yield chunk
+
+
+def _closer(archive: ZipFile, entry: ZipInfo, cap: int) -> Extent:
+    """A second, closer look at a sheet that may be too large; it ends where the sheet surely is."""
+    extent, rest = Extent(closer=True), b""
+    with archive.open(entry) as stream:
+        for chunk in _chunks(stream):
+            buffer = rest + chunk
+            rest = buffer[extent.take(buffer) :]
+            if extent.area > cap:
+                break
+    return extent
+
+
+class _Scan:
+    """Takes a part's XML chunk by chunk and fills in what it holds."""
+
+    def __init__(self, path: Path, name: str, part: Part) -> None:
+        self._path, self._name, self._part = path, name, part
+        self._rest, self._last = b"", 0
+        self._begun = self._sheet = self._shared = False
+
+    def take(self, chunk: bytes) -> None:
+        """Look at the next chunk, together with what was left of the one before."""
+        buffer = self._rest + chunk
+        if not self._begun:
+            self._begin(buffer)
+        self._refuse_long_text(buffer)
+        until = max(buffer.rfind(b"<"), 0)  # an element that is cut off is left for the next chunk
+        if self._shared:
+            until = self._measured(buffer)
+        elif self._sheet:
+            self._cells(buffer, until)
+        self._rest = buffer[until:]
+
+    def end(self) -> None:
+        """Look at what is left."""
+        if self._shared:
+            self._part.longest = max(self._part.longest, len(self._rest))
+
+    def _begin(self, buffer: bytes) -> None:
+        """Look at what stands before the first element: a document type can be declared nowhere else."""
+        start = buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
+        root = _ROOT.match(start)
+        if root is None:
+            raise self._refused("is not XML in UTF-8, or declares a document type or entities")
+        kind = root.group(1)
+        self._sheet, self._shared = kind not in (b"sst", b"workbook", b"styleSheet"), kind == b"sst"
+        self._begun = True
+
+    def _refuse_long_text(self, buffer: bytes) -> None:
+        """A text as long as this has a whole window without a mark; anything shorter need not be looked at."""
+        most = limits().text
+        window = max(most // 2, 1)
+        for start in range(0, len(buffer), window):
+            if buffer.find(b"<", start, start + window) < 0:
+                begin, end = buffer.rfind(b"<", 0, start) + 1, buffer.find(b"<", start)
+                text = buffer[begin : end if end >= 0 else len(buffer)].partition(b">")[2]
+                characters = len(html.unescape(text.decode("utf-8", "replace"))) if end >= 0 else 0
+                if characters > most or len(text) > _LONGEST_CHARACTER * (most + 1024):
+                    raise _beyond(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
+
+    def _measured(self, buffer: bytes) -> int:
+        part, place, end = self._part, 0, buffer.rfind(b"</si>") + 5
+        if end < 5:
+            part.longest = max(part.longest, len(buffer))
+            return 0
+        while place < end and (further := buffer.rfind(b"</si>", place, place + _SHORT)) >= 0:
+            place = further + 5  # faster than to look at every text: each is within a short stretch
+        longest = _SHORT if place >= end else max(map(len, buffer[:end].split(b"</si>")))
+        part.longest = max(part.longest, longest)
+        part.texts += buffer.count(b"</si>")
+        return end
+
+    def _cells(self, buffer: bytes, until: int) -> None:
+        part = self._part
+        if part.first is None:
+            part.first = _first_row(buffer)
+        part.table = part.table or b"sheetData" in buffer
+        if b"#" in buffer:  # found faster than what it is part of, #N/A
+            part.errors += buffer.count(b' t="e"', 0, until)
+        if not part.unsolved and (b"</f>" in buffer or b"<f " in buffer):
+            part.unsolved = _UNSOLVED.search(buffer) is not None
+        if self._name == "content.xml":
+            part.times += buffer.count(b'value-type="time"', 0, until)
+        behind = buffer.find(b"<mergeCell ", max(buffer.rfind(b"<row"), 0), until)
+        if behind >= 0:
+            part.merges.extend(_merge(*found) for found in _MERGE.findall(buffer, behind, until))
+        self._refuse_disorder(buffer, until)
+        part.extent.take(buffer)
+        if part.extent.odd:
+            raise self._refused(f"has a cell {part.extent.odd}, which no sheet has")
+
+    def _refuse_disorder(self, buffer: bytes, until: int) -> None:
+        """The parser loses rows that stand behind a later one.
+
+        Looked at are all rows of the first piece and of the last, and the ends of those between.
+        """
+        if self._last and len(buffer) >= _CHUNK and self._part.extent.plain:
+            ends = [_ROW.search(buffer, 0, until), _ROW.search(buffer, max(buffer.rfind(b"<row", 0, until), 0), until)]
+            found = [int(end.group(1)) for end in ends if end]
+        else:
+            found = list(map(int, _ROW.findall(buffer, 0, until)))
+        rows = [self._last, *found]
+        if rows != sorted(rows):
+            raise self._refused("has rows out of order")
+        self._last = rows[-1]
+
+    def _refused(self, why: str) -> InputError:
+        return InputError(f"{self._path}: its part {self._name} {why}; open it in Excel and save it again")
+
+
+def _first_row(buffer: bytes) -> int | None:
+    """The row (from 0) of the first cell that holds a value."""
+    value = re.search(rb"<(?:v|t)(?:\s[^>]*)?>[^<]", buffer)
+    cell = buffer.rfind(b"<c ", 0, value.start()) if value else -1
+    found = re.match(rb'<c r="[A-Z]{1,3}([0-9]{1,7})"', buffer[cell : cell + 30]) if cell >= 0 else None
+    return int(found.group(1)) - 1 if found else None
+
+
+def _merge(left: bytes, top: bytes, right: bytes, bottom: bytes) -> tuple[int, int, int, int]:
+    return int(top) - 1, _column(left), int(bottom) - 1, _column(right)
+
+
+def _column(letters: bytes) -> int:
+    number = 0
+    for letter in letters:
+        number = number * 26 + letter - 64
+    return number - 1

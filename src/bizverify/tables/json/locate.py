@@ -1,0 +1,251 @@
+"""Which array of a JSON document holds the records, and what stands around it."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bizverify.errors import InputError, UsageError, parameter
+from bizverify.tables.columns import has_role
+from bizverify.tables.json import errors
+from bizverify.tables.json.scan import Part, Scanner
+from bizverify.tables.size_limits import limits
+
+Step = str | int
+Path_ = tuple[Step, ...]
+
+_STEP: Final = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^']*)'\]""")
+_SHOWN: Final = 8
+_EMPTY: Final = 0
+_FILLED: Final = 1
+_NUMBERED: Final = 2
+"""An array of objects with the header of a business number."""
+_WORDS: Final = {b"{": "an object", b"[": "an array", b'"': "a text", b"t": "true", b"f": "false", b"n": "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Where a JSON file's records stand: from byte ``start`` to byte ``end`` of ``data``.
+
+    ``path`` leads to them (``""`` for the document itself). ``kind``: an array of objects, one object that is itself
+    the only record, or objects one after the other.
+    """
+
+    data: Path
+    start: int
+    end: int
+    path: str = ""
+    kind: str = "array"
+
+    def records(self, path: Path) -> Iterator[Part]:
+        """Read the records; ``path`` is what the user calls the file. Raises :class:`InputError`."""
+        with Scanner(path, self.data, self.start) as scanner:
+            yield from scanner.array() if self.kind == "array" else scanner.sequence()
+            if not self.path and scanner.peek():
+                raise scanner.fault("there is more behind the end of the array")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An array in a document, and how well it fits (``_EMPTY`` to ``_NUMBERED``)."""
+
+    path: Path_
+    start: int
+    end: int
+    fit: int
+
+
+def at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
+    """Return the array that a path names: ``data.items``, ``$.data[0]["a.b"]``.
+
+    Raises :class:`UsageError` for a path that leads nowhere, saying how far it goes and what stands there.
+    """
+    steps = _steps(json_path)
+    with Scanner(path, data, start) as scanner:
+        for depth, step in enumerate(steps):
+            _enter(scanner, step, steps[:depth], json_path)
+        if (byte := scanner.peek()) != b"[":
+            what = f"{parameter('json_path', json_path)} leads to {_word(byte)}"
+            raise UsageError(f"{path}: {what}; it must lead to an array of objects")
+        begin = scanner.position
+        _passed(scanner.array())
+        document = Document(data, begin, scanner.position, spelled(steps))
+    _check_around(path, document)
+    return document
+
+
+def find(path: Path, data: Path, start: int) -> Document:
+    """Return the one array of objects of a document in which a business number's header stands, or the only array.
+
+    A document that is an object without such an array is itself the only record.
+    Raises :class:`InputError` naming the arrays where several fit.
+    """
+    with Scanner(path, data, start) as scanner:
+        if scanner.peek() == b"[":
+            return Document(data, scanner.position, data.stat().st_size, "", "array")
+        if scanner.peek() != b"{":
+            raise InputError(f"{path}: holds {_word(scanner.peek())}, not an array of objects; export it again")
+        begin, own = scanner.position, False
+        found: list[_Found] = []
+        for key in _members(scanner):
+            own = own or has_role(key, "b_no")
+            _search(scanner, (key,), found)
+        end = scanner.position
+        if scanner.peek():
+            return Document(data, start, data.stat().st_size, "", "sequence")
+    chosen = _chosen(path, found, own)
+    if chosen is None:
+        return Document(data, begin, end, "", "object")
+    return Document(data, chosen.start, chosen.end, spelled(chosen.path))
+
+
+def spelled(steps: Path_) -> str:
+    """A path as ``--json-path`` takes it."""
+    return "".join(map(_spelled, steps)).removeprefix(".")
+
+
+def _check_around(path: Path, document: Document) -> None:
+    """Raise :class:`InputError` where what stands around the array is no JSON: it is written back as it is."""
+    size = document.data.stat().st_size
+    if size - (document.end - document.start) > limits().document:
+        raise InputError(f"{path}: holds too much beside {document.path}; keep the array that is to be verified")
+    with document.data.open("rb") as file:
+        before = file.read(document.start).removeprefix(codecs.BOM_UTF8)
+        file.seek(document.end)
+        try:
+            msgspec.json.decode(before + b"[]" + file.read(), type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            raise InputError(f"{path}: is not valid JSON around {document.path}: {error}") from error
+
+
+def _spelled(step: Step) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    plain = step and not set(step) & set(".[]\"'") and not step.startswith("$")
+    return f".{step}" if plain else f"[{msgspec.json.encode(step).decode()}]"
+
+
+def _steps(json_path: str) -> Path_:
+    rest = json_path.removeprefix("$")
+    steps: list[Step] = []
+    while rest:
+        found = _STEP.match(rest)
+        if not found:
+            raise UsageError(
+                f"{parameter('json_path', json_path)} cannot be read from {rest!r} on; write data.items[0]"
+            )
+        key, index, quoted, single = found.groups()
+        steps.append(int(index) if index else key or single or _unquoted(quoted, json_path))
+        rest = rest[found.end() :]
+    return tuple(steps)
+
+
+def _unquoted(quoted: str | None, json_path: str) -> str:
+    try:
+        return msgspec.json.decode(f'"{quoted or ""}"', type=str)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{parameter('json_path', json_path)}: {quoted!r} cannot be read: {error}") from error
+
+
+def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
+    """Stop before the value of a key or an index; raise :class:`UsageError` where there is none."""
+    place = f"in {spelled(gone)}" if gone else "at the top"
+    seen: list[str] = []
+    byte = scanner.peek()
+    if isinstance(step, str) and byte == b"{":
+        for key in _members(scanner):
+            if key == step:
+                return
+            seen.append(key)
+            scanner.value()
+        more = ", …" if len(seen) > _SHOWN else ""
+        there = f"no key {step!r} {place}; the keys are: {', '.join(seen[:_SHOWN])}{more}"
+    elif isinstance(step, int) and byte == b"[":
+        for place_in in _elements(scanner):
+            if place_in == step:
+                return
+            seen.append("")
+            scanner.value()
+        there = f"no element {step} {place}; there are {len(seen)}, counted from 0"
+    else:
+        there = f"{place} stands {_word(byte)}, which has no {step!r}"
+    raise UsageError(f"{scanner.path}: {parameter('json_path', json_path)}: {there}")
+
+
+def _search(scanner: Scanner, path: Path_, found: list[_Found]) -> None:
+    """Pass a value; note the arrays of objects, and the empty ones, that it is or holds."""
+    if len(path) > limits().depth:
+        raise errors.too_deep(scanner.path, f"the object at byte {scanner.position:,}")
+    byte = scanner.peek()
+    if byte == b"{":
+        for key in _members(scanner):
+            _search(scanner, (*path, key), found)
+        return
+    begin, first = scanner.position, scanner.inside() if byte == b"[" else b""
+    if first == b"{":
+        fit = _passed_fit(scanner)
+    elif first == b"]":
+        scanner.value()
+        fit = _EMPTY
+    else:
+        scanner.value()
+        return
+    if sum(array.fit == fit for array in found) < _SHOWN:  # a document may hold millions
+        found.append(_Found(path, begin, scanner.position, fit))
+
+
+def _chosen(path: Path, found: list[_Found], own: bool) -> _Found | None:
+    """The array that holds the records; ``own``: the document itself has the key of a business number."""
+    filled = [array for array in found if array.fit != _EMPTY]
+    numbered = [array for array in filled if array.fit == _NUMBERED]
+    if not numbered and own:
+        return None
+    fitting = numbered or filled
+    if len(fitting) > 1:
+        paths = ", ".join(spelled(array.path) for array in fitting)
+        raise InputError(
+            f"{path}: holds several arrays of objects ({paths}); choose with "
+            f"{parameter('json_path', spelled(fitting[0].path))}"
+        )
+    if fitting:
+        return fitting[0]
+    return found[0] if found else None
+
+
+def _passed_fit(scanner: Scanner) -> int:
+    """Pass an array of objects; how well it fits, by the keys of its first object."""
+    parts = scanner.array()
+    first = next(parts).lines.partition(b"\n")[0]
+    _passed(parts)
+    try:
+        keys = msgspec.json.decode(first, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):  # said with its place when the records are read
+        return _FILLED
+    return _NUMBERED if any(has_role(key, "b_no") for key in keys) else _FILLED
+
+
+def _passed(parts: Iterator[Part]) -> None:
+    for _ in parts:
+        pass
+
+
+def _members(scanner: Scanner) -> Iterator[str]:
+    for _ in scanner.items(b"}"):
+        yield scanner.key()
+
+
+def _elements(scanner: Scanner) -> Iterator[int]:
+    for place, _ in enumerate(scanner.items(b"]")):
+        yield place
+
+
+def _word(byte: bytes) -> str:
+    if not byte:
+        return "nothing"
+    return _WORDS.get(byte, "a number" if byte in b"-0123456789" else "a text that is no JSON")

@@ -1,0 +1,271 @@
+"""What users call: a watch list kept in step with a file, looked at, and changed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal, Unpack
+
+import polars as pl
+
+from bizverify import business_number
+from bizverify.enrichment import Stages, staged
+from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
+from bizverify.purchase.options import hide_key
+from bizverify.schema import Choice, counted
+from bizverify.tables import open_table, reading
+from bizverify.watch.plot import History
+from bizverify.watch.reconcile import BUSINESS, Businesses, Reconciled, businesses, reconciled
+from bizverify.watch.report import SyncReport
+from bizverify.watch.service_sync import Done, Progress, Steps
+from bizverify.watch.stores import Local, ServiceTerms, WatchList, opened
+from bizverify.watch.types import Entry
+
+_FORCE: Final = "If they shall all be removed, give `force=True`; `keep=True` removes nothing"
+_SMALL: Final = 20
+"""A list of fewer businesses may lose most of them by one sync."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A business on a watch list: what became of it, and the identifier of its watch."""
+
+    watch_id: str
+    biz_no: str
+    state: Literal["added", "changed", "unchanged"]
+
+
+def sync(
+    file: str | Path,
+    *,
+    apply: bool = False,
+    keep: bool = False,
+    force: bool = False,
+    local: Local = None,
+    columns: Mapping[str, str] | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    prefix: str = "",
+    progress: Progress | None = None,
+    **terms: Unpack[ServiceTerms],
+) -> SyncReport:
+    """Hold the businesses of a file against a watch list; with ``apply`` make the list that of the file.
+
+    ``file`` is any table that :func:`bizverify.enrich` reads, ``columns``, ``sheet``, ``encoding``, ``json_path`` and
+    ``prefix`` as there. What is in the file and not on the list is added, name and address that differ are changed,
+    what is not in the file is removed, at the end, and not at all with ``keep``. ``force`` allows what is refused
+    otherwise: removing more than half of a list of 20 businesses or more, or all of any list.
+
+    It may be called again at any time: it reads the list first, so what was done is not done again. ``local`` and
+    ``terms`` choose the list. Raises :class:`bizverify.errors.BizverifyError` where the file or the list cannot be
+    read; what the service refuses afterwards is in the report.
+    """
+    hide_key(terms)
+    watches = opened(local, **terms)
+    path = Path(file)
+    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
+        stages = staged(table, columns, prefix)
+        with reading(table):
+            found = businesses(stages.rows)
+    plan = reconciled(found.frame, watches.frame())
+    mistake = None if keep else _mistaken(found, plan)
+    notes = (*_warnings(stages, found, plan, keep), *([f"{mistake}. {_FORCE}"] if mistake and not apply else []))
+    report = SyncReport(watches.name, str(path), _used(stages), found, plan, keep, warnings=notes)
+    if not apply:
+        return report
+    if mistake and not force:
+        raise UsageError(f"{watches.name}: {mistake}; nothing was done. {_FORCE}")
+    done = watches.carry_out(_steps(report), progress or (lambda _done, _total: None))
+    return replace(report, applied=True, done=_settled(watches, found.frame, done))
+
+
+def add(
+    b_no: str | int,
+    name: str | None = None,
+    address: str | None = None,
+    *,
+    local: Local = None,
+    **terms: Unpack[ServiceTerms],
+) -> Placed:
+    """Put a business on a watch list; one that is there already gets the name and address that are given.
+
+    Raises :class:`NumberError` for what is no business number, and what the service says.
+    """
+    hide_key(terms)
+    watches = opened(local, **terms)
+    entry = pl.DataFrame(
+        [(business_number.compact(b_no), name or None, address or None)], schema=BUSINESS, orient="row"
+    )
+    plan = _of_one(watches, entry)
+    if plan.unchanged:
+        return Placed(_watch_id(watches, entry), entry["biz_no"].item(), "unchanged")
+    state: Literal["added", "changed"] = "changed" if plan.change.height else "added"
+    done = _settled(watches, entry, watches.carry_out(_steps_of(plan), lambda _done, _total: None))
+    _raise_for(done)
+    return Placed(_watch_id(watches, entry), entry["biz_no"].item(), state)
+
+
+def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
+    """Take off a list the watch with this identifier, or all watches of this business number.
+
+    Returns what was removed: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError` where
+    nothing is watched under that name.
+    """
+    hide_key(terms)
+    watches = opened(local, **terms)
+    found = _found(watches, which)
+    _raise_for(watches.carry_out(Steps(remove=found["watch_id"].to_list()), lambda _done, _total: None))
+    return found.select("watch_id", *BUSINESS)
+
+
+def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
+    """Return a watch list as a frame, in its order.
+
+    Columns: ``watch_id``, ``biz_no`` (ten digits), ``name``, ``address``, ``biz_status``, ``grade`` (String);
+    ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null where the list does not say.
+    """
+    hide_key(terms)
+    return shown(opened(local, **terms).frame())
+
+
+def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> History:
+    """Return how the grade of one watched business changed; displays as a plot and a table in a notebook.
+
+    ``which`` is a watch's identifier, or a business number that is watched once. Raises :class:`NotFoundError`;
+    :class:`PlanError` where the account's plan has no history.
+    """
+    hide_key(terms)
+    watches = opened(local, **terms)
+    found = _found(watches, which)
+    if found.height > 1:
+        ids = ", ".join(found["watch_id"])
+        raise UsageError(f"{watches.name}: {which} is watched {found.height} times; give one of the watch ids {ids}")
+    watch = found.row(0, named=True)
+    return History(
+        watch["watch_id"],
+        watch["biz_no"],
+        watch["name"],
+        watch["grade"],
+        watch["created"],
+        tuple(watches.history(watch["watch_id"])),
+    )
+
+
+def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
+    """Return :func:`history` as a frame: ``at`` (Datetime, UTC), ``before``, ``after``, ``biz_status`` (String)."""
+    hide_key(terms)
+    return history(which, local=local, **terms).frame
+
+
+def shown(listed: pl.DataFrame) -> pl.DataFrame:
+    """A list (:data:`bizverify.watch.reconcile.LISTED`) as users get it."""
+    times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
+    return listed.select(
+        *("watch_id", "biz_no", "name", "address", "biz_status", "grade"),
+        **{
+            name: pl.from_epoch((pl.col(column) * 1e6).round().cast(pl.Int64), time_unit="us").dt.replace_time_zone(
+                "UTC"
+            )
+            for name, column in times.items()
+        },
+    )
+
+
+def _used(stages: Stages) -> dict[str, Choice]:
+    """The columns that a watch is made of."""
+    return {role: choice for role, choice in stages.chosen.items() if role in ("b_no", "name", "address")}
+
+
+def _mistaken(found: Businesses, plan: Reconciled) -> str | None:
+    """What looks like a mistake: that most of a long list is to be removed, or all of any."""
+    going = plan.remove["biz_no"].n_unique()
+    most = plan.watched >= _SMALL and going * 2 > plan.watched
+    if not most and not (going and going == plan.watched):
+        return None
+    unusable = found.unusable.height
+    rows = f"; {unusable:,} of its {counted(found.rows, 'row')} have no usable number" if unusable else ""
+    return f"{going:,} of {plan.watched:,} watched businesses are not in the file{rows}"
+
+
+def _steps(report: SyncReport) -> Steps:
+    return replace(_steps_of(report.plan), remove=report.to_remove["watch_id"].to_list())
+
+
+def _steps_of(plan: Reconciled) -> Steps:
+    """Additions and changes."""
+    return Steps(
+        add=[Entry(*row) for row in plan.add.select(*BUSINESS).iter_rows()],
+        change=[(watch_id, Entry(*row)) for watch_id, *row in plan.change.select("watch_id", *BUSINESS).iter_rows()],
+    )
+
+
+def _settled(watches: WatchList, file: pl.DataFrame, done: Done) -> Done:
+    """Read the list again where it is not known what became of a request: what is as it should be was done."""
+    if not done.doubts:
+        return done
+    try:
+        now = watches.frame()
+    except ServiceError:
+        return done  # they stay in doubt: the same command reads the list first
+    plan = reconciled(file, now)
+    wanted, ids = set(file["biz_no"]), set(now["watch_id"])
+    open_ = {*plan.add["biz_no"], *plan.change["biz_no"]}
+    added = [name for name in done.doubts if name in wanted and name not in open_]
+    removed = [name for name in done.doubts if name not in wanted and name not in ids]
+    left = [name for name in done.doubts if name not in {*added, *removed}]
+    return replace(done, added=done.added + len(added), removed=done.removed + len(removed), doubts=left)
+
+
+def _raise_for(done: Done) -> None:
+    """Raise what became of a single request, if it was not done."""
+    if done.halt is not None:
+        raise done.halt.error or ServiceError(done.halt.note)
+    if done.refused:
+        raise RejectedError(done.refused[0][1])
+    if done.doubts:
+        raise DoubtError("it is not known whether the service did it; look at `bizverify watch list`, then try again")
+
+
+def _of_one(watches: WatchList, entry: pl.DataFrame) -> Reconciled:
+    listed = watches.frame()
+    same = business_number.compact_expr(pl.col("biz_no")) == entry["biz_no"].item()
+    return reconciled(entry, listed.filter(same.fill_null(value=False)))
+
+
+def _watch_id(watches: WatchList, entry: pl.DataFrame) -> str:
+    return str(_found(watches, entry["biz_no"].item())["watch_id"][0])
+
+
+def _found(watches: WatchList, which: str) -> pl.DataFrame:
+    """The watches that an identifier or a business number means."""
+    listed = watches.frame().with_columns(
+        pl.coalesce(business_number.compact_expr(pl.col("biz_no")), "biz_no").alias("biz_no")
+    )
+    found = listed.filter(pl.col("watch_id") == which)
+    if found.is_empty() and business_number.problem(which) is None:
+        found = listed.filter(pl.col("biz_no") == business_number.compact(which))
+    if found.is_empty():
+        raise NotFoundError(
+            f"{watches.name}: {which} is neither a watch id nor a business number that is watched there"
+        )
+    return found
+
+
+def _warnings(stages: Stages, found: Businesses, plan: Reconciled, keep: bool) -> tuple[str, ...]:
+    notes = [note for note in stages.warnings if "no address column" not in note]
+    if found.repeated.height:
+        differing = int(found.repeated["differing"].sum())
+        more = f"; {differing:,} with different names or addresses: the first that are given count" if differing else ""
+        notes.append(f"in several rows: {counted(found.repeated.height, 'number')}{more}")
+    if found.suspect:
+        notes.append(f"with a wrong check digit: {counted(found.suspect, 'number')}, watched all the same")
+    if found.unusable.height and plan.remove.height and not keep:
+        notes.append(
+            f"without a usable number: {counted(found.unusable.height, 'row')}; if one of the watches to be removed is "
+            "theirs, repair the row first"
+        )
+    if plan.unnumbered:
+        notes.append(f"shown without a business number: {plan.unnumbered:,} on the list; they are left alone")
+    return tuple(notes)

@@ -1,0 +1,274 @@
+"""The watch list in a database: each function is one step of a transaction that its caller opens and commits."""
+
+# ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from bizverify.watch.checking import compared
+from bizverify.watch.notices import Gathering, announce, summarise
+from bizverify.watch.types import Added, Change, Entry, Recorded, Watch
+
+_WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
+_FRAME: Final = {
+    "number": pl.Int64,
+    "owner": pl.String,
+    "watch_id": pl.String,
+    "biz_no": pl.String,
+    "name": pl.String,
+    "address": pl.String,
+    "created": pl.Float64,
+    "checked": pl.Float64,
+    "due": pl.Float64,
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+    "closed": pl.Float64,
+}
+_BLOCK: Final = 10
+"""Bits of a watch's number that do not say which block it is in: some 300 kB, read in a millisecond or two."""
+_AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
+
+
+def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[Watch, bool]:
+    """Put a business on an owner's list, due at once; return it and whether it is new.
+
+    A business is on a list once: given again, its name and address are replaced as far as they are given, and only if
+    one of them changed it is due again.
+    """
+    found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
+    if found is None:
+        id_ = secrets.token_hex(8)
+        db.execute(
+            "INSERT INTO watches (id, owner, biz_no, name, address, created, due) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (id_, owner, entry.biz_no, entry.name or None, entry.address or None, now, now),
+        )
+    else:
+        before = Watch(*found)
+        id_, name, address = before.watch_id, entry.name or before.name, entry.address or before.address
+        if (name, address) != (before.name, before.address):
+            db.execute("UPDATE watches SET name = ?, address = ?, due = ? WHERE id = ?", (name, address, now, id_))
+    stored = get(db, owner, id_)
+    assert stored is not None  # noqa: S101 - it was written in this transaction
+    return stored, found is None
+
+
+def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Entry], now: float) -> Added:
+    """Put many businesses on an owner's list, each as :func:`add` does."""
+    before = count(db, owner)
+    done = db.executemany(
+        "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
+        " VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?)"
+        " ON CONFLICT (owner, biz_no) DO UPDATE SET"
+        " name = coalesce(excluded.name, name), address = coalesce(excluded.address, address), due = excluded.due"
+        " WHERE coalesce(excluded.name, name) IS NOT name OR coalesce(excluded.address, address) IS NOT address",
+        ((secrets.token_hex(8), owner, entry.biz_no, entry.name, entry.address, now, now) for entry in entries),
+    )
+    new = count(db, owner) - before
+    return Added(new=new, changed=max(0, done.rowcount) - new)
+
+
+def count(db: sqlite3.Connection, owner: str) -> int:
+    """How many businesses an owner watches."""
+    row = db.execute("SELECT watches FROM watch_counts WHERE owner = ?", (owner,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def get(db: sqlite3.Connection, owner: str, watch_id: str) -> Watch | None:
+    """One of an owner's watches."""
+    row = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
+    return None if row is None else Watch(*row)
+
+
+def every(db: sqlite3.Connection, owner: str) -> list[Watch]:
+    """All watches of an owner, in the order in which they were added."""
+    rows = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? ORDER BY number", (owner,))
+    return [Watch(*row) for row in rows]
+
+
+def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
+    """Take a watch off an owner's list, its history with it; return its number, ``None`` where it was not there."""
+    gone = db.execute("DELETE FROM watches WHERE owner = ? AND id = ? RETURNING number", (owner, watch_id)).fetchall()
+    return gone[0][0] if gone else None
+
+
+def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) -> int:
+    """Take watches off an owner's list as :func:`remove` does; return how many were there."""
+    done = db.execute(
+        "DELETE FROM watches WHERE owner = ? AND id IN (SELECT value FROM json_each(?))",
+        (owner, json.dumps(list(watch_ids))),
+    )
+    return done.rowcount
+
+
+def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] | None:
+    """The changes of grade of one watch, the oldest first; ``None`` where the owner has no such watch."""
+    found = db.execute("SELECT number FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
+    if found is None:
+        return None
+    rows = db.execute("SELECT at, before, after, biz_status FROM watch_history WHERE watch = ? ORDER BY number", found)
+    return [Change(*row) for row in rows]
+
+
+def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str, str]:
+    """``biz_no`` → ``watch_id`` for those of the numbers that an owner watches."""
+    return dict(
+        db.execute(
+            "SELECT biz_no, id FROM watches WHERE owner = ? AND biz_no IN (SELECT value FROM json_each(?))",
+            (owner, json.dumps(list(numbers))),
+        )
+    )
+
+
+class Block(NamedTuple):
+    """Watches of one owner with neighbouring numbers, as the service says them: JSON objects, each behind a comma."""
+
+    entries: bytes
+    total: int
+
+
+def block_of(number: int) -> int:
+    """The block that a watch is in."""
+    return number >> _BLOCK
+
+
+def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
+    """The blocks that hold watches of an owner; in their order the watches are in the order of their addition."""
+    query = f"SELECT DISTINCT number >> {_BLOCK} FROM watches WHERE owner = ? ORDER BY 1"
+    return [number for (number,) in db.execute(query, (owner,))]
+
+
+def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
+    """The watches of an owner in one block.
+
+    SQLite does it in one step and without Python's lock, so that a long list keeps no other request waiting.
+    """
+    text, total = db.execute(
+        "SELECT CAST(',' || group_concat(entry, ',') AS BLOB), count(*)"
+        " FROM (SELECT entry FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number)",
+        (owner, block << _BLOCK, block + 1 << _BLOCK),
+    ).fetchone()
+    return Block(text or b"", total)
+
+
+def rendered(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
+    """The number of one of an owner's watches, and the watch as the service says it."""
+    query = "SELECT number, CAST(entry AS BLOB) FROM watches WHERE owner = ? AND id = ?"
+    found: tuple[int, bytes] | None = db.execute(query, (owner, watch_id)).fetchone()
+    return found
+
+
+def next_due(db: sqlite3.Connection, owner: str) -> float | None:
+    """When the next of an owner's watches is due; ``None`` where there are none."""
+    found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
+    return found
+
+
+def last_due(db: sqlite3.Connection, owner: str) -> float | None:
+    """When the last of an owner's watches is due; ``None`` where there are none."""
+    found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
+    return found
+
+
+def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) -> list[int]:
+    """Let watches that are due later than ``until`` be due then, ``limit`` at most; return their numbers."""
+    rows = db.execute(
+        "UPDATE watches SET due = ? WHERE number IN"
+        " (SELECT number FROM watches WHERE owner = ? AND due > ? LIMIT ?) RETURNING number",
+        (until, owner, until, limit),
+    )
+    return [number for (number,) in rows.fetchall()]
+
+
+def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None = None) -> None:
+    """Let all of an owner's watches be due; with ``wait`` those that were last checked so many seconds ago or longer.
+
+    So are those that were checked, or added, later than now: the clock was wrong.
+    """
+    db.execute(
+        "UPDATE watches SET due = :now WHERE owner = :owner AND due > :now"
+        " AND (:wait IS NULL OR checked <= :now - :wait OR coalesce(checked, created) > :now)",
+        {"owner": owner, "now": now, "wait": wait},
+    )
+
+
+def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
+    """The watches that are due, the longest waiting first, ``limit`` at most; of some owners, or of all.
+
+    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action (String), created,
+    checked, due, bounce_prob, closed (Float64).
+    """
+    whose = "" if owners is None else "AND owner IN (SELECT value FROM json_each(:owners))"
+    rows = db.execute(
+        f"SELECT {_AS_FRAME} FROM watches WHERE due <= :now {whose} ORDER BY due, number LIMIT :limit",
+        {"now": now, "owners": json.dumps(owners), "limit": limit},
+    )
+    return _frame(rows)
+
+
+def record(
+    db: sqlite3.Connection,
+    checked: pl.DataFrame,
+    now: float,
+    next_due: float | pl.Expr,
+    channels: Sequence[str] = (),
+    gathering: Gathering | None = None,
+) -> Recorded:
+    """Write down what a check found: the watches, the changes of grade, and a notice of each closure.
+
+    What was closed already when it was first checked is told in one notice, with what other checks found of the kind,
+    as far as ``gathering`` says.
+
+    ``checked`` is of :func:`bizverify.watch.checking.check`; what does not fit its watch any more (removed, or its name
+    or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
+    of times over the columns of :func:`due`. Each notice is to be delivered on all ``channels``.
+    """
+    numbers = json.dumps(checked["number"].to_list())
+    rows = db.execute(
+        f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
+    )
+    found = compared(_frame(rows), checked, now)
+    again = next_due if isinstance(next_due, pl.Expr) else pl.lit(next_due, pl.Float64)
+    db.executemany(
+        "UPDATE watches SET checked = ?, due = ?, biz_status = ?, grade = ?, bounce_prob = ?, action = ?, closed = ?"
+        " WHERE number = ?",
+        found.select(
+            pl.lit(now, pl.Float64).alias("checked"),
+            again.cast(pl.Float64).alias("due"),
+            "biz_status",
+            "grade",
+            "bounce_prob",
+            "action",
+            "closed",
+            "number",
+        ).iter_rows(),
+    )
+    db.executemany(
+        "INSERT INTO watch_history (watch, at, before, after, biz_status) VALUES (?, ?, ?, ?, ?)",
+        found.filter("changed")
+        .select("number", pl.lit(now, pl.Float64).alias("at"), "grade_before", "grade", "biz_status")
+        .iter_rows(),
+    )
+    announce(db, found.filter("closure"), now, channels)
+    summarise(db, found.filter("closed_already"), now, channels, gathering or Gathering(now, now))
+    return Recorded(found)
+
+
+def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
+    """Leave watches that could not be checked for later, unless they were to wait longer already."""
+    db.execute(
+        "UPDATE watches SET due = ? WHERE due < ? AND number IN (SELECT value FROM json_each(?))",
+        (due, due, json.dumps(list(numbers))),
+    )
+
+
+def _frame(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema=_FRAME, orient="row")

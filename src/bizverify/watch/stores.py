@@ -1,0 +1,239 @@
+"""Two watch lists behind one door: the hosted service's, and one in a local file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
+
+import polars as pl
+
+from bizverify.cancellation import Brake, run_async
+from bizverify.errors import UsageError, parameter
+from bizverify.purchase.dispatcher import Halt
+from bizverify.purchase.options import terms_of
+from bizverify.watch import store
+from bizverify.watch.local import OWNER, LocalFile, watch_path
+from bizverify.watch.reconcile import LISTED
+from bizverify.watch.service_sync import Done, Errands, Progress, Steps
+from bizverify.watch.times import seconds_of
+from bizverify.watch.types import Change
+
+if TYPE_CHECKING:
+    from bizverify.client import ApiKey, Client, WatchChange, WatchEntry
+
+T = TypeVar("T")
+
+Local = str | Path | bool | None
+"""Which list: none of it, or false, is the service's; true is the user's own local one; else a local list's file."""
+
+
+class ServiceTerms(TypedDict, total=False):
+    """Which service and as whom, how fast, and how many requests at once: as in :class:`ServiceOptions` of `enrich`.
+
+    ``base_url`` (or ``BIZVERIFY_BASE_URL``), ``api_key`` or ``key_file`` (or ``BIZVERIFY_API_KEY``,
+    ``BIZVERIFY_API_KEY_FILE``); ``allow_http``; ``rate``: requests per second, 50 by default; ``concurrency``, 16;
+    ``timeout``: seconds to wait for a reply, 30; ``drain``: seconds that an interrupted sync waits for what is under
+    way, 10.
+    """
+
+    base_url: str | None
+    api_key: ApiKey | str | None
+    key_file: str | Path | None
+    allow_http: bool
+    rate: float
+    concurrency: int
+    timeout: float
+    drain: float
+
+
+class WatchList(Protocol):
+    """A list of watched businesses. ``name`` says which one, for people."""
+
+    name: str
+
+    def frame(self) -> pl.DataFrame:
+        """The whole list: :data:`bizverify.watch.reconcile.LISTED`."""
+        ...
+
+    def history(self, watch_id: str) -> list[Change]:
+        """The changes of grade of one watch, the oldest first."""
+        ...
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """Do what is to be done, additions first; what was done and what was not is in the result."""
+        ...
+
+
+def opened(local: Local = None, **terms: Any) -> WatchList:
+    """Return the local list where ``local`` says so (a path, or true for the user's own), else the service's.
+
+    ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` where they contradict ``local``.
+    """
+    if local is None or local is False:
+        from bizverify.client.base_url import ENV_BASE_URL
+
+        if not terms.get("base_url") and not os.environ.get(ENV_BASE_URL):
+            raise UsageError(
+                f"no base URL: give the service's address, or set {ENV_BASE_URL}; for a local list: `local=True`"
+            )
+        return ServiceList(**terms)
+    if terms:
+        raise UsageError(f"{parameter(next(iter(terms)))} is for the service's list, not for a local one")
+    return LocalList(None if local is True else local)
+
+
+class ServiceList:
+    """The watch list at the hosted service (INTERFACE §4.5 to §4.8)."""
+
+    def __init__(self, **terms: Any) -> None:
+        from bizverify.client import ApiKey, BaseUrl
+
+        if unknown := sorted(set(terms) - set(ServiceTerms.__annotations__)):
+            raise UsageError(
+                f"unknown option {unknown[0]!r}; known are {', '.join(sorted(ServiceTerms.__annotations__))}"
+            )
+        self._terms = terms_of("verify", terms)  # type: ignore[arg-type]
+        self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
+        self._key = self._terms.api_key or ApiKey.load(self._terms.key_file)
+        self.name = self._url.origin
+
+    def frame(self) -> pl.DataFrame:
+        """See :class:`WatchList`. Raises what the service says."""
+        return self._asked(_listed)
+
+    def history(self, watch_id: str) -> list[Change]:
+        """See :class:`WatchList`. A time that cannot be read is ``NaN``."""
+        changes = self._asked(lambda client: client.watch_history(watch_id))
+        return [_change(change) for change in changes]
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """See :class:`WatchList`. A request of which it is not known what became of it is not sent again."""
+        brake, done = Brake(), Done()
+
+        async def main(client: Client) -> None:
+            errands = Errands(client, self._terms, done, len(steps), progress)
+            brake.leads_to(lambda: errands.stop.pull(Halt("interrupted", "interrupted")))
+            try:
+                await errands.put(steps.add, steps.change)
+                if not errands.stop.pulled:
+                    await errands.remove(steps.remove)
+            finally:
+                brake.leads_to(None)
+                done.halt = errands.stop.halt
+
+        try:
+            self._asked(main, brake)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"{done.added:,} added, {done.changed:,} changed, {done.removed:,} removed in this run; "
+                "the same command goes on"
+            ) from None
+        if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
+            raise done.halt.error
+        return done
+
+    def _asked(self, ask: Callable[[Client], Awaitable[T]], brake: Brake | None = None) -> T:
+        from bizverify.client import Client
+
+        terms = self._terms
+        retries = 2 if brake is None else 0  # errands try again by their own rules
+        client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
+
+        async def main() -> T:
+            async with client:
+                return await ask(client)
+
+        return in_a_loop(main) if brake is None else run_async(main, brake)
+
+
+class LocalList:
+    """The watch list in a file (see :mod:`bizverify.watch.local`), made by the first addition."""
+
+    def __init__(self, path: str | Path | None = None, *, now: Callable[[], float] = time.time) -> None:
+        self.path = watch_path(path)
+        self.name = str(self.path)
+        self._now = now
+
+    def frame(self) -> pl.DataFrame:
+        """See :class:`WatchList`; empty where there is no file yet. Raises :class:`StoreError`."""
+        if not self.path.exists():
+            return pl.DataFrame(schema=LISTED)
+        with LocalFile(self.path, create=False) as file, file.reading() as db:
+            return local_frame(db)
+
+    def history(self, watch_id: str) -> list[Change]:
+        """See :class:`WatchList`."""
+        with LocalFile(self.path, create=False) as file, file.reading() as db:
+            return store.history(db, OWNER, watch_id) or []
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """See :class:`WatchList`: all of it, or nothing."""
+        with LocalFile(self.path) as file, file.writing() as db:
+            entries = [*steps.add, *(entry for _, entry in steps.change)]
+            added = store.add_many(db, OWNER, entries, self._now())
+            removed = store.remove_many(db, OWNER, steps.remove)
+        progress(len(steps), len(steps))
+        return Done(added=added.new, changed=added.changed, removed=removed)
+
+
+def local_frame(db: Any) -> pl.DataFrame:
+    """A local list as a frame."""
+    schema = {name: dtype for name, dtype in LISTED.items() if not name.startswith("shows_")}
+    watches = [
+        (w.watch_id, w.biz_no, w.name, w.address, w.biz_status, w.grade, w.created, w.checked, w.due, w.closed)
+        for w in store.every(db, OWNER)
+    ]
+    return pl.DataFrame(watches, schema=schema, orient="row").with_columns(
+        shows_name=pl.lit(value=True), shows_address=pl.lit(value=True)
+    )
+
+
+_TIMES: Final = {
+    "created": ("created_at", "created", "added_at", "createdAt"),
+    "checked": ("checked_at", "checked", "last_checked_at", "checkedAt"),
+    "due": ("next_check_at", "next_check", "nextCheckAt"),
+    "closed": ("closed_at", "closedAt"),
+}
+"""How a service may call the times of a watch; INTERFACE.md does not say."""
+
+
+async def _listed(client: Client) -> pl.DataFrame:
+    return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
+
+
+def _row(entry: WatchEntry) -> tuple[object, ...]:
+    more = entry.model_extra or {}
+    times = (next((seconds_of(more[name]) for name in names if name in more), None) for names in _TIMES.values())
+    given = entry.model_fields_set
+    return (
+        *(entry.watch_id, entry.biz_no, entry.name, entry.address, entry.biz_status, entry.grade),
+        *times,
+        "name" in given,
+        "address" in given,
+    )
+
+
+def _change(change: WatchChange) -> Change:
+    at = seconds_of(change.at)
+    status = getattr(change, "biz_status", None)
+    return Change(
+        float("nan") if at is None else at, change.before, change.after, None if status is None else str(status)
+    )
+
+
+def in_a_loop(main: Callable[[], Awaitable[T]]) -> T:
+    """Run async code in an event loop of its own thread, whatever loop runs in this one; Ctrl-C cancels it."""
+    from anyio.from_thread import start_blocking_portal
+
+    from bizverify.waiting import Task
+
+    with start_blocking_portal() as portal:
+        task = Task(portal, main)
+        try:
+            return task.wait()
+        except KeyboardInterrupt:
+            task.cancel()
+            raise
