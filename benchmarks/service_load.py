@@ -35,7 +35,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.app import listening, server_for, url_of
 from bizverify.server.settings import Settings
 answer = sys.argv[1].encode()
 async def verify(request):

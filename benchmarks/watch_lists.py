@@ -26,8 +26,7 @@ from urllib.parse import urlsplit
 
 from service_load import server
 
-from bizverify.server.store import connected
-from bizverify.server.store import keys as stored
+from bizverify.server.store import connected, key_table
 from bizverify.watch import store
 from bizverify.watch.types import Entry
 
@@ -38,7 +37,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.app import listening, server_for, url_of
 from bizverify.server.settings import Settings
 body = Path(sys.argv[1]).read_bytes()
 async def watch(request):
@@ -90,7 +89,7 @@ def filled(db: Path, count: int) -> tuple[str, str]:
     now = time.time()
     with closing(connected(db)) as connection:
         connection.execute("BEGIN")
-        key, secret = stored.create(connection, plan="enterprise", quota=10, now=now)
+        key, secret = key_table.create(connection, plan="enterprise", quota=10, now=now)
         entries = (
             Entry(f"{n:010}", f"주식회사 가나다 {n}", f"서울특별시 중구 세종대로 {n}") for n in range(1, count + 1)
         )

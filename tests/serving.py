@@ -22,14 +22,13 @@ import httpx
 import pytest
 
 from bizverify import BlockingClient
+from bizverify.server.app import listening, server_for, url_of
 from bizverify.server.clock import Clock
-from bizverify.server.jobs import apart, reading
-from bizverify.server.prepared import Prepared
-from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.jobs import isolated_reader
+from bizverify.server.lookup.prepared_query import Prepared
+from bizverify.server.payloads import Verified, VerifyRequest
 from bizverify.server.settings import Settings
-from bizverify.server.store import connected
-from bizverify.server.store import keys as stored
-from bizverify.server.wire import Verified, VerifyRequest
+from bizverify.server.store import connected, key_table
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 """For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
@@ -54,7 +53,7 @@ def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) 
     """A new key's secret, made in the file as `bizverify keys create` makes it."""
     with closing(connected(db)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        _, secret = stored.create(connection, plan=plan, quota=quota, now=time.time(), **more)
+        _, secret = key_table.create(connection, plan=plan, quota=quota, now=time.time(), **more)
         connection.execute("COMMIT")
     return secret
 
@@ -64,9 +63,9 @@ def read_here(patch: pytest.MonkeyPatch) -> None:
 
     async def asked(request: dict[str, Any], folder: Path, memory: int) -> tuple[dict[str, Any], str]:
         path, target = folder / request["file"], Path(request["target"])
-        return await anyio.to_thread.run_sync(reading.read, path, target, request["rows"]), ""
+        return await anyio.to_thread.run_sync(isolated_reader.read, path, target, request["rows"]), ""
 
-    patch.setattr(apart, "_asked", asked)
+    patch.setattr(isolated_reader, "_asked", asked)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from bizverify.engine import LocalEngine, Scorecard
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.errors import RegistryError
 from bizverify.labels import Book
-from bizverify.server import engines as module
-from bizverify.server.engines import Engines
+from bizverify.server import engine_pool
+from bizverify.server.engine_pool import Engines
 from bizverify.server.settings import Settings
 from handclock import HandClock
 from serving import served
@@ -157,7 +157,7 @@ def test_a_server_does_not_start_without_its_registry(tmp_path: Path) -> None:
 
 def test_scopes_are_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound the scope that was not asked for longest is let go, and the others keep their engines."""
-    monkeypatch.setattr(module, "_SCOPES", 2)
+    monkeypatch.setattr(engine_pool, "_SCOPES", 2)
     engines = opened(tmp_path, HandClock())
     first, second = engines.engine("a"), engines.engine("b")
     assert engines.engine("a") is first

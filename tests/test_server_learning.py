@@ -19,7 +19,7 @@ import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.labels import Book
 from bizverify.model_store import ModelStore
-from bizverify.server.store import connected, labels
+from bizverify.server.store import connected, job_table
 from handclock import HandClock
 from serving import HTTP, Served, read_here, rows_of, served
 
@@ -276,7 +276,7 @@ def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:
         before = key.verify()
         job = key.batch(clock)
     with closing(connected(tmp_path / "db.sqlite")) as db:  # told, and killed before the next step
-        labels.put(db, job, 0, bounced=True, reason="이사불명", now=clock.seconds)
+        job_table.put(db, job, 0, bounced=True, reason="이사불명", now=clock.seconds)
     with scene(tmp_path, clock) as one:
         one.learned()
         after = Asking(one.server.url, secret).verify()

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizverify.server.listing import Listed, Lists
 from bizverify.server.store import Store
+from bizverify.server.watch.list_cache import Listed, Lists
 from bizverify.watch import store as book
 from bizverify.watch.types import Entry
 

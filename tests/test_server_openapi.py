@@ -21,9 +21,9 @@ import schemathesis
 
 from bizverify.server.app import ROUTES
 from bizverify.server.auth import PUBLIC
-from bizverify.server.endpoints.me import IDEMPOTENCY
-from bizverify.server.openapi import OPERATIONS, PARAMETERS, REFUSALS, document
-from bizverify.server.plans import load_plans
+from bizverify.server.endpoints import IDEMPOTENCY
+from bizverify.server.operations import OPERATIONS, PARAMETERS, REFUSALS, document
+from bizverify.server.settings import load_plans
 from bizverify.watch.notices import Gathering, announce, summarise
 from bizverify.watch.schema import DDL as SCHEMA
 from bizverify.watch.webhook_signature import signed

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.server.clock import SEOUL, Clock
-from bizverify.server.prepared import Prepared
-from bizverify.server.store import quota
+from bizverify.server.lookup.prepared_query import Prepared
+from bizverify.server.payloads import Verified, VerifyRequest
+from bizverify.server.store import key_table
 from bizverify.server.store.schema import DDL
-from bizverify.server.wire import Verified, VerifyRequest
 from examples import examples
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, rows_of, served
 
@@ -243,11 +243,11 @@ def test_taking_together_is_taking_one_by_one(asked: list[tuple[str, str]], limi
     for together in (False, True):
         with closing(sqlite3.connect(":memory:")) as db:
             db.executescript(DDL)
-            quota.take(db, "a", "2026-11", before, 99)
+            key_table.take(db, "a", "2026-11", before, 99)
             wanted = [(*each, limit) for each in asked]
             if together:
-                taken = quota.take_singly(db, wanted)
+                taken = key_table.take_singly(db, wanted)
             else:
-                taken = [quota.take(db, key, month, 1, limit) for key, month, _ in wanted]
+                taken = [key_table.take(db, key, month, 1, limit) for key, month, _ in wanted]
             singly.append((taken, db.execute("SELECT * FROM usage ORDER BY key_id, month").fetchall()))
     assert singly[0] == singly[1]

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from bizverify.errors import StoreError
-from bizverify.server.store import Store, connected, idempotency, writer
+from bizverify.server import idempotency
+from bizverify.server.store import Store, connected, writer
 from bizverify.server.store.schema import VERSION
 from serving import make_key, rows_of
 

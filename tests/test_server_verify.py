@@ -21,14 +21,13 @@ from bizverify.engine import Registry
 from bizverify.engine.history import address_key
 from bizverify.errors import RegistryError
 from bizverify.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bizverify.server.answering import Answering
 from bizverify.server.clock import Clock
-from bizverify.server.gathering import Gathering
-from bizverify.server.prepared import Prepared
-from bizverify.server.refusals import Refusal
-from bizverify.server.store import connected, quota
-from bizverify.server.store.idempotency import KEPT
-from bizverify.server.wire import Verified, VerifyRequest
+from bizverify.server.errors import Refusal
+from bizverify.server.idempotency import KEPT
+from bizverify.server.lookup.microbatch import Answering, Gathering
+from bizverify.server.lookup.prepared_query import Prepared
+from bizverify.server.payloads import Verified, VerifyRequest
+from bizverify.server.store import connected, key_table
 from examples import examples
 from serving import HTTP, Served, answers_held, rows_of, served
 
@@ -378,7 +377,7 @@ def test_an_answer_is_kept_over_a_restart_and_half_done_work_is_not_paid_again(t
     # as it stands when the first attempt died between paying and answering
     with closing(connected(tmp_path / "db.sqlite")) as db:
         db.execute("UPDATE idempotency SET answer = NULL, key_id = ? WHERE key_id = ?", (ids, identity))
-        quota.take(db, ids, Clock().month(), 1, 9)
+        key_table.take(db, ids, Clock().month(), 1, 9)
     with served(tmp_path / "db.sqlite", lang="ko") as server:
         ended = post(server, raised, BODY, "one")
         assert ended.status_code == 200

@@ -21,11 +21,10 @@ from click.testing import CliRunner, Result
 import bizverify as bv
 from bizverify.cli import app as command_line
 from bizverify.engine import LocalEngine
-from bizverify.server.plans import Plan
-from bizverify.server.sources import Sources
-from bizverify.server.store import connected
-from bizverify.server.store import keys as stored
-from bizverify.server.wire import WatchHistory, WatchList
+from bizverify.server.payloads import WatchHistory, WatchList
+from bizverify.server.reference_files import Sources
+from bizverify.server.settings import Plan
+from bizverify.server.store import connected, key_table
 from bizverify.watch import store
 from bizverify.watch.types import Entry
 from handclock import HandClock
@@ -86,9 +85,9 @@ def account(db: Path, url: str, plan: str = "business", webhook: str | None = No
     """A key made in the file, and the secret that its webhook signs with."""
     secret = make_key(db, plan)
     with closing(connected(db)) as connection:
-        key = stored.by_secret(connection, secret)
+        key = key_table.by_secret(connection, secret)
         assert key is not None
-        signing = stored.set_webhook(connection, key.id, webhook)
+        signing = key_table.set_webhook(connection, key.id, webhook)
     return Account(url, secret, key.id), signing or ""
 
 
@@ -290,8 +289,8 @@ def test_who_is_not_served_is_not_checked(tmp_path: Path, hand: HandClock) -> No
             one.watch()
         hand.until(lambda: all(one.is_checked() for one in (key, *others)), seconds=1)
         with closing(connected(server.db)) as connection:
-            stored.revoke(connection, others[0].id, hand.seconds)
-            stored.change(connection, others[1].id, {"plan": "free"})
+            key_table.revoke(connection, others[0].id, hand.seconds)
+            key_table.change(connection, others[1].id, {"plan": "free"})
         query = "SELECT checked FROM watches ORDER BY number"
         before = rows_of(server.db, query)
         hand.until(lambda: rows_of(server.db, query)[0] > before[0], hours=1)
@@ -362,7 +361,7 @@ def test_no_watch_waits_longer_than_its_plan_says(tmp_path: Path, hand: HandCloc
         hand.until(key.is_checked, seconds=1)
         (before,) = key.list()
         with closing(connected(server.db)) as connection:
-            stored.change(connection, key.id, {"plan": "business"})
+            key_table.change(connection, key.id, {"plan": "business"})
         hand.until(lambda: key.list()[0]["next_check_at"] < before["next_check_at"], seconds=10)
         (due,) = rows_of(server.db, "SELECT due FROM watches")[0]
         assert due <= hand.seconds + 24 * 3600

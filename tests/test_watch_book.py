@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bizverify.engine import LocalEngine
-from bizverify.server.wire import WatchEntry
+from bizverify.server.payloads import WatchEntry
 from bizverify.watch import notices, store
 from bizverify.watch.checking import ANSWERED, LocalJudge, check
 from bizverify.watch.schema import DDL

@@ -1,47 +1,69 @@
-"""The ASGI app: paths, and what runs beside them."""
+"""The ASGI app, the background tasks beside it, and uvicorn that serves it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import gc
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
+import uvicorn
+from polars.exceptions import PanicException
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from bizverify.server.answering import Answering
+from bizverify.errors import UsageError
+from bizverify.server import endpoints
 from bizverify.server.auth import Doorkeeper, KeyRing
-from bizverify.server.background import supervised
-from bizverify.server.charging import Charging
 from bizverify.server.clock import Clock
-from bizverify.server.context import Context
-from bizverify.server.endpoints import watch
-from bizverify.server.endpoints.batch import batch, create_batch
-from bizverify.server.endpoints.health import healthz
-from bizverify.server.endpoints.label import label
-from bizverify.server.endpoints.me import me
-from bizverify.server.endpoints.verify import verify
-from bizverify.server.engines import Engines
-from bizverify.server.jobs.accepting import Acceptance
-from bizverify.server.jobs.work import Jobs, swept
+from bizverify.server.endpoints import Context, batch, create_batch, healthz, label, me, verify
+from bizverify.server.engine_pool import Engines
+from bizverify.server.http_limits import HEAD_BYTES, Connection
+from bizverify.server.idempotency import Repeats
+from bizverify.server.jobs.accept import Acceptance
+from bizverify.server.jobs.worker import Jobs, swept
 from bizverify.server.learning import Learning
 from bizverify.server.logs import RequestLog
-from bizverify.server.notifying import Notifying
-from bizverify.server.openapi import openapi
-from bizverify.server.repeats import Repeats
+from bizverify.server.lookup.microbatch import Answering
+from bizverify.server.lookup.quota import Charging
+from bizverify.server.operations import openapi
+from bizverify.server.reference_files import Sources
 from bizverify.server.settings import Settings
-from bizverify.server.sources import Sources
 from bizverify.server.store import Store, server_lock, store_errors
-from bizverify.server.watching import Watching
+from bizverify.server.watch.notifier import Notifying
+from bizverify.server.watch.scheduler import Watching
+
+_log = logging.getLogger(__name__)
+_PAUSES: Final = (1.0, 5.0, 30.0, 60.0)
+_CALM: Final = 600.0
+"""Seconds without a failure after which the pauses are short again."""
+
+
+async def supervised(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run ``work``, which never returns of itself, until cancelled; if it raises, say so and begin it again."""
+    failures = 0
+    while True:
+        begun = clock.now()
+        try:
+            await work()
+        except (Exception, PanicException):  # what went wrong in one step must not stop the next
+            _log.exception("%s failed and is begun again", name)
+        if clock.now() - begun > _CALM:
+            failures = 0
+        await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
+        failures += 1
+
 
 ROUTES: Final = (
     Route("/verify", verify, methods=["POST"]),
-    Route("/watch", watch.add, methods=["POST"]),
-    Route("/watch", watch.every, methods=["GET"]),
-    Route("/watch/{watch_id}", watch.remove, methods=["DELETE"]),
-    Route("/watch/{watch_id}/history", watch.history, methods=["GET"]),
+    Route("/watch", endpoints.add, methods=["POST"]),
+    Route("/watch", endpoints.every, methods=["GET"]),
+    Route("/watch/{watch_id}", endpoints.remove, methods=["DELETE"]),
+    Route("/watch/{watch_id}/history", endpoints.history, methods=["GET"]),
     Route("/batch", create_batch, methods=["POST"]),
     Route("/batch/{job_id}", batch, methods=["GET"]),
     Route("/batch/{job_id}/label", label, methods=["POST"]),
@@ -132,3 +154,111 @@ def _background(context: Context) -> dict[str, Callable[[], Any]]:
         "purging old jobs": context.jobs.purge,
         "working on jobs": context.jobs.run,
     }
+
+
+_GRACE: Final = 20
+"""Seconds that requests under way have to end when the server is stopped."""
+_CONNECTIONS: Final = 2_000
+"""Connections at once at most; more are told 503."""
+_OTHER_FILES: Final = 256
+"""Open files beside connections: SQLite's, uploads, the indexes."""
+_KEEP_ALIVE: Final = 15
+"""Seconds that an idle connection is kept: longer than our own client keeps its, so none breaks under a request."""
+
+
+def run(settings: Settings, host: str, port: int, started: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; ``started`` is called with the base URL when requests are taken.
+
+    Raises :class:`bizverify.errors.BizverifyError` where the database, an index or the address cannot be used.
+    """
+
+    def begun() -> None:
+        # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
+        gc.collect()
+        gc.freeze()
+        started(url_of(listener))
+
+    listener = listening(host, port)
+    try:
+        server = server_for(settings, begun)
+        with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
+            server.run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that already listens; port 0 takes a free one. Raises :class:`UsageError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # on Windows, SO_REUSEADDR would let two servers have one address at once
+        listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{host}:{port}: cannot listen there: {reason}; choose another `host=` or `port=`") from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The base URL of what listens there."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which tells when it has started, and raises why it could not."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take requests; raises what the app's start raised."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            failure: Exception | None = getattr(self.config.app.state, "failure", None)  # type: ignore[union-attr]
+            if failure is None:
+                raise
+            raise failure from None
+        self._tell()
+
+
+def _connections() -> int:
+    """How many connections the files that may be open leave room for; systems allow more than they begin with."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _CONNECTIONS
+    wanted = _CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))
+
+
+def server_for(settings: Settings, started: Callable[[], None], clock: Clock | None = None) -> Server:
+    """The server of an app, quiet: what it logs goes through ``logging`` under ``bizverify.server``."""
+    config = uvicorn.Config(
+        create_app(settings, clock),
+        lifespan="on",
+        ws="none",
+        http=Connection,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        limit_concurrency=_connections(),
+        timeout_keep_alive=_KEEP_ALIVE,
+        loop="asyncio",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    return Server(config, started)

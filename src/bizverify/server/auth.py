@@ -15,12 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.lingering import Incoming
-from bizverify.server.plans import Plan
-from bizverify.server.refusals import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
-from bizverify.server.store import Store
-from bizverify.server.store import keys as stored
-from bizverify.server.store.keys import Key, digest_of
+from bizverify.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
+from bizverify.server.http_limits import Incoming
+from bizverify.server.settings import Plan
+from bizverify.server.store import Store, key_table
+from bizverify.server.store.key_table import Key, digest_of
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ class KeyRing:
         """The key as it is stored: read once for all requests that come while it is being read."""
         reading = self._reading.get(digest)
         if reading is None:
-            reading = asyncio.ensure_future(self._store.read(lambda db: stored.by_secret(db, secret)))
+            reading = asyncio.ensure_future(self._store.read(lambda db: key_table.by_secret(db, secret)))
             self._reading[digest] = reading
             reading.add_done_callback(lambda _: self._reading.pop(digest, None))
         return await asyncio.shield(reading)
@@ -90,7 +89,7 @@ class KeyRing:
         """Write down when keys were used last."""
         used, self._used = self._used, {}
         if used:
-            await self._store.write(lambda db: stored.used_at(db, used))
+            await self._store.write(lambda db: key_table.used_at(db, used))
 
 
 class Doorkeeper:

@@ -1,27 +1,118 @@
-"""Outcomes that were told improve what is answered: at once by what is known of an addressee, in time by a better card.
-
-Each scope (a key, or the pool of the keys that opted in) has a label book and scorecards of its own. An outcome is
-marked learned when the book has it on the disk; recorded once more after a crash, it changes nothing.
-"""
+"""Outcomes of a job's rows as labels of its mailing: what was known of each letter is read from the job's own files."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
 import polars as pl
 
-from bizverify.errors import BizverifyError, StoreError, UsageError
+from bizverify import business_number
+from bizverify.engine.risk.reason_parser import known as known_from
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.errors import BizverifyError, ModelError, StoreError, UsageError
+from bizverify.labels.label_store import About, Batch
+from bizverify.labels.mailing import LETTER_SCHEMA
+from bizverify.labels.mailing_terms import Declaration
+from bizverify.labels.matching import LABEL_SCHEMA, candidates, keys_of
+from bizverify.labels.reasons import reason_code
 from bizverify.learning import Calibrated, calibrate
-from bizverify.server.clock import Clock
-from bizverify.server.engines import Engines
-from bizverify.server.outcomes import batch_of, cards_of
+from bizverify.model_store import ModelStore
+from bizverify.schema import REASON_SEPARATOR
+from bizverify.server.clock import SEOUL, Clock
+from bizverify.server.engine_pool import Engines
+from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
-from bizverify.server.store import Store, labels
-from bizverify.server.store.labels import Told, Waiting
+from bizverify.server.store import Store, job_table
+from bizverify.server.store.job_table import Told, Waiting
+
+_TOLD: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "recorded": pl.Float64}
+_SILENT: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
+
+
+def batch_of(folder: Path, job: Waiting, told: Sequence[Told], cards: Sequence[Scorecard], now: float) -> Batch:
+    """The batch that records outcomes of a job in a label book; ``folder`` is the server's, with the jobs' files.
+
+    What is declared of the mailing is only what the interface tells: an outcome is said letter by letter, so that
+    ``bounced: false`` is a delivery and a row without an outcome is nothing at all. The day of mailing is not told; it
+    is taken to be the day on which the job was done. Raises :class:`FileNotFoundError` where the files are gone.
+    """
+    letters = letters_of(results.records(folder, job.job), results.results(folder, job.job))
+    declaration = Declaration(
+        mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
+    )
+    at = datetime.fromtimestamp(now, UTC)
+    about = About(job.job, str(results.folder(folder, job.job)), None, "local", job.model, declaration, (), at)
+
+    def known(rows: pl.Series) -> pl.DataFrame:
+        wanted = letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
+        wanted = wanted.with_columns(pl.lit(job.model, pl.String).alias("model"))
+        found = known_from(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
+        return found.with_columns(keys_of())
+
+    def sent(by: Declaration) -> pl.DataFrame:
+        del by  # whatever is declared: nobody said which rows were mailed, so none is silent
+        return pl.DataFrame(schema=_SILENT)
+
+    return Batch(about, _labels(letters, told), pl.DataFrame(schema=_SILENT), known, sent, at)
+
+
+def letters_of(records: Path, results: Path) -> pl.LazyFrame:
+    """The rows of a job with their answers, as :data:`bizverify.labels.mailing.LETTER_SCHEMA`, by ``row_id``."""
+    for path in (records, results):
+        path.stat()
+    asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
+    written = asked.collect_schema()
+    address = pl.col("address").cast(pl.String) if "address" in written else pl.lit(None, pl.String)
+    reasons = pl.col("reasons")
+    if isinstance(answered.collect_schema()["reasons"], pl.List):
+        reasons = reasons.list.join(REASON_SEPARATOR)
+    rows = asked.select(
+        pl.col("row_id").cast(pl.UInt32),
+        business_number.compact_expr(pl.col("b_no")).alias("b_no"),
+        address.alias("address"),
+    ).join(
+        answered.select(
+            pl.col("row_id").cast(pl.UInt32),
+            pl.col("fixed_address", "grade", "action").cast(pl.String),
+            pl.col("bounce_prob").cast(pl.Float64),
+            pl.when(reasons != "").then(reasons).alias("reasons"),
+        ),
+        on="row_id",
+        how="left",
+        maintain_order="left",
+    )
+    return rows.select(list(LETTER_SCHEMA))
+
+
+def cards_of(store: ModelStore, version: str | None, fixed: Scorecard | None) -> list[Scorecard]:
+    """The scorecards that may have given a job's reasons: the one of its ``version`` if it is there, else all."""
+    if fixed is not None and fixed.version == version:
+        return [fixed]
+    if version is not None:
+        try:
+            return [store.load(version)]
+        except ModelError:  # a card of another scope, or one that --model gave at that time
+            pass
+    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+
+
+def _labels(letters: pl.LazyFrame, told: Sequence[Told]) -> pl.DataFrame:
+    said = pl.DataFrame(told, schema=_TOLD, orient="row")
+    rows = candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
+    code = reason_code(pl.col("reason"))
+    return (
+        said.join(rows.select("row_id", "letter"), on="row_id")
+        .with_columns(pl.when("said").then(code).alias("reason_code"), pl.lit(None, pl.Date).alias("returned"))
+        .select(pl.col(name).cast(dtype) for name, dtype in LABEL_SCHEMA.items())
+        .sort("row_id")
+    )
+
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +156,7 @@ class Learning:
 
     async def record(self) -> None:
         """Take what was told into the label books; the engines know of it when this returns."""
-        for job in await self._store.read(labels.waiting):
+        for job in await self._store.read(job_table.waiting):
             try:
                 while told := await self._unlearned(job.job):
                     await self._recorded(job, told)
@@ -96,7 +187,7 @@ class Learning:
                 await self._engines.refresh(scope)
 
     async def _unlearned(self, job: str) -> list[Told]:
-        return await self._store.read(lambda db: labels.unlearned(db, job, _TOGETHER))
+        return await self._store.read(lambda db: job_table.unlearned(db, job, _TOGETHER))
 
     async def _recorded(self, job: Waiting, told: list[Told]) -> None:
         try:
@@ -105,7 +196,7 @@ class Learning:
             _log.error("the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(told))
         now = self._clock.now()
         await self._engines.refresh(job.scope)
-        await self._store.write(lambda db: labels.learned(db, job.job, told, now))
+        await self._store.write(lambda db: job_table.learned(db, job.job, told, now))
         self._due.setdefault(job.scope, now + self._settings.learn_hours * 3600)
         self._new[job.scope] = self._new.get(job.scope, 0) + len(told)
 

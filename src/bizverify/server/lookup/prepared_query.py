@@ -20,7 +20,7 @@ from bizverify.engine import LocalEngine, Registry
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.engine.registry import ATTACHED, ATTACHED_MORE
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
-from bizverify.server.wire import Verified, VerifyRequest
+from bizverify.server.payloads import Verified, VerifyRequest
 
 _SCHEMA: Final = pl.Schema(dict.fromkeys(RECORD_COLUMNS, pl.String))
 _PRUNED: Final = pl.QueryOptFlags.none(projection_pushdown=True)

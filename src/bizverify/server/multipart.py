@@ -21,7 +21,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
-from bizverify.server.refusals import Refusal, invalid, too_large
+from bizverify.server.errors import Refusal, invalid, too_large
 from bizverify.storage.filesystem import create_private
 from bizverify.tables.compression import SUFFIXES
 from bizverify.tables.detect import EXTENSIONS

@@ -1,4 +1,4 @@
-"""The files of registry and gazetteer as a server has them: held open, exchanged when newer ones take their place."""
+"""Registry and gazetteer files held open and exchanged for newer ones; sources of the registration status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import polars as pl
 
-from bizverify.engine import Gazetteer, Registry
+from bizverify.engine import Gazetteer, LocalEngine, Registry
 from bizverify.errors import BizverifyError
 
 _log = logging.getLogger(__name__)
@@ -127,3 +127,35 @@ class IndexFiles:
             None if self._gazetteer is None else self._gazetteer.index,
             held,
         )
+
+
+class StatusSource(Protocol):
+    """Answers rows with an engine, and with statuses that the source knows better than the engine's registry."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it asks over the network, which ``offline`` forbids."""
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Do what :meth:`bizverify.engine.LocalEngine.answer` does; called in a thread."""
+
+
+class Snapshot:
+    """The engine's own registry: what was known when its file was built."""
+
+    live = False
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Answer from the registry alone."""
+        return engine.answer(rows)
+
+
+class Sources:
+    """The sources of a server, the best first; the snapshot is always there, and comes last."""
+
+    def __init__(self, *better: StatusSource) -> None:
+        self._sources: tuple[StatusSource, ...] = (*better, Snapshot())
+
+    def source(self, *, offline: bool) -> StatusSource:
+        """The best source that may be asked."""
+        return next(source for source in self._sources if not (offline and source.live))

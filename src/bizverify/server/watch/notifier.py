@@ -13,10 +13,8 @@ from anyio.abc import TaskGroup
 
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import BizverifyError, OutputError
-from bizverify.server.alarm import Alarm
-from bizverify.server.clock import Clock
-from bizverify.server.store import Store
-from bizverify.server.store import keys as stored
+from bizverify.server.clock import Alarm, Clock
+from bizverify.server.store import Store, key_table
 from bizverify.watch import notices
 from bizverify.watch.delivery import FILE, WEBHOOK, Backoff, Webhook, append_lines, send
 from bizverify.watch.types import Delivery
@@ -129,7 +127,7 @@ class Notifying:
         waiting, key = await self._store.read(
             lambda db: (
                 notices.open_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
-                stored.find(db, owner),
+                key_table.find(db, owner),
             )
         )
         if not waiting:
@@ -188,7 +186,7 @@ class Notifying:
         await self._store.write(lambda db: notices.failed_many(db, failed))
 
 
-def _webhook(key: stored.Key | None) -> Webhook | str:
+def _webhook(key: key_table.Key | None) -> Webhook | str:
     """Where a key's notices go, or why nowhere."""
     if key is None or key.revoked is not None:
         return "the key was revoked"

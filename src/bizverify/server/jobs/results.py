@@ -1,9 +1,10 @@
-"""A job's rows answered slice by slice, and the answers put in order of risk: memory depends on the slice alone."""
+"""Files of jobs, and a job's rows answered slice by slice and put in order of risk."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,55 @@ import pyarrow.parquet as pq
 from bizverify import business_number
 from bizverify.engine import LocalEngine
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR
-from bizverify.server.sources import StatusSource
+from bizverify.server.reference_files import StatusSource
 from bizverify.tables import published
+
+
+def uploads(files: Path) -> Path:
+    """The folder of files that are coming in, or are being read."""
+    return files / "uploads"
+
+
+def folder(files: Path, job_id: str) -> Path:
+    """The folder of a job."""
+    return files / "jobs" / job_id
+
+
+def records(files: Path, job_id: str) -> Path:
+    """The rows of a job, as Parquet: see :func:`bizverify.server.jobs.isolated_reader.record_columns`."""
+    return folder(files, job_id) / "records.parquet"
+
+
+def results(files: Path, job_id: str) -> Path:
+    """The answers of a job, as Parquet: see :data:`bizverify.server.jobs.results.RESULTS`."""
+    return folder(files, job_id) / "results.parquet"
+
+
+def prepare(files: Path, job_id: str) -> None:
+    """Leave of a job's folder the records alone: an attempt that was cut off may have left unfinished files."""
+    kept = records(files, job_id)
+    for left in [path for path in kept.parent.iterdir() if path != kept]:
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def remove(files: Path, job_ids: Collection[str]) -> None:
+    """Remove all files of jobs."""
+    for job_id in job_ids:
+        shutil.rmtree(folder(files, job_id), ignore_errors=True)
+
+
+def sweep(files: Path, known: Collection[str]) -> None:
+    """Remove what a server that was killed has left: uploads, and folders of jobs that were never accepted."""
+    shutil.rmtree(uploads(files), ignore_errors=True)
+    jobs = files / "jobs"
+    for made in (jobs, uploads(files)):
+        made.mkdir(mode=0o700, exist_ok=True)
+    for left in [path for path in jobs.iterdir() if path.name not in known]:
+        shutil.rmtree(left, ignore_errors=True)
+
 
 ROWS: Final = 20_000
 """Rows of a slice, and of a row group of the results."""

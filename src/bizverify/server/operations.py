@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bizverify import __version__
-from bizverify.server import examples, wire
-from bizverify.server.refusals import JSON
+from bizverify.server import payloads
+from bizverify.server.errors import JSON
 from bizverify.watch.notices import EVENT, SUMMARY
 from bizverify.watch.webhook_signature import DELIVERY_HEADER, EVENT_HEADER, SIGNATURE_HEADER
 
@@ -49,8 +49,8 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         id="verify",
         summary="Look one business up (takes one lookup of the month's quota).",
         parameters=("Idempotency-Key",),
-        body=wire.VerifyRequest,
-        answers={200: ("The seven fields.", wire.Verified)},
+        body=payloads.VerifyRequest,
+        answers={200: ("The seven fields.", payloads.Verified)},
         refusals=(*_BODY, 409, 429),
     ),
     ("POST", "/batch"): Operation(
@@ -58,7 +58,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         summary="Verify each row of a file; the rows are taken from the quota when the job is accepted.",
         parameters=("offline", "paid", "Idempotency-Key"),
         body="upload",
-        answers={200: ("The job is accepted and stored.", wire.BatchCreated)},
+        answers={200: ("The job is accepted and stored.", payloads.BatchCreated)},
         refusals=(*_BODY, 409, 429, 507),
         links={"job_id": ("getJob", "labelRow")},
     ),
@@ -66,24 +66,24 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         id="getJob",
         summary="How far a job is, and its rows of highest risk once it is done; ask once a second.",
         parameters=("job_id", "preview"),
-        answers={200: ("The job.", wire.JobStatus)},
+        answers={200: ("The job.", payloads.JobStatus)},
         refusals=(400, 404),
     ),
     ("POST", "/batch/{job_id}/label"): Operation(
         id="labelRow",
         summary="Say what became of the letter to a row of a job; a later label of the same row replaces it.",
         parameters=("job_id",),
-        body=wire.LabelRequest,
-        answers={201: ("The label is kept.", wire.Labelled)},
+        body=payloads.LabelRequest,
+        answers={201: ("The label is kept.", payloads.Labelled)},
         refusals=(*_BODY, 404, 409),
     ),
     ("POST", "/watch"): Operation(
         id="addWatch",
         summary="Watch a business; one that is watched already keeps its identifier.",
-        body=wire.WatchRequest,
+        body=payloads.WatchRequest,
         answers={
-            201: ("It is watched from now on.", wire.WatchEntry),
-            200: ("It was watched already; name and address are replaced where given.", wire.WatchEntry),
+            201: ("It is watched from now on.", payloads.WatchEntry),
+            200: ("It was watched already; name and address are replaced where given.", payloads.WatchEntry),
         },
         refusals=(*_BODY, 409),
         links={"watch_id": ("getHistory", "removeWatch")},
@@ -91,26 +91,26 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/watch"): Operation(
         id="listWatches",
         summary="The whole watch list, in the order in which it was made.",
-        answers={200: ("The list.", wire.WatchList)},
+        answers={200: ("The list.", payloads.WatchList)},
     ),
     ("DELETE", "/watch/{watch_id}"): Operation(
         id="removeWatch",
         summary="Stop watching a business; its history goes with it.",
         parameters=("watch_id",),
-        answers={200: ("It is not watched any more.", wire.WatchRemoved)},
+        answers={200: ("It is not watched any more.", payloads.WatchRemoved)},
         refusals=(404,),
     ),
     ("GET", "/watch/{watch_id}/history"): Operation(
         id="getHistory",
         summary="The changes of grade of one watched business, the oldest first (Business plan).",
         parameters=("watch_id",),
-        answers={200: ("The changes.", wire.WatchHistory)},
+        answers={200: ("The changes.", payloads.WatchHistory)},
         refusals=(404,),
     ),
     ("GET", "/me"): Operation(
         id="getAccount",
         summary="What the key may do, and how much of the month's quota is left; costs nothing.",
-        answers={200: ("The account.", wire.Me)},
+        answers={200: ("The account.", payloads.Me)},
     ),
     ("GET", "/healthz"): Operation(
         id="getHealth",
@@ -172,11 +172,16 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
 }
 
 _NOTICES: Final = (
-    ("closure", EVENT, wire.Closure, "A watched business was found closed: posted to the webhook of the watch's key."),
+    (
+        "closure",
+        EVENT,
+        payloads.Closure,
+        "A watched business was found closed: posted to the webhook of the watch's key.",
+    ),
     (
         "closedAlready",
         SUMMARY,
-        wire.ClosedAlready,
+        payloads.ClosedAlready,
         "Businesses were closed already when they were first checked: posted once for all that were added together.",
     ),
 )
@@ -279,7 +284,7 @@ def document() -> Schema:
 
 def _types(operations: Iterable[Operation]) -> Iterable[Any]:
     """The types of bodies, each once."""
-    found: dict[Any, None] = {wire.Error: None, **{type_: None for _, _, type_, _ in _NOTICES}}
+    found: dict[Any, None] = {payloads.Error: None, **{type_: None for _, _, type_, _ in _NOTICES}}
     for operation in operations:
         if isinstance(operation.body, type):
             found[operation.body] = None
@@ -315,7 +320,7 @@ def _link(target: str, name: str) -> Schema:
 
 
 def _refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
-    refusal: Schema = {"description": REFUSALS[status], "content": {JSON: {"schema": by_type[wire.Error]}}}
+    refusal: Schema = {"description": REFUSALS[status], "content": {JSON: {"schema": by_type[payloads.Error]}}}
     if status in _WAITS:
         refusal["headers"] = {"Retry-After": {"required": True, **_ref("headers", "Retry-After")}}
     return refusal
@@ -327,7 +332,7 @@ def _refusal_name(status: int) -> str:
 
 def _content(by_type: Mapping[Any, Schema], type_: Any) -> Schema:
     content = {"schema": by_type[type_]}
-    if (example := examples.by_type().get(type_)) is not None:
+    if (example := payloads.by_type().get(type_)) is not None:
         content["example"] = example
     return {"content": {JSON: content}}
 

@@ -25,7 +25,7 @@ from bizverify.labels import Book
 from bizverify.model_store import ModelStore, resolved
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
-from bizverify.server.indexes import DAMAGED, Indexes, IndexFiles, Stamp, stamp_of
+from bizverify.server.reference_files import DAMAGED, Indexes, IndexFiles, Stamp, stamp_of
 from bizverify.server.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class _Taught:
 
 
 class Engines:
-    """Hands out the engine of a scope (see :attr:`bizverify.server.store.keys.Key.scope`). For all threads.
+    """Hands out the engine of a scope (see :attr:`bizverify.server.store.key_table.Key.scope`). For all threads.
 
     Raises :class:`bizverify.errors.BizverifyError` where registry, gazetteer or ``settings.model`` cannot be opened.
     """

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from bizverify.server.clock import Clock
-from bizverify.server.gathering import Gathering
-from bizverify.server.refusals import quota_exceeded
-from bizverify.server.store import Store, quota
-from bizverify.server.store.keys import Key
+from bizverify.server.errors import quota_exceeded
+from bizverify.server.lookup.microbatch import Gathering
+from bizverify.server.store import Store, key_table
+from bizverify.server.store.key_table import Key
 
 _MOST: Final = 1_024
 
@@ -25,7 +25,7 @@ class Charging:
     async def take(self, key: Key) -> str:
         """Take one lookup; return the month it was taken from when it is on the disk.
 
-        Raises :class:`~bizverify.server.refusals.Refusal` 429 where none is left, and
+        Raises :class:`~bizverify.server.errors.Refusal` 429 where none is left, and
         :class:`bizverify.errors.StoreError`. Cancelled, it may be taken all the same.
         """
         month = self._clock.month()
@@ -40,7 +40,7 @@ class Charging:
 
     async def give_back(self, key: Key, month: str) -> None:
         """Give one lookup back to the month it was taken from."""
-        await self._store.write(lambda db: quota.give_back(db, key.id, month, 1))
+        await self._store.write(lambda db: key_table.give_back(db, key.id, month, 1))
 
     async def _take(self, asked: Sequence[tuple[str, str, int]]) -> Sequence[int | None]:
-        return await self._store.write(lambda db: quota.take_singly(db, asked))
+        return await self._store.write(lambda db: key_table.take_singly(db, asked))

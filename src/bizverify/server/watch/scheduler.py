@@ -15,15 +15,13 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from bizverify.engine import LocalEngine
-from bizverify.server.alarm import Alarm
-from bizverify.server.clock import Clock
-from bizverify.server.listing import Lists
+from bizverify.server.clock import Alarm, Clock
 from bizverify.server.logs import said
-from bizverify.server.plans import Plan
-from bizverify.server.sources import Sources
-from bizverify.server.store import Store
-from bizverify.server.store import keys as stored
-from bizverify.server.store.keys import Key
+from bizverify.server.reference_files import Sources
+from bizverify.server.settings import Plan
+from bizverify.server.store import Store, key_table
+from bizverify.server.store.key_table import Key
+from bizverify.server.watch.list_cache import Lists
 from bizverify.watch import store as book
 from bizverify.watch.checking import LocalJudge, check
 from bizverify.watch.delivery import FILE, WEBHOOK
@@ -110,7 +108,7 @@ class Watching:
 
     def _late(self, db: sqlite3.Connection, now: float) -> list[tuple[str, float]]:
         """The keys with watches that are due later than they should be, and when these should be at the latest."""
-        latest = [(key.id, now + self._interval(key)) for key in stored.every(db) if key.revoked is None]
+        latest = [(key.id, now + self._interval(key)) for key in key_table.every(db) if key.revoked is None]
         return [(owner, until) for owner, until in latest if (book.last_due(db, owner) or 0.0) > until]
 
     def _interval(self, key: Key | None) -> float:
@@ -121,7 +119,7 @@ class Watching:
     def _waiting(self, connection: sqlite3.Connection) -> list[tuple[Key, float]]:
         """The keys whose watches are checked, and when the first of each is due."""
         found = []
-        for key in stored.every(connection):
+        for key in key_table.every(connection):
             plan = self._plans.get(key.plan)
             if key.revoked is None and plan is not None and plan.api:
                 due = book.next_due(connection, key.id)
@@ -163,7 +161,7 @@ class Watching:
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
     ) -> Recorded:
         """Write a check down; where notices go is looked up with it, since it may have been set a moment ago."""
-        now, key = self._clock.now(), stored.find(db, owner)
+        now, key = self._clock.now(), key_table.find(db, owner)
         channels = [FILE] if self._notices is not None else []
         if key is not None and key.webhook_url is not None:
             channels.append(WEBHOOK)

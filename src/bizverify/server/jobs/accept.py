@@ -14,21 +14,19 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from bizverify.server import idempotency
 from bizverify.server.clock import Clock
-from bizverify.server.jobs import files
-from bizverify.server.jobs.apart import read_apart
-from bizverify.server.jobs.work import Jobs
-from bizverify.server.plans import Plan
-from bizverify.server.refusals import Refusal, busy, invalid_key, quota_exceeded
-from bizverify.server.repeats import mismatch
-from bizverify.server.settings import Settings
-from bizverify.server.store import Store, idempotency, quota
-from bizverify.server.store import jobs as stored
-from bizverify.server.store import keys as stored_keys
-from bizverify.server.store.jobs import Job
-from bizverify.server.store.keys import Key
-from bizverify.server.uploads import NoRoom, Upload
-from bizverify.server.wire import BatchCreated, encode
+from bizverify.server.errors import Refusal, busy, invalid_key, quota_exceeded
+from bizverify.server.idempotency import mismatch
+from bizverify.server.jobs import results
+from bizverify.server.jobs.isolated_reader import read_apart
+from bizverify.server.jobs.worker import Jobs
+from bizverify.server.multipart import NoRoom, Upload
+from bizverify.server.payloads import BatchCreated, encode
+from bizverify.server.settings import Plan, Settings
+from bizverify.server.store import Store, job_table, key_table
+from bizverify.server.store.job_table import Job
+from bizverify.server.store.key_table import Key
 
 _READ_AT_ONCE: Final = 2
 _AGAIN: Final = 5
@@ -104,14 +102,14 @@ class Acceptance:
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
         try:
             with NoRoom():
-                await anyio.to_thread.run_sync(lambda: files.folder(home, job_id).mkdir(mode=0o700, parents=True))
+                await anyio.to_thread.run_sync(lambda: results.folder(home, job_id).mkdir(mode=0o700, parents=True))
             own = self._reading_of.setdefault(order.key.id, anyio.Lock())  # one key's files must not hold up all others
             async with own, self._reading:
-                total = await read_apart(upload, files.records(home, job_id), order.plan.rows)
+                total = await read_apart(upload, results.records(home, job_id), order.plan.rows)
             place.release()
             answer = await self._queued(order, job_id, total)
         except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
-            await anyio.to_thread.run_sync(files.remove, home, [job_id])
+            await anyio.to_thread.run_sync(results.remove, home, [job_id])
             raise
         self._jobs.wake()
         return answer
@@ -122,7 +120,7 @@ class Acceptance:
         answer, crowd = encode(BatchCreated(job_id, total)), self._crowd(key, order.plan, more=1)
 
         def change(db: sqlite3.Connection) -> bytes:
-            now_said = stored_keys.find(db, key.id)
+            now_said = key_table.find(db, key.id)
             if now_said is None or now_said.revoked is not None:  # while the file came in
                 raise invalid_key()
             crowd.refuse(db)
@@ -131,10 +129,10 @@ class Acceptance:
                 if earlier is not None:
                     raise mismatch()
                 idempotency.finish(db, key.id, order.token, answer)
-            used = quota.take(db, key.id, month, charged, key.quota) if charged else None
+            used = key_table.take(db, key.id, month, charged, key.quota) if charged else None
             if used is not None:
                 raise quota_exceeded(charged, key.quota, used, resets, now)
-            stored.add(db, Job(job_id, key.id, "queued", total, order.offline, order.paid, month, charged, now))
+            job_table.add(db, Job(job_id, key.id, "queued", total, order.offline, order.paid, month, charged, now))
             return answer
 
         return await self._store.write(change)
@@ -156,7 +154,7 @@ class _Crowd:
 
     def refuse(self, db: sqlite3.Connection) -> None:
         """Raise :class:`Refusal` 503 if that is too many."""
-        waiting, own = stored.active(db, self.key_id)
+        waiting, own = job_table.active(db, self.key_id)
         if waiting + self.all > self.queue:
             raise busy("more jobs wait than the server takes on", _AGAIN)
         if own + self.own > self.jobs:

@@ -1,4 +1,4 @@
-"""What uvicorn leaves unbounded about a connection: how slowly a head comes in, a body goes on, an answer is read."""
+"""Bounds on slow and oversized requests: bodies, refused bodies that still come in, and connections."""
 
 from __future__ import annotations
 
@@ -6,15 +6,104 @@ import asyncio
 import re
 import sys
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import anyio
 import h11
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bizverify.server.lingering import LINGER_SECONDS
-from bizverify.server.refusals import JSON, busy
+from bizverify.server.errors import JSON, Refusal, busy, invalid, too_large
+
+LARGEST: Final = 64 << 10
+"""Bytes of an ordinary body at most."""
+_PATIENCE: Final = 30.0
+_NUMBER: Final = re.compile(r"`\$\.(b_no|biz_no)`")
+
+T = TypeVar("T")
+
+
+async def read_json(request: Request, type: type[T]) -> T:
+    """The body as a value of ``type``; unknown fields are ignored. Raises :class:`Refusal` 400, 408, 413, 415."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise Refusal(415, "unsupported_media_type", f"the body is {kind[:100]}; send application/json")
+    body = await read_body(request, LARGEST)
+    try:
+        return msgspec.json.decode(body, type=type)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise invalid(f"the body is not as it should be: {_told(error)}") from None
+
+
+def _told(error: Exception) -> str:
+    """What is wrong; of a business number, what is wanted, for msgspec says only which check failed."""
+    text = str(error)
+    if (place := _NUMBER.search(text)) and not text.startswith("Expected `str`, got"):
+        return f"{place[1]} must be a business number: ten digits without hyphens or blanks, not all zero"
+    return text
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, ``limit`` bytes at most, within half a minute."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > limit:
+        raise too_large("the request", limit, "bytes")
+    body, more = bytearray(), True
+    try:
+        async with asyncio.timeout(_PATIENCE):  # anyio's takes ten times as long to set up
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise invalid("the connection was closed before the body was complete")
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > limit:
+                    raise too_large("the request", limit, "bytes")
+    except TimeoutError:
+        raise Refusal(408, "timeout", f"the body did not come within {_PATIENCE:g} s") from None
+    return bytes(body)
+
+
+LINGER_SECONDS: Final = 10.0
+
+
+class Incoming:
+    """The messages of a request, which knows whether more of the body is to come."""
+
+    def __init__(self, receive: Receive, scope: Scope) -> None:
+        self._receive = receive
+        self._more = any(
+            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+            for name, value in scope["headers"]
+        )
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        message = await self._receive()
+        self._more = message["type"] == "http.request" and message.get("more_body", False)
+        return message
+
+    async def answer(self, response: Response, scope: Scope, send: Send) -> None:
+        """Send a response, and end it when the body has come in, the client is gone, or ten seconds have passed."""
+        if not self._more:
+            await response(scope, self, send)
+            return
+
+        async def lingering(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            with anyio.move_on_after(LINGER_SECONDS):
+                while self._more:
+                    await self()
+            await send({"type": "http.response.body", "body": b""})
+
+        await response(scope, self, lingering)
+
 
 HEAD_BYTES: Final = 32 << 10
 """Bytes of a request's line and headers at most (more: 431)."""

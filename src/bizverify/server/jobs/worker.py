@@ -15,17 +15,15 @@ import polars as pl
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.engines import Engines
-from bizverify.server.jobs import files
-from bizverify.server.jobs.slices import ROWS, Tally, answered, put_in_order
+from bizverify.server.engine_pool import Engines
+from bizverify.server.jobs import results
+from bizverify.server.jobs.results import ROWS, Tally, answered, put_in_order
 from bizverify.server.logs import said
+from bizverify.server.multipart import no_room
+from bizverify.server.reference_files import Sources, StatusSource
 from bizverify.server.settings import Settings
-from bizverify.server.sources import Sources, StatusSource
-from bizverify.server.store import Store, connected
-from bizverify.server.store import jobs as stored
-from bizverify.server.store import keys as stored_keys
-from bizverify.server.store.jobs import Job
-from bizverify.server.uploads import no_room
+from bizverify.server.store import Store, connected, job_table, key_table
+from bizverify.server.store.job_table import Job
 
 _log = logging.getLogger(__name__)
 
@@ -74,12 +72,12 @@ class Jobs:
     async def run(self) -> None:
         """Work on the jobs, in order, as long as the server lives."""
         survived = self._begun
-        await self._store.write(lambda db: stored.begin_again(db, survived=survived))
+        await self._store.write(lambda db: job_table.begin_again(db, survived=survived))
         self._begun = True
         while True:
             self._news = anyio.Event()
             now = self._clock.now()
-            job = await self._store.write(lambda db, now=now: stored.start_next(db, now))  # type: ignore[misc]
+            job = await self._store.write(lambda db, now=now: job_table.start_next(db, now))  # type: ignore[misc]
             if job is None:
                 await self._wait()
             elif job.starts > STARTS:
@@ -89,7 +87,7 @@ class Jobs:
 
     async def _wait(self) -> None:
         """Wait until a job is accepted, or one that was put back is due."""
-        due = await self._store.read(stored.next_due)
+        due = await self._store.read(job_table.next_due)
         async with anyio.create_task_group() as group:
             if due is not None:
                 group.start_soon(self._wake_in, due - self._clock.now())
@@ -109,8 +107,8 @@ class Jobs:
     async def purge_once(self) -> None:
         """Remove the jobs that ended longer ago than they are kept, and their files."""
         before = self._clock.now() - self._settings.keep_days * 86_400
-        while gone := await self._store.write(lambda db: stored.purge(db, before)):
-            await anyio.to_thread.run_sync(files.remove, self._settings.files, gone)
+        while gone := await self._store.write(lambda db: job_table.purge(db, before)):
+            await anyio.to_thread.run_sync(results.remove, self._settings.files, gone)
 
     async def _worked_on(self, job: Job) -> None:
         try:
@@ -136,31 +134,31 @@ class Jobs:
 
     async def _put_back(self, job: Job, pause: float, attempts: int) -> None:
         due = self._clock.now() + pause
-        await self._store.write(lambda db: stored.put_back(db, job, due=due, attempts=attempts))
+        await self._store.write(lambda db: job_table.put_back(db, job, due=due, attempts=attempts))
 
     async def _given_up(self, job: Job, message: str) -> None:
         now = self._clock.now()
-        await self._store.write(lambda db: stored.failed(db, job, now=now, code="internal", message=message))
+        await self._store.write(lambda db: job_table.failed(db, job, now=now, code="internal", message=message))
 
     async def _done(self, job: Job) -> None:
         """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
-        key = await self._store.read(lambda db: stored_keys.find(db, job.key_id))
+        key = await self._store.read(lambda db: key_table.find(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
         engine = await self._engines.opened(key.scope, paid=job.paid)
         source = self.sources.source(offline=job.offline or not job.paid)
         tally = await self._answered(job, engine, source)
         now, model = self._clock.now(), engine.model.version
         await self._store.write(
-            lambda db: stored.done(
+            lambda db: job_table.done(
                 db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
             )
         )
 
     async def _answered(self, job: Job, engine: LocalEngine, source: StatusSource) -> Tally:
         home = self._settings.files
-        records, folder = files.records(home, job.id), files.folder(home, job.id) / "parts"
+        records, folder = results.records(home, job.id), results.folder(home, job.id) / "parts"
         tally, parts = Tally(), []
-        await anyio.to_thread.run_sync(files.prepare, home, job.id)
+        await anyio.to_thread.run_sync(results.prepare, home, job.id)
         await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
         try:
             for first in range(0, job.total, ROWS):
@@ -170,7 +168,7 @@ class Jobs:
                 self._processed[job.id] = min(first + ROWS, job.total)
             if (rows := sum(tally.grades.values())) != job.total:
                 raise RuntimeError(f"a job of {job.total} rows has {rows} answers")
-            await anyio.to_thread.run_sync(put_in_order, parts, files.results(home, job.id))
+            await anyio.to_thread.run_sync(put_in_order, parts, results.results(home, job.id))
         finally:
             await anyio.to_thread.run_sync(_removed, folder)
         return tally
@@ -179,8 +177,8 @@ class Jobs:
 def swept(settings: Settings) -> None:
     """Remove what a server that was killed has left in the server's folder; to be called before requests are taken."""
     with closing(connected(settings.db, create=False, writing=False)) as db:
-        known = stored.ids(db)
-    files.sweep(settings.files, known)
+        known = job_table.ids(db)
+    results.sweep(settings.files, known)
 
 
 def _removed(folder: Path) -> None:

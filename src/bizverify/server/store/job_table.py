@@ -1,14 +1,14 @@
-"""Batch jobs: accepted, taken in turn, ended, purged. Each step is one transaction, with what it does to the quota."""
+"""Batch jobs and the outcomes of their letters; each step is one transaction, with what it does to the quota."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bizverify.server.store import quota
+from bizverify.server.store import key_table
 
 _COLUMNS: Final = (
     "id, key_id, state, total, offline, paid, month, charged, created, finished, attempts, starts, grades, model, error"
@@ -105,7 +105,7 @@ def done(
         (given_back, now, json.dumps(grades, sort_keys=True), model, job.id),
     )
     if ended.rowcount and given_back:
-        quota.give_back(db, job.key_id, job.month, given_back)
+        key_table.give_back(db, job.key_id, job.month, given_back)
 
 
 def put_back(db: sqlite3.Connection, job: Job, *, due: float, attempts: int) -> None:
@@ -124,7 +124,7 @@ def failed(db: sqlite3.Connection, job: Job, *, now: float, code: str, message: 
         (now, json.dumps([code, message]), job.id),
     )
     if ended.rowcount and job.charged:
-        quota.give_back(db, job.key_id, job.month, job.charged)
+        key_table.give_back(db, job.key_id, job.month, job.charged)
 
 
 def ids(db: sqlite3.Connection) -> set[str]:
@@ -149,4 +149,53 @@ def _job(row: tuple[Any, ...]) -> Job:
         **values | {"offline": bool(values["offline"]), "paid": bool(values["paid"])},
         grades=None if grades is None else json.loads(grades),
         error=None if error is None else tuple(json.loads(error)),
+    )
+
+
+Told = tuple[int, int, str | None, float]
+"""An outcome: row_id, bounced (0, 1), reason, when it was recorded (seconds since 1970)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job with outcomes that no label book has yet. ``scope``: whose book they go to, as the key says now."""
+
+    job: str
+    scope: str
+    finished: float
+    model: str | None
+
+
+def put(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float) -> None:
+    """Record an outcome in place of an earlier one; one that is recorded just so stays as it is."""
+    db.execute(
+        "INSERT INTO labels (job, row_id, bounced, reason, recorded) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET"
+        " bounced = excluded.bounced, reason = excluded.reason, recorded = excluded.recorded, learned = NULL"
+        " WHERE bounced <> excluded.bounced OR reason IS NOT excluded.reason",
+        (job, row_id, bounced, reason, now),
+    )
+
+
+def waiting(db: sqlite3.Connection) -> list[Waiting]:
+    """The jobs with outcomes that are to be learned from, the earliest first."""
+    rows = db.execute(
+        "SELECT jobs.id, CASE WHEN keys.pool THEN 'pool' ELSE keys.id END, jobs.finished, jobs.model"
+        " FROM (SELECT DISTINCT job FROM labels WHERE learned IS NULL) JOIN jobs ON jobs.id = job"
+        " JOIN keys ON keys.id = jobs.key_id WHERE jobs.state = 'done' ORDER BY jobs.number"
+    )
+    return [Waiting(*row) for row in rows]
+
+
+def unlearned(db: sqlite3.Connection, job: str, most: int) -> list[Told]:
+    """Outcomes of a job that no label book has yet."""
+    query = "SELECT row_id, bounced, reason, recorded FROM labels WHERE job = ? AND learned IS NULL LIMIT ?"
+    return db.execute(query, (job, most)).fetchall()
+
+
+def learned(db: sqlite3.Connection, job: str, told: Sequence[Told], now: float) -> None:
+    """Note that a label book has these outcomes; one that was told otherwise meanwhile is not among them."""
+    db.executemany(
+        "UPDATE labels SET learned = ? WHERE job = ? AND row_id = ? AND bounced = ? AND reason IS ? AND recorded = ?",
+        ((now, job, *outcome) for outcome in told),
     )
