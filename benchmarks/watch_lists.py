@@ -89,7 +89,7 @@ def filled(db: Path, count: int) -> tuple[str, str]:
     now = time.time()
     with closing(connected(db)) as connection:
         connection.execute("BEGIN")
-        key, secret = key_table.create(connection, plan="enterprise", quota=10, now=now)
+        key, secret = key_table.create_key(connection, plan="enterprise", quota=10, now=now)
         entries = (
             Entry(f"{n:010}", f"주식회사 가나다 {n}", f"서울특별시 중구 세종대로 {n}") for n in range(1, count + 1)
         )

@@ -22,11 +22,11 @@ import httpx
 import pytest
 
 from bizverify import BlockingClient
-from bizverify.server.app import listening, server_for, url_of
+from bizverify.server.app import listen, server_for, url_of
 from bizverify.server.clock import Clock
 from bizverify.server.jobs import isolated_reader
-from bizverify.server.lookup.prepared_query import Prepared
-from bizverify.server.payloads import Verified, VerifyRequest
+from bizverify.server.lookup.prepared_query import PreparedQuery
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.settings import Settings
 from bizverify.server.store import connected, key_table
 
@@ -53,7 +53,7 @@ def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) 
     """A new key's secret, made in the file as `bizverify keys create` makes it."""
     with closing(connected(db)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        _, secret = key_table.create(connection, plan=plan, quota=quota, now=time.time(), **more)
+        _, secret = key_table.create_key(connection, plan=plan, quota=quota, now=time.time(), **more)
         connection.execute("COMMIT")
     return secret
 
@@ -71,7 +71,7 @@ def read_here(patch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def served(db: Path, clock: Clock | None = None, **settings: Any) -> Iterator[Served]:
     """Serve in a thread of this process for as long as the block lasts."""
-    listener = listening("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     server = server_for(Settings(db=db, **settings), lambda: None, clock)
     thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="bizverify-served", daemon=True)
     thread.start()
@@ -155,12 +155,12 @@ def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
 def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     """Hold back what the engine answers to single lookups; return the events "it was asked" and "let it go"."""
     begun, go = Event(), Event()
-    answers = Prepared.answers
+    answers = PreparedQuery.answers
 
-    def held(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+    def held(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
         begun.set()
         assert go.wait(30)
         return answers(prepared, asked)
 
-    monkeypatch.setattr(Prepared, "answers", held)
+    monkeypatch.setattr(PreparedQuery, "answers", held)
     return begun, go

@@ -27,9 +27,9 @@ from bizverify.errors import StoreError
 from bizverify.server import endpoints
 from bizverify.server.clock import Clock
 from bizverify.server.jobs import accept, results, worker
-from bizverify.server.jobs.accept import Acceptance
-from bizverify.server.jobs.results import put_in_order
-from bizverify.server.reference_files import Snapshot, Sources
+from bizverify.server.jobs.accept import JobAcceptance
+from bizverify.server.jobs.results import merge_slices
+from bizverify.server.reference_files import RegistrySnapshot, StatusSources
 from bizverify.server.store import connected, job_table, key_table
 from serving import HTTP, Served, read_here, rows_of, served
 
@@ -275,7 +275,7 @@ class Held:
 
 
 def sources(server: Served, *better: Any) -> None:
-    server.app.state.context.jobs.sources = Sources(*better)
+    server.app.state.context.jobs.sources = StatusSources(*better)
 
 
 @pytest.mark.usefixtures("quickly_read")
@@ -400,26 +400,26 @@ def test_a_stop_in_good_order_does_not_count_against_a_job(tmp_path: Path) -> No
 def test_a_worker_that_is_begun_again_does_not_count_against_a_job(tmp_path: Path) -> None:
     """When it is the work on jobs alone that broke off, and not the server, a job is as if it had not been begun."""
     with closing(connected(tmp_path / "db.sqlite")) as db:
-        add(db, "a", key_table.create(db, plan="business", quota=9, now=1)[0].id)
+        add(db, "a", key_table.create_key(db, plan="business", quota=9, now=1)[0].id)
         for survived, left in ((False, 1), (False, 2), (True, 0)):
             assert job_table.start_next(db, 1.0) is not None
-            assert job_table.begin_again(db, survived=survived) == 1
+            assert job_table.requeue_running(db, survived=survived) == 1
             assert db.execute("SELECT state, starts FROM jobs").fetchall() == [("queued", left)]
 
 
 def test_an_end_is_told_once(tmp_path: Path) -> None:
     """A job that has ended is neither ended again nor put back, and gives its quota back once."""
     with closing(connected(tmp_path / "db.sqlite")) as db:
-        key = key_table.create(db, plan="business", quota=99, now=1)[0].id
-        key_table.take(db, key, "2026-11", 50, 99)
-        job_table.add(db, job_table.Job("a", key, "queued", 20, False, True, "2026-11", 20, 1.0))
+        key = key_table.create_key(db, plan="business", quota=99, now=1)[0].id
+        key_table.take_lookups(db, key, "2026-11", 50, 99)
+        job_table.add_job(db, job_table.StoredJob("a", key, "queued", 20, False, True, "2026-11", 20, 1.0))
         job = job_table.start_next(db, 1.0)
         assert job is not None
         for _ in range(2):
-            job_table.failed(db, job, now=2.0, code="internal", message="x")
-            job_table.done(db, job, now=2.0, grades={}, model="m", without_answer=7)
+            job_table.fail_job(db, job, now=2.0, code="internal", message="x")
+            job_table.finish_job(db, job, now=2.0, grades={}, model="m", without_answer=7)
             job_table.put_back(db, job, due=0.0, attempts=1)
-        assert key_table.used(db, key, "2026-11") == 30
+        assert key_table.used_lookups(db, key, "2026-11") == 30
         assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
 
 
@@ -468,7 +468,7 @@ def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
 
 def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is cut off when its job is in the queue already leaves the job what it needs."""
-    queued = Acceptance._queued
+    queued = JobAcceptance._queued
 
     async def cut_off(*given: Any) -> bytes:
         await queued(*given)
@@ -477,7 +477,7 @@ def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: py
     with served(tmp_path / "db.sqlite") as server:
         key = server.key()
         with monkeypatch.context() as patched:
-            patched.setattr(Acceptance, "_queued", cut_off)
+            patched.setattr(JobAcceptance, "_queued", cut_off)
             assert upload(server, key).status_code >= 500
     with served(tmp_path / "db.sqlite") as server:
         ((job_id,),) = rows_of(server.db, "SELECT id FROM jobs")
@@ -503,7 +503,7 @@ def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
         assert live.asked == []
         until(server, key, upload(server, key, params={"offline": "false"}).json()["job_id"])
         assert live.asked == ["124-81-00998", "12345"]
-    assert Sources().source(offline=False).live is Snapshot.live is False
+    assert StatusSources().source(offline=False).live is RegistrySnapshot.live is False
 
 
 @pytest.mark.usefixtures("quickly_read")
@@ -557,7 +557,7 @@ def test_a_new_server_sweeps_what_a_killed_one_left(tmp_path: Path) -> None:
 def test_keys_take_turns(tmp_path: Path) -> None:
     """A key's second job waits behind another key's first; the jobs of one key keep their order."""
     with closing(connected(tmp_path / "db.sqlite")) as db:
-        one, two = (key_table.create(db, plan="business", quota=9, now=1)[0].id for _ in range(2))
+        one, two = (key_table.create_key(db, plan="business", quota=9, now=1)[0].id for _ in range(2))
         for name, key in (("a1", one), ("a2", one), ("a3", one), ("b1", two), ("b2", two)):
             add(db, name, key)
         order = []
@@ -565,11 +565,11 @@ def test_keys_take_turns(tmp_path: Path) -> None:
             job = job_table.start_next(db, float(now))
             order.append(None if job is None else job.id)
         assert order == ["a1", "b1", "a2", "b2", "a3", None]
-        assert job_table.begin_again(db) == 5
+        assert job_table.requeue_running(db) == 5
 
 
 def add(db: sqlite3.Connection, name: str, key: str) -> None:
-    job_table.add(db, job_table.Job(name, key, "queued", 1, False, True, "2026-11", 1, 1.0))
+    job_table.add_job(db, job_table.StoredJob(name, key, "queued", 1, False, True, "2026-11", 1, 1.0))
 
 
 def test_slices_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -578,15 +578,15 @@ def test_slices_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     engine, records = LocalEngine(), tmp_path / "records.parquet"
     rows = people().rename({"사업자등록번호": "b_no", "상호": "name", "주소": "address"}).with_row_index("row_id")
     rows.write_parquet(records)
-    parts, tally = [], results.Tally()
+    parts, tally = [], results.ResultCounts()
     for first in range(0, rows.height, 7):
         parts.append(tmp_path / f"{first}.parquet")
-        tally.take(results.answered(Snapshot(), engine, records, first, parts[-1]))
-    put_in_order(parts, tmp_path / "results.parquet")
+        tally.take(results.answer_slice(RegistrySnapshot(), engine, records, first, parts[-1]))
+    merge_slices(parts, tmp_path / "results.parquet")
     found = pl.read_parquet(tmp_path / "results.parquet")
     whole = pl.concat([pl.read_parquet(part) for part in parts])
     assert found.equals(whole.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True))
     assert found.schema == pl.Schema(results.RESULTS)
     assert (tally.grades.total(), tally.without_answer) == (rows.height, 2)
-    put_in_order([], tmp_path / "none.parquet")
+    merge_slices([], tmp_path / "none.parquet")
     assert pl.read_parquet(tmp_path / "none.parquet").schema == found.schema

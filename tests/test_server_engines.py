@@ -21,7 +21,7 @@ from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.errors import RegistryError
 from bizverify.labels import Book
 from bizverify.server import engine_pool
-from bizverify.server.engine_pool import Engines
+from bizverify.server.engine_pool import EnginePool
 from bizverify.server.settings import Settings
 from handclock import HandClock
 from serving import served
@@ -45,8 +45,8 @@ def registry(tmp_path: Path) -> Path:
     return build(tmp_path, "계속사업자").rename(tmp_path / "registry.parquet")
 
 
-def opened(tmp_path: Path, clock: HandClock, **settings: object) -> Engines:
-    return Engines(Settings(db=tmp_path / "db.sqlite", **settings), clock.clock)  # type: ignore[arg-type]
+def opened(tmp_path: Path, clock: HandClock, **settings: object) -> EnginePool:
+    return EnginePool(Settings(db=tmp_path / "db.sqlite", **settings), clock.clock)  # type: ignore[arg-type]
 
 
 def status(engine: LocalEngine) -> str:

@@ -276,7 +276,7 @@ def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:
         before = key.verify()
         job = key.batch(clock)
     with closing(connected(tmp_path / "db.sqlite")) as db:  # told, and killed before the next step
-        job_table.put(db, job, 0, bounced=True, reason="이사불명", now=clock.seconds)
+        job_table.put_outcome(db, job, 0, bounced=True, reason="이사불명", now=clock.seconds)
     with scene(tmp_path, clock) as one:
         one.learned()
         after = Asking(one.server.url, secret).verify()

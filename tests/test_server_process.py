@@ -26,7 +26,7 @@ from bizverify.cli import app as cli
 from bizverify.errors import StoreError, UsageError
 from bizverify.server import app as process
 from bizverify.server import http_limits, logs
-from bizverify.server.app import listening, server_for, supervised
+from bizverify.server.app import listen, server_for, supervise
 from bizverify.server.clock import Clock
 from bizverify.server.settings import Settings
 from serving import Served, ServedProcess, answers_held, make_key, rows_of, served
@@ -259,7 +259,7 @@ def test_what_runs_beside_the_requests_is_begun_again() -> None:
         pauses.append(seconds)
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(supervised("working", work, Clock(lambda: now[0], sleep)))
+        asyncio.run(supervise("working", work, Clock(lambda: now[0], sleep)))
     assert pauses == [1, 5, 30, 60, 1, 5]
 
 
@@ -267,7 +267,7 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
     """A second server on the same file ends at once and says so; so does one on a port that is taken."""
     db = tmp_path / "db.sqlite"
     with served(db):
-        with listening("127.0.0.1", 0) as spare, pytest.raises(StoreError, match="another server is running on it"):
+        with listen("127.0.0.1", 0) as spare, pytest.raises(StoreError, match="another server is running on it"):
             server_for(Settings(db=db), lambda: None).run(sockets=[spare])
         done = subprocess.run(
             [sys.executable, "-m", "bizverify", "serve", "--db", db, "--port", "0"], capture_output=True, text=True
@@ -275,9 +275,9 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "another server is running on it" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
-    taken = listening("127.0.0.1", 0)
+    taken = listen("127.0.0.1", 0)
     with taken, pytest.raises(UsageError, match="cannot listen there"):
-        listening("127.0.0.1", taken.getsockname()[1])
+        listen("127.0.0.1", taken.getsockname()[1])
 
 
 def test_a_place_that_cannot_be_used_is_said_and_not_made(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_place_that_cannot_be_used_is_said_and_not_made(tmp_path: Path) -> Non
 
     (tmp_path / "db.sqlite.files").write_bytes(b"")
     for db, said in ((tmp_path / "none" / "db.sqlite", "No such file"), (tmp_path / "db.sqlite", "File exists")):
-        with listening("127.0.0.1", 0) as spare, pytest.raises(StoreError, match=f"{db.name}.*cannot be used: {said}"):
+        with listen("127.0.0.1", 0) as spare, pytest.raises(StoreError, match=f"{db.name}.*cannot be used: {said}"):
             server_for(Settings(db=db), begun).run(sockets=[spare])
     assert not (tmp_path / "none").exists()
 
@@ -306,14 +306,14 @@ def test_the_log_says_what_is_wrong_with_the_file() -> None:
     stream = io.StringIO()
     logger = logging.Logger("bizverify.server.test")
     logger.addHandler(logging.StreamHandler(stream))
-    logger.handlers[0].setFormatter(logs.Lines())
+    logger.handlers[0].setFormatter(logs.JsonFormatter())
     for error in (StoreError("db.sqlite: is read-only"), ExceptionGroup("x", [StoreError("db.sqlite: is read-only")])):
         try:
             raise error
         except (StoreError, ExceptionGroup):
             logger.exception("a step failed")
     assert [json.loads(line)["reason"] for line in stream.getvalue().splitlines()] == ["db.sqlite: is read-only"] * 2
-    assert logs.said(ValueError("홍길동상회")) == "ValueError"
+    assert logs.loggable_message(ValueError("홍길동상회")) == "ValueError"
 
 
 def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
     loops = logging.getLogger("asyncio")
     before = logger.handlers[:], logger.propagate, logger.level
     loops_before = loops.handlers[:], loops.propagate
-    logs.set_up(stream, "info")
+    logs.configure_logging(stream, "info")
     try:
         with served(tmp_path / "db.sqlite") as server, server.client() as client:
             client.verify("1248100998", "홍길동상회", "서울 중구 세종대로 110")

@@ -52,12 +52,14 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
         raise UsageError(f"--plan {plan}: there is no such plan; there are {', '.join(known)} (--plans names a file)")
     limit = known[plan].quota if quota is None else quota
     key, secret = _changed(
-        db, lambda it: key_table.create(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool), make=True
+        db,
+        lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool),
+        make=True,
     )
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
-        _changed(db, lambda it: key_table.revoke(it, key.id, time.time()))
+        _changed(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     say(
         f"key {key.id}: plan {key.plan}, {counted(key.quota, 'lookup')} a month; shown this once, "
@@ -76,7 +78,9 @@ def list_(db: Path, as_json: bool) -> None:
     from bizverify.server.store import key_table
 
     month = Clock().month()
-    found = _changed(db, lambda it: [(key, key_table.used(it, key.id, month)) for key in key_table.every(it)])
+    found = _changed(
+        db, lambda it: [(key, key_table.used_lookups(it, key.id, month)) for key in key_table.list_keys(it)]
+    )
     rows = [_row(key, used) for key, used in found]
     if as_json:
         print_json({"month": month, "keys": rows})
@@ -97,7 +101,7 @@ def revoke(key_id: str, db: Path) -> None:
     if key.revoked is not None:
         say(f"key {key_id} was revoked before")
         return
-    _changed(db, lambda it: key_table.revoke(it, key_id, time.time()))
+    _changed(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
     say(f"key {key_id} is revoked; a running server refuses it within a second or two")
 
 
@@ -123,7 +127,7 @@ def change(
     if not changed:
         raise UsageError("nothing to change: give --plan, --quota, --note or --pool")
     key = _of(db, key_id) if list(changed) == ["note"] else _living(db, key_id)
-    _changed(db, lambda it: key_table.change(it, key.id, changed))
+    _changed(db, lambda it: key_table.change_key(it, key.id, changed))
     say(f"key {key_id}: {', '.join(f'{name} is now {value}' for name, value in changed.items())}")
 
 
@@ -163,7 +167,7 @@ def _changed(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool 
 def _of(db: Path, key_id: str) -> Key:
     from bizverify.server.store import key_table
 
-    key = _changed(db, lambda it: key_table.find(it, key_id))
+    key = _changed(db, lambda it: key_table.find_key(it, key_id))
     if key is None:
         raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
     return key

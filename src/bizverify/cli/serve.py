@@ -75,7 +75,7 @@ def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
     from bizverify.server.settings import Settings, load_plans
 
     chosen: Settings = Settings(plans=load_plans(plans), **settings)
-    logs.set_up()
+    logs.configure_logging()
     run(chosen, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
 
 

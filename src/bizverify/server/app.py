@@ -18,24 +18,24 @@ from starlette.types import ASGIApp
 
 from bizverify.errors import UsageError
 from bizverify.server import endpoints
-from bizverify.server.auth import Doorkeeper, KeyRing
+from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.clock import Clock
 from bizverify.server.endpoints import Context, batch, create_batch, healthz, label, me, verify
-from bizverify.server.engine_pool import Engines
-from bizverify.server.http_limits import HEAD_BYTES, Connection
-from bizverify.server.idempotency import Repeats
-from bizverify.server.jobs.accept import Acceptance
-from bizverify.server.jobs.worker import Jobs, swept
-from bizverify.server.learning import Learning
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.http_limits import HEAD_BYTES, BoundedConnection
+from bizverify.server.idempotency import IdempotentRequests
+from bizverify.server.jobs.accept import JobAcceptance
+from bizverify.server.jobs.worker import JobWorker, remove_leftover_files
+from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
-from bizverify.server.lookup.microbatch import Answering
-from bizverify.server.lookup.quota import Charging
+from bizverify.server.lookup.microbatch import LookupAnswerer
+from bizverify.server.lookup.quota import QuotaCharger
 from bizverify.server.operations import openapi
-from bizverify.server.reference_files import Sources
+from bizverify.server.reference_files import StatusSources
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, server_lock, store_errors
-from bizverify.server.watch.notifier import Notifying
-from bizverify.server.watch.scheduler import Watching
+from bizverify.server.watch.notifier import Notifier
+from bizverify.server.watch.scheduler import WatchScheduler
 
 _log = logging.getLogger(__name__)
 _PAUSES: Final = (1.0, 5.0, 30.0, 60.0)
@@ -43,7 +43,7 @@ _CALM: Final = 600.0
 """Seconds without a failure after which the pauses are short again."""
 
 
-async def supervised(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
     """Run ``work``, which never returns of itself, until cancelled; if it raises, say so and begin it again."""
     failures = 0
     while True:
@@ -83,33 +83,33 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                context = _context(settings, clock or Clock(), stack)
+                context = open_context(settings, clock or Clock(), stack)
             except Exception as error:
                 app.state.failure = error
                 raise
             app.state.context = context
             async with anyio.create_task_group() as group:
-                for name, work in _background(context).items():
-                    group.start_soon(supervised, name, work, context.clock)
+                for name, work in background_tasks(context).items():
+                    group.start_soon(supervise, name, work, context.clock)
                 yield
                 group.cancel_scope.cancel()
             await context.keys.note()
             context.requests.write()
 
-    app = Service(routes=list(ROUTES), lifespan=lifespan)
+    app = _BareStarlette(routes=list(ROUTES), lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
 
 
-class Service(Starlette):
+class _BareStarlette(Starlette):
     """Starlette without its own layers around each request: the doorkeeper catches what they would."""
 
     def build_middleware_stack(self) -> ASGIApp:
         """The router, behind the doorkeeper alone."""
-        return Doorkeeper(self.router)
+        return AuthMiddleware(self.router)
 
 
-def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context:
+def open_context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context:
     """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
     lock = server_lock(settings.db)
     stack.callback(lock.release)
@@ -117,24 +117,24 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
     stack.callback(store.close)
     with store_errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
-        swept(settings)
-    engines = Engines(settings, clock)
-    sources = Sources()
-    jobs = Jobs(settings, clock, store, engines, sources)
-    notifying = Notifying(store, clock, file=settings.notices)
+        remove_leftover_files(settings)
+    engines = EnginePool(settings, clock)
+    sources = StatusSources()
+    jobs = JobWorker(settings, clock, store, engines, sources)
+    notifying = Notifier(store, clock, file=settings.notices)
     return Context(
         settings=settings,
         clock=clock,
         store=store,
-        keys=KeyRing(store, settings.plans, clock),
+        keys=KeyCache(store, settings.plans, clock),
         engines=engines,
-        learning=Learning(settings, clock, store, engines),
-        answering=Answering(engines),
-        charging=Charging(store, clock),
+        learning=OutcomeLearner(settings, clock, store, engines),
+        answering=LookupAnswerer(engines),
+        charging=QuotaCharger(store, clock),
         jobs=jobs,
-        acceptance=Acceptance(settings, clock, store, jobs),
-        repeats=Repeats(store, clock),
-        watching=Watching(
+        acceptance=JobAcceptance(settings, clock, store, jobs),
+        repeats=IdempotentRequests(store, clock),
+        watching=WatchScheduler(
             store, engines.engine, sources, settings.plans, clock, notices=settings.notices, found=notifying.wake
         ),
         notifying=notifying,
@@ -142,7 +142,7 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
     )
 
 
-def _background(context: Context) -> dict[str, Callable[[], Any]]:
+def background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
     """What runs beside the requests, by name."""
     return {
         "deleting old answers to repeated requests": context.repeats.run,
@@ -178,7 +178,7 @@ def run(settings: Settings, host: str, port: int, started: Callable[[str], None]
         gc.freeze()
         started(url_of(listener))
 
-    listener = listening(host, port)
+    listener = listen(host, port)
     try:
         server = server_for(settings, begun)
         with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
@@ -187,7 +187,7 @@ def run(settings: Settings, host: str, port: int, started: Callable[[str], None]
         listener.close()
 
 
-def listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket that already listens; port 0 takes a free one. Raises :class:`UsageError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
@@ -210,7 +210,7 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn, which tells when it has started, and raises why it could not."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
@@ -243,13 +243,13 @@ def _connections() -> int:
     return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))
 
 
-def server_for(settings: Settings, started: Callable[[], None], clock: Clock | None = None) -> Server:
+def server_for(settings: Settings, started: Callable[[], None], clock: Clock | None = None) -> UvicornServer:
     """The server of an app, quiet: what it logs goes through ``logging`` under ``bizverify.server``."""
     config = uvicorn.Config(
         create_app(settings, clock),
         lifespan="on",
         ws="none",
-        http=Connection,
+        http=BoundedConnection,
         h11_max_incomplete_event_size=HEAD_BYTES,
         limit_concurrency=_connections(),
         timeout_keep_alive=_KEEP_ALIVE,
@@ -261,4 +261,4 @@ def server_for(settings: Settings, started: Callable[[], None], clock: Clock | N
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
     )
-    return Server(config, started)
+    return UvicornServer(config, started)

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
-from bizverify.server.http_limits import Incoming
-from bizverify.server.settings import Plan
+from bizverify.server.http_limits import IncomingBody
+from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key, digest_of
 
@@ -35,10 +35,10 @@ _MOST: Final = 10_000
 _NOTED_EVERY: Final = 60.0
 
 
-class KeyRing:
+class KeyCache:
     """Looks keys up, and notes when they were used last."""
 
-    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock) -> None:
+    def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
         self._store = store
         self._plans = plans
         self._clock = clock
@@ -67,12 +67,12 @@ class KeyRing:
         """The key as it is stored: read once for all requests that come while it is being read."""
         reading = self._reading.get(digest)
         if reading is None:
-            reading = asyncio.ensure_future(self._store.read(lambda db: key_table.by_secret(db, secret)))
+            reading = asyncio.ensure_future(self._store.read(lambda db: key_table.find_by_secret(db, secret)))
             self._reading[digest] = reading
             reading.add_done_callback(lambda _: self._reading.pop(digest, None))
         return await asyncio.shield(reading)
 
-    def plan(self, key: Key) -> Plan:
+    def plan(self, key: Key) -> ServicePlan:
         """The plan of a key; one that the server's plans do not name allows nothing."""
         plan = self._plans.get(key.plan)
         if plan is None:
@@ -89,10 +89,10 @@ class KeyRing:
         """Write down when keys were used last."""
         used, self._used = self._used, {}
         if used:
-            await self._store.write(lambda db: key_table.used_at(db, used))
+            await self._store.write(lambda db: key_table.record_last_use(db, used))
 
 
-class Doorkeeper:
+class AuthMiddleware:
     """ASGI middleware: finds the key of each request (:func:`key_of`), turns what goes wrong into a refusal, logs."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -103,7 +103,7 @@ class Doorkeeper:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, incoming = time.perf_counter(), Incoming(receive, scope)
+        started, incoming = time.perf_counter(), IncomingBody(receive, scope)
         status = 0
 
         async def sending(message: Message) -> None:
@@ -125,7 +125,7 @@ class Doorkeeper:
     async def _refused(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
         try:
             if scope["path"] not in PUBLIC:
-                scope[_KEY] = await _found(scope)
+                scope[_KEY] = await _find_key(scope)
             await self._app(scope, receive, send)
         except Refusal as refusal:
             return refusal
@@ -148,14 +148,14 @@ def key_of(request: Request) -> Key:
     return key
 
 
-async def _found(scope: Scope) -> Key:
+async def _find_key(scope: Scope) -> Key:
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
     if len(given) > 1:
         raise invalid("the header X-API-Key came more than once, with different keys; send one")
     secret = given.pop() if given else b""
     if not secret:
         raise missing_key()
-    ring: KeyRing = scope["app"].state.context.keys
+    ring: KeyCache = scope["app"].state.context.keys
     return await ring.find(secret.decode("latin-1"))
 
 

@@ -40,7 +40,7 @@ def as_text(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
 
 
-class Alarm:
+class WakeUp:
     """For one waiting task. A :meth:`ring` while nobody waits is heard by the next :meth:`wait`."""
 
     def __init__(self, clock: Clock) -> None:

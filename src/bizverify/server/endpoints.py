@@ -16,32 +16,32 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from bizverify.server import idempotency
-from bizverify.server.auth import KeyRing, key_of
+from bizverify.server.auth import KeyCache, key_of
 from bizverify.server.clock import Clock, as_text
-from bizverify.server.engine_pool import Engines
+from bizverify.server.engine_pool import EnginePool
 from bizverify.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan
 from bizverify.server.http_limits import read_json
-from bizverify.server.idempotency import Earlier, Repeats, identity_of, mismatch, token_from
+from bizverify.server.idempotency import EarlierRequest, IdempotentRequests, identity_of, mismatch, token_from
 from bizverify.server.jobs import results
-from bizverify.server.jobs.accept import Acceptance, Order
-from bizverify.server.jobs.worker import Jobs
-from bizverify.server.learning import Learning
+from bizverify.server.jobs.accept import JobAcceptance, JobRequest
+from bizverify.server.jobs.worker import JobWorker
+from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
-from bizverify.server.lookup.microbatch import Answering
-from bizverify.server.lookup.quota import Charging
-from bizverify.server.multipart import received
+from bizverify.server.lookup.microbatch import LookupAnswerer
+from bizverify.server.lookup.quota import QuotaCharger
+from bizverify.server.multipart import receive_upload
 from bizverify.server.payloads import (
-    Idempotency,
+    IdempotencyPayload,
     JobError,
     JobResult,
     JobStatus,
     Labelled,
     LabelRequest,
-    Limits,
+    LimitsPayload,
     Me,
-    Quota,
+    QuotaPayload,
     VerifyRequest,
-    WatchChange,
+    WatchChangePayload,
     WatchHistory,
     WatchRemoved,
     WatchRequest,
@@ -49,11 +49,11 @@ from bizverify.server.payloads import (
 )
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table
-from bizverify.server.store.job_table import Job
+from bizverify.server.store.job_table import StoredJob
 from bizverify.server.store.key_table import Key
-from bizverify.server.watch.list_cache import Listed
-from bizverify.server.watch.notifier import Notifying
-from bizverify.server.watch.scheduler import Watching
+from bizverify.server.watch.list_cache import RenderedList
+from bizverify.server.watch.notifier import Notifier
+from bizverify.server.watch.scheduler import WatchScheduler
 from bizverify.watch import store
 from bizverify.watch.types import Entry
 
@@ -65,16 +65,16 @@ class Context:
     settings: Settings
     clock: Clock
     store: Store
-    keys: KeyRing
-    engines: Engines
-    learning: Learning
-    answering: Answering
-    charging: Charging
-    jobs: Jobs
-    acceptance: Acceptance
-    repeats: Repeats
-    watching: Watching
-    notifying: Notifying
+    keys: KeyCache
+    engines: EnginePool
+    learning: OutcomeLearner
+    answering: LookupAnswerer
+    charging: QuotaCharger
+    jobs: JobWorker
+    acceptance: JobAcceptance
+    repeats: IdempotentRequests
+    watching: WatchScheduler
+    notifying: Notifier
     requests: RequestLog
 
 
@@ -90,20 +90,20 @@ async def healthz(request: Request) -> Response:
     return Response(b'{"status":"ok"}', media_type=JSON)
 
 
-IDEMPOTENCY: Final = Idempotency("Idempotency-Key", ["POST /verify", "POST /batch"], 7 * 86400)
+IDEMPOTENCY: Final = IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 7 * 86400)
 
 
 async def me(request: Request) -> Response:
     """Say what the key may do, and how much of the month's quota is left. Costs nothing."""
     context, key = context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
-    used = await context.store.read(lambda db: key_table.used(db, key.id, month))
+    used = await context.store.read(lambda db: key_table.used_lookups(db, key.id, month))
     resets = context.clock.month_ends().isoformat()
     answer = Me(
         key_id=key.id,
         plan=key.plan,
-        quota=Quota(key.quota, used, max(0, key.quota - used), month, resets),
-        limits=Limits(plan.upload_bytes, plan.rows, plan.watches, plan.recheck_hours),
+        quota=QuotaPayload(key.quota, used, max(0, key.quota - used), month, resets),
+        limits=LimitsPayload(plan.upload_bytes, plan.rows, plan.watches, plan.recheck_hours),
         idempotency=IDEMPOTENCY,
     )
     return Response(encode(answer), media_type=JSON)
@@ -157,24 +157,24 @@ class _Repeatable:
         month = self._context.clock.month(now if earlier is None else earlier.created)
         try:
             answer = encode(await self._context.answering.answer(self._key.scope, self._lookup))
-            await store.write(lambda db: idempotency.finish(db, *place, answer))
+            await store.write(lambda db: idempotency.finish_request(db, *place, answer))
         except BaseException:
             await store.write(lambda db: self._undo(db, month))
             raise
         return answer
 
-    def _begin(self, db: sqlite3.Connection, now: float) -> Earlier | None:
+    def _begin(self, db: sqlite3.Connection, now: float) -> EarlierRequest | None:
         key = self._key
-        earlier = idempotency.begin(db, key.id, self._token, self.identity, now)
+        earlier = idempotency.begin_request(db, key.id, self._token, self.identity, now)
         if earlier is None:
-            used = key_table.take(db, key.id, self._context.clock.month(now), 1, key.quota)
+            used = key_table.take_lookups(db, key.id, self._context.clock.month(now), 1, key.quota)
             if used is not None:
                 raise self._context.charging.exceeded(key, used)
         return earlier
 
     def _undo(self, db: sqlite3.Connection, month: str) -> None:
-        if idempotency.forget(db, self._key.id, self._token):
-            key_table.give_back(db, self._key.id, month, 1)
+        if idempotency.forget_request(db, self._key.id, self._token):
+            key_table.give_back_lookups(db, self._key.id, month, 1)
 
 
 _log = logging.getLogger(__name__)
@@ -194,11 +194,11 @@ async def create_batch(request: Request) -> Response:
     plan, settings = context.keys.plan(key), context.settings
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
     token = token_from(request, "POST /batch")
-    uploads = results.uploads(settings.files)
+    uploads = results.uploads_folder(settings.files)
     known = await context.acceptance.known(key, token)  # what was accepted before takes no new place
     async with (
         context.acceptance.place(key, plan, needed=known is None) as held,
-        received(
+        receive_upload(
             request,
             uploads,
             limit=plan.upload_bytes,
@@ -207,7 +207,7 @@ async def create_batch(request: Request) -> Response:
         ) as upload,
     ):
         asked = f"/batch?offline={offline}&paid={paid}"
-        order = Order(key, plan, offline, paid, token, identity_of("POST", asked, upload.digest))
+        order = JobRequest(key, plan, offline, paid, token, identity_of("POST", asked, upload.digest))
         if token is None:
             answer = await context.acceptance.accept(order, upload, held)
         else:
@@ -222,14 +222,14 @@ async def batch(request: Request) -> Response:
     context, key = context_of(request), key_of(request)
     preview = _preview(request)
     job_id = request.path_params["job_id"]
-    job = await context.store.read(lambda db: job_table.find(db, key.id, job_id))
+    job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
     if job is None:
         raise not_found("the job")
     status = _status(context, job)
     shown = min(preview, job.total) if job.state == "done" else 0
     if not shown:
         return Response(encode(status), media_type=JSON)
-    path = results.results(context.settings.files, job.id)
+    path = results.results_path(context.settings.files, job.id)
 
     async def items(first: int) -> bytes:
         count = min(ROWS, shown - first)
@@ -243,7 +243,7 @@ async def batch(request: Request) -> Response:
     return StreamingResponse(_streamed(status, begin, items, shown), media_type=JSON)
 
 
-def _status(context: Context, job: Job) -> JobStatus:
+def _status(context: Context, job: StoredJob) -> JobStatus:
     processed = context.jobs.processed(job)
     ended = job.finished is not None
     return JobStatus(
@@ -305,14 +305,14 @@ async def label(request: Request) -> Response:
     now = context.clock.now()
 
     def record(db: sqlite3.Connection) -> None:
-        job = job_table.find(db, key.id, job_id)
+        job = job_table.find_job(db, key.id, job_id)
         if job is None:
             raise not_found(f"the job {job_id[:100]!r}")
         if job.state != "done":
             raise conflict(f"the job is {job.state}: only the rows of a job that is done have outcomes", "job_not_done")
         if told.row_id >= job.total:
             raise not_found(f"the row {told.row_id} of a job with {job.total:,} rows, counted from 0,")
-        job_table.put(db, job.id, told.row_id, bounced=told.bounced, reason=told.reason, now=now)
+        job_table.put_outcome(db, job.id, told.row_id, bounced=told.bounced, reason=told.reason, now=now)
 
     await context.store.write(record)
     context.learning.tell()
@@ -374,7 +374,7 @@ async def history(request: Request) -> Response:
     )
     if watch is None or changes is None:
         raise not_found("the watch")
-    items = [WatchChange(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
+    items = [WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
     return Response(encode(WatchHistory(watch_id, watch.biz_no, items)), media_type=JSON)
 
 
@@ -388,7 +388,7 @@ class _List(Response):
 
     media_type = JSON
 
-    def __init__(self, listed: Listed) -> None:
+    def __init__(self, listed: RenderedList) -> None:
         super().__init__()
         first, *others = listed.parts or [b""]
         head, tail = b'{"watches":[', b'],"total":%d}' % listed.total

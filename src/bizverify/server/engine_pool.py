@@ -25,7 +25,7 @@ from bizverify.labels import Book
 from bizverify.model_store import ModelStore, resolved
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
-from bizverify.server.reference_files import DAMAGED, Indexes, IndexFiles, Stamp, stamp_of
+from bizverify.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
 from bizverify.server.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -34,14 +34,16 @@ _SCOPES: Final = 256
 """Scopes that are kept loaded at most, those used last."""
 _LOOKS: Final = 5
 """How often a label book that was changed while it was read is read once more."""
-_LETTERS: Final = 5_000_000
+_MOST_LETTERS: Final = 5_000_000
 """Letters in the histories of the scopes kept, together, beyond which the one not used for longest is let go."""
 
 
 class ServedEngine(LocalEngine):
     """An engine that keeps the files readable that it answers from."""
 
-    def __init__(self, indexes: Indexes, card: Scorecard, settings: Settings, today: date, told: pl.LazyFrame | None):
+    def __init__(
+        self, indexes: ReferenceData, card: Scorecard, settings: Settings, today: date, told: pl.LazyFrame | None
+    ):
         super().__init__(
             indexes.registry, gazetteer=indexes.gazetteer, model=card, lang=settings.lang, today=today, history=told
         )
@@ -49,26 +51,26 @@ class ServedEngine(LocalEngine):
 
 
 @dataclass(slots=True)
-class _Taught:
+class _Learned:
     """What a scope's outcomes have come to: its scorecard, what became of its letters, and the engines made of both."""
 
     card: Scorecard
     history: pl.DataFrame | None
-    stamps: tuple[Stamp | None, ...]
+    stamps: tuple[FileStamp | None, ...]
     engines: dict[bool, ServedEngine] = field(default_factory=dict)
 
     @property
     def letters(self) -> int:
         return 0 if self.history is None else self.history.height
 
-    def same(self, other: _Taught) -> bool:
+    def same(self, other: _Learned) -> bool:
         """Whether both answer alike."""
         if self.card != other.card or (self.history is None) != (other.history is None):
             return False
         return self.history is None or (other.history is not None and self.history.equals(other.history))
 
 
-class Engines:
+class EnginePool:
     """Hands out the engine of a scope (see :attr:`bizverify.server.store.key_table.Key.scope`). For all threads.
 
     Raises :class:`bizverify.errors.BizverifyError` where registry, gazetteer or ``settings.model`` cannot be opened.
@@ -77,11 +79,11 @@ class Engines:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._files = IndexFiles(settings.registry, settings.gazetteer)
+        self._files = ReferenceFiles(settings.registry, settings.gazetteer)
         self._indexes = self._files.now()
         self._before = self._indexes
         self.fixed = None if settings.model is None else resolved(settings.model)
-        self._taught: OrderedDict[str, _Taught] = OrderedDict()
+        self._taught: OrderedDict[str, _Learned] = OrderedDict()
         self._lock = Lock()
         self._looking = anyio.Lock()
 
@@ -172,7 +174,7 @@ class Engines:
                     if all(made.indexes is not used for used in (self._indexes, self._before, _NOTHING)):
                         del taught.engines[paid]
 
-    def _warm(self, indexes: Indexes) -> None:
+    def _warm(self, indexes: ReferenceData) -> None:
         """Answer once, so that no request waits until the new files are read."""
         record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
         frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
@@ -180,18 +182,18 @@ class Engines:
         with engine.running():
             engine.answer(frame).collect()
 
-    def _known(self, scope: str) -> _Taught | None:
+    def _known(self, scope: str) -> _Learned | None:
         with self._lock:
             if (found := self._taught.get(scope)) is not None:
                 self._taught.move_to_end(scope)
             return found
 
-    def _keep(self, scope: str, taught: _Taught) -> _Taught:
+    def _keep(self, scope: str, taught: _Learned) -> _Learned:
         """Keep what was loaded, unless another thread was faster, within the bounds."""
         with self._lock:
             kept = self._taught.setdefault(scope, taught)
             letters = sum(one.letters for one in self._taught.values())
-            while len(self._taught) > _SCOPES or (letters > _LETTERS and len(self._taught) > 1):
+            while len(self._taught) > _SCOPES or (letters > _MOST_LETTERS and len(self._taught) > 1):
                 letters -= self._taught.popitem(last=False)[1].letters
             return kept
 
@@ -206,7 +208,7 @@ class Engines:
             else:
                 self._taught[scope] = newer
 
-    def _load(self, scope: str) -> _Taught:
+    def _load(self, scope: str) -> _Learned:
         """Read a scope's scorecard and label book; what is damaged is said, and the answers do without."""
         stamps = self._stamps(scope)  # before reading: what changes meanwhile is seen at the next look
         before = self._taught.get(scope)
@@ -221,7 +223,7 @@ class Engines:
             why = error if isinstance(error, BizverifyError) else type(error).__name__
             _log.error("scope %s: its outcomes cannot be used: %s", scope, why)
             history = before.history if before is not None else None
-        return _Taught(card, history, stamps)
+        return _Learned(card, history, stamps)
 
     def _history(self, scope: str) -> pl.DataFrame | None:
         """What a scope's label book knows; while it is written to, a file that was listed may be gone when it is read.
@@ -238,9 +240,9 @@ class Engines:
                     raise
         raise AssertionError("the last time it returns or raises")
 
-    def _stamps(self, scope: str) -> tuple[Stamp | None, ...]:
+    def _stamps(self, scope: str) -> tuple[FileStamp | None, ...]:
         """What changes whenever a scope's scorecard or label book does: each of their files is replaced by a rename."""
         return stamp_of(self.store(scope).path), stamp_of(self.folder(scope) / "labels")
 
 
-_NOTHING: Final = Indexes(None, None, ())
+_NOTHING: Final = ReferenceData(None, None, ())

@@ -35,10 +35,10 @@ async def read_json(request: Request, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise invalid(f"the body is not as it should be: {_told(error)}") from None
+        raise invalid(f"the body is not as it should be: {_explain_decode_error(error)}") from None
 
 
-def _told(error: Exception) -> str:
+def _explain_decode_error(error: Exception) -> str:
     """What is wrong; of a business number, what is wanted, for msgspec says only which check failed."""
     text = str(error)
     if (place := _NUMBER.search(text)) and not text.startswith("Expected `str`, got"):
@@ -70,7 +70,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 LINGER_SECONDS: Final = 10.0
 
 
-class Incoming:
+class IncomingBody:
     """The messages of a request, which knows whether more of the body is to come."""
 
     def __init__(self, receive: Receive, scope: Scope) -> None:
@@ -115,7 +115,7 @@ _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _HEAD_TOO_LARGE: Final = f"the head of the request is too large: at most {HEAD_BYTES:,} bytes are taken"
 
 
-class Connection(H11Protocol):
+class BoundedConnection(H11Protocol):
     """An HTTP/1.1 connection with deadlines; what is no HTTP is refused in the one error shape."""
 
     _deadline: asyncio.TimerHandle | None = None
@@ -127,7 +127,7 @@ class Connection(H11Protocol):
         self._wait(HEAD_SECONDS, self._too_slow)
         most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own refusal has not the one shape
         if most is not None and len(self.connections) > most:
-            self.app = _crowded
+            self.app = _refuse_connection
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadlines."""
@@ -219,7 +219,7 @@ class Connection(H11Protocol):
         self._deadline = None if seconds is None else self.loop.call_later(seconds, then)
 
 
-async def _crowded(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer in the app's place where there are too many connections."""
     refusal = busy("the server has as many connections as it takes on", 5)
     refusal.headers["Connection"] = "close"

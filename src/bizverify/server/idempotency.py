@@ -20,7 +20,7 @@ KEPT: Final = 7 * 86_400
 """Seconds for which an answer is kept."""
 
 
-class Earlier(NamedTuple):
+class EarlierRequest(NamedTuple):
     """An earlier request with the same ``Idempotency-Key``: ``request`` is its :func:`identity_of`.
 
     ``created``: when it came, in seconds since 1970. ``answer``: the body of its answer, ``None`` while there is none.
@@ -41,35 +41,37 @@ def identity_of(method: str, path: str, body: bytes) -> bytes:
     return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
 
 
-def find(db: sqlite3.Connection, key_id: str, token: bytes) -> Earlier | None:
+def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRequest | None:
     """The earlier request of a key with this token."""
     query = "SELECT request, created, answer FROM idempotency WHERE key_id = ? AND token = ?"
     row = db.execute(query, (key_id, token)).fetchone()
-    return None if row is None else Earlier(*row)
+    return None if row is None else EarlierRequest(*row)
 
 
-def begin(db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float) -> Earlier | None:
+def begin_request(
+    db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float
+) -> EarlierRequest | None:
     """Write down that a request is begun (``None``), unless there is an earlier one: that is returned."""
-    earlier = find(db, key_id, token)
+    earlier = find_earlier(db, key_id, token)
     if earlier is None:
         row = (key_id, token, request, now)
         db.execute("INSERT INTO idempotency (key_id, token, request, created) VALUES (?, ?, ?, ?)", row)
     return earlier
 
 
-def finish(db: sqlite3.Connection, key_id: str, token: bytes, answer: bytes) -> None:
+def finish_request(db: sqlite3.Connection, key_id: str, token: bytes, answer: bytes) -> None:
     """Keep the answer; one that is there already stays."""
     statement = "UPDATE idempotency SET answer = ? WHERE key_id = ? AND token = ? AND answer IS NULL"
     db.execute(statement, (answer, key_id, token))
 
 
-def forget(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
+def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
     """Leave nothing of an attempt that failed; whether there was one without an answer."""
     statement = "DELETE FROM idempotency WHERE key_id = ? AND token = ? AND answer IS NULL"
     return db.execute(statement, (key_id, token)).rowcount == 1
 
 
-def purge(db: sqlite3.Connection, before: float, most: int = 10_000) -> int:
+def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) -> int:
     """Delete the oldest that came before a time, ``most`` at a time for others write too; how many were deleted."""
     oldest = "SELECT key_id, token FROM idempotency WHERE created < ? ORDER BY created LIMIT ?"
     statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - nothing of a request is in it
@@ -103,7 +105,7 @@ def mismatch() -> Refusal:
     )
 
 
-class Repeats:
+class IdempotentRequests:
     """Sees to it that of requests with one ``Idempotency-Key`` one alone is under way; the store has what was done."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -114,7 +116,7 @@ class Repeats:
     async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
         """Return what ``attempt`` returns, or the answer of the same request that is under way.
 
-        ``attempt`` looks into the store first (:func:`~bizverify.server.idempotency.begin`), and if it fails it
+        ``attempt`` looks into the store first (:func:`~bizverify.server.idempotency.begin_request`), and if it fails it
         leaves nothing there; then one of those that wait tries anew. Raises :class:`Refusal` 409 where another request
         (``identity``) with this key is under way, and what the attempt raises.
         """
@@ -145,5 +147,5 @@ class Repeats:
     async def purge(self) -> None:
         """Delete the answers that were kept long enough, in steps between which others write."""
         before = self._clock.now() - KEPT
-        while await self._store.write(lambda db: idempotency.purge(db, before, _AT_A_TIME)) == _AT_A_TIME:
+        while await self._store.write(lambda db: idempotency.purge_requests(db, before, _AT_A_TIME)) == _AT_A_TIME:
             pass

@@ -25,29 +25,29 @@ from bizverify.learning import Calibrated, calibrate
 from bizverify.model_store import ModelStore
 from bizverify.schema import REASON_SEPARATOR
 from bizverify.server.clock import SEOUL, Clock
-from bizverify.server.engine_pool import Engines
+from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table
-from bizverify.server.store.job_table import Told, Waiting
+from bizverify.server.store.job_table import JobToLearn, Outcome
 
-_TOLD: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "recorded": pl.Float64}
-_SILENT: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
+_OUTCOME_SCHEMA: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "recorded": pl.Float64}
+_SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 
 
-def batch_of(folder: Path, job: Waiting, told: Sequence[Told], cards: Sequence[Scorecard], now: float) -> Batch:
+def batch_of(folder: Path, job: JobToLearn, told: Sequence[Outcome], cards: Sequence[Scorecard], now: float) -> Batch:
     """The batch that records outcomes of a job in a label book; ``folder`` is the server's, with the jobs' files.
 
     What is declared of the mailing is only what the interface tells: an outcome is said letter by letter, so that
     ``bounced: false`` is a delivery and a row without an outcome is nothing at all. The day of mailing is not told; it
     is taken to be the day on which the job was done. Raises :class:`FileNotFoundError` where the files are gone.
     """
-    letters = letters_of(results.records(folder, job.job), results.results(folder, job.job))
+    letters = letters_of(results.records_path(folder, job.job), results.results_path(folder, job.job))
     declaration = Declaration(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
     at = datetime.fromtimestamp(now, UTC)
-    about = About(job.job, str(results.folder(folder, job.job)), None, "local", job.model, declaration, (), at)
+    about = About(job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at)
 
     def known(rows: pl.Series) -> pl.DataFrame:
         wanted = letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
@@ -57,9 +57,9 @@ def batch_of(folder: Path, job: Waiting, told: Sequence[Told], cards: Sequence[S
 
     def sent(by: Declaration) -> pl.DataFrame:
         del by  # whatever is declared: nobody said which rows were mailed, so none is silent
-        return pl.DataFrame(schema=_SILENT)
+        return pl.DataFrame(schema=_SILENT_SCHEMA)
 
-    return Batch(about, _labels(letters, told), pl.DataFrame(schema=_SILENT), known, sent, at)
+    return Batch(about, _labels(letters, told), pl.DataFrame(schema=_SILENT_SCHEMA), known, sent, at)
 
 
 def letters_of(records: Path, results: Path) -> pl.LazyFrame:
@@ -102,8 +102,8 @@ def cards_of(store: ModelStore, version: str | None, fixed: Scorecard | None) ->
     return [Scorecard.load(), *(store.load(known) for known in store.versions())]
 
 
-def _labels(letters: pl.LazyFrame, told: Sequence[Told]) -> pl.DataFrame:
-    said = pl.DataFrame(told, schema=_TOLD, orient="row")
+def _labels(letters: pl.LazyFrame, told: Sequence[Outcome]) -> pl.DataFrame:
+    said = pl.DataFrame(told, schema=_OUTCOME_SCHEMA, orient="row")
     rows = candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
     code = reason_code(pl.col("reason"))
     return (
@@ -126,10 +126,10 @@ _AGAIN: Final = 3600.0
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
 
-class Learning:
+class OutcomeLearner:
     """Takes outcomes into label books, and lets scorecards be learned from these."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: Engines) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
@@ -156,7 +156,7 @@ class Learning:
 
     async def record(self) -> None:
         """Take what was told into the label books; the engines know of it when this returns."""
-        for job in await self._store.read(job_table.waiting):
+        for job in await self._store.read(job_table.jobs_to_learn):
             try:
                 while told := await self._unlearned(job.job):
                     await self._recorded(job, told)
@@ -186,21 +186,21 @@ class Learning:
             if learned is not None and learned.promoted:
                 await self._engines.refresh(scope)
 
-    async def _unlearned(self, job: str) -> list[Told]:
-        return await self._store.read(lambda db: job_table.unlearned(db, job, _TOGETHER))
+    async def _unlearned(self, job: str) -> list[Outcome]:
+        return await self._store.read(lambda db: job_table.unlearned_outcomes(db, job, _TOGETHER))
 
-    async def _recorded(self, job: Waiting, told: list[Told]) -> None:
+    async def _recorded(self, job: JobToLearn, told: list[Outcome]) -> None:
         try:
             await anyio.to_thread.run_sync(self._write, job, told)
         except FileNotFoundError:
             _log.error("the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(told))
         now = self._clock.now()
         await self._engines.refresh(job.scope)
-        await self._store.write(lambda db: job_table.learned(db, job.job, told, now))
+        await self._store.write(lambda db: job_table.mark_learned(db, job.job, told, now))
         self._due.setdefault(job.scope, now + self._settings.learn_hours * 3600)
         self._new[job.scope] = self._new.get(job.scope, 0) + len(told)
 
-    def _write(self, job: Waiting, told: list[Told]) -> None:
+    def _write(self, job: JobToLearn, told: list[Outcome]) -> None:
         cards = cards_of(self._engines.store(job.scope), job.model, self._engines.fixed)
         for folder in (self._settings.files / "learning", self._engines.folder(job.scope)):
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -45,7 +45,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class ReceivedUpload:
     """A stored file: ``folder`` is its own, ``path`` the file in it, under a name of the server's.
 
     ``name``: what the client calls it, for messages; ``digest``: SHA-256 of its content and of how it is to be read.
@@ -58,9 +58,9 @@ class Upload:
 
 
 @asynccontextmanager
-async def received(
+async def receive_upload(
     request: Request, uploads: Path, *, limit: int, stall: float, within: float
-) -> AsyncIterator[Upload]:
+) -> AsyncIterator[ReceivedUpload]:
     """Store the file of a request for as long as the block lasts.
 
     ``limit``: bytes of the file; ``stall``: seconds in which nothing may come; ``within``: seconds for all of it.
@@ -73,12 +73,12 @@ async def received(
         raise too_large("the file", limit, "bytes")
     folder = uploads / secrets.token_hex(16)
     try:
-        with NoRoom():
+        with DiskFullRefusal():
             folder.mkdir(mode=0o700, parents=True)
-            form = _Form(boundary, folder, limit)
+            form = _UploadParser(boundary, folder, limit)
             try:
                 with anyio.fail_after(within):
-                    await _stored(request.receive, form, limit + OVERHEAD, stall)
+                    await _store_body(request.receive, form, limit + OVERHEAD, stall)
             except TimeoutError:
                 message = f"the body must come within {within:g} s, and some of it every {stall:g} s"
                 raise Refusal(408, "timeout", message) from None
@@ -88,21 +88,21 @@ async def received(
         yield upload
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(_removed, folder)
+            await anyio.to_thread.run_sync(_remove_folder, folder)
 
 
-class NoRoom:
+class DiskFullRefusal:
     """Turns a full disk into :class:`Refusal` 507."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError) and no_room(error):
-            raise full() from None
+        if isinstance(error, OSError) and is_disk_full(error):
+            raise disk_full() from None
 
 
-def no_room(error: BaseException | None) -> bool:
+def is_disk_full(error: BaseException | None) -> bool:
     """Whether an error, or the one behind it, is that the disk is full; polars says so in words alone."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -113,7 +113,7 @@ def no_room(error: BaseException | None) -> bool:
     return False
 
 
-def full() -> Refusal:
+def disk_full() -> Refusal:
     """The disk has no room."""
     message = "the server has no room to store the file; nothing was done, try again later"
     return Refusal(507, "insufficient_storage", message, headers={"Retry-After": "300"})
@@ -129,7 +129,7 @@ def _boundary(request: Request) -> bytes:
     return boundary
 
 
-async def _stored(receive: Callable[[], Awaitable[Any]], form: _Form, most: int, stall: float) -> None:
+async def _store_body(receive: Callable[[], Awaitable[Any]], form: _UploadParser, most: int, stall: float) -> None:
     """Read the body to its end, handing it on in pieces of a megabyte."""
     size, pending, more = 0, bytearray(), True
     while more:
@@ -148,7 +148,7 @@ async def _stored(receive: Callable[[], Awaitable[Any]], form: _Form, most: int,
     form.end()
 
 
-class _Form:
+class _UploadParser:
     """Takes a body apart: the content of the part ``file`` goes to the disk, other fields go nowhere."""
 
     def __init__(self, boundary: bytes, folder: Path, limit: int) -> None:
@@ -190,11 +190,11 @@ class _Form:
         if not self._size:
             raise invalid("the file is empty")
 
-    def upload(self) -> Upload:
+    def upload(self) -> ReceivedUpload:
         """What was stored."""
         digest = self._hash.copy()
         digest.update(b"\n" + self._suffix.encode())
-        return Upload(self._folder, self._path, self._name, digest.digest())
+        return ReceivedUpload(self._folder, self._path, self._name, digest.digest())
 
     def close(self) -> None:
         """Close the file."""
@@ -232,7 +232,7 @@ class _Form:
             b"7bit",
         ):
             raise invalid("the part named file has a Content-Transfer-Encoding; send it as it is")
-        self._name = shown(called)
+        self._name = display_name(called)
         self._suffix = _suffix(called, self._headers.get(b"content-type", b""))
         self._file = os.fdopen(create_private(self._path), "wb")
         self._taking = True
@@ -251,7 +251,7 @@ class _Form:
         self._ended = True
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """A client's file name as it may stand in a message: its last part, without what cannot be printed."""
     last = name.replace("\\", "/").rpartition("/")[2]
     return "".join(letter for letter in last if letter.isprintable())[-_NAME_KEPT:] or "the file"
@@ -259,18 +259,18 @@ def shown(name: str) -> str:
 
 def _suffix(called: str, media: bytes) -> str:
     """The ending under which the file is stored: one of those that are known, or none. Raises :class:`Refusal` 415."""
-    suffix = PurePosixPath(shown(called)).suffix.lower()
+    suffix = PurePosixPath(display_name(called)).suffix.lower()
     if suffix in SUFFIXES or EXTENSIONS.get(suffix) == "parquet":
-        raise unsupported(f"{suffix} files are not taken")
+        raise unsupported_file(f"{suffix} files are not taken")
     if suffix in EXTENSIONS:
         return suffix
     return _MEDIA.get(media.partition(b";")[0].strip().lower().decode("latin-1"), "")
 
 
-def unsupported(what: str) -> Refusal:
+def unsupported_file(what: str) -> Refusal:
     """The file is of a kind that is not read here."""
     return Refusal(415, "unsupported_media_type", f"{what}; {_KINDS}")
 
 
-def _removed(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)

@@ -50,7 +50,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         summary="Look one business up (takes one lookup of the month's quota).",
         parameters=("Idempotency-Key",),
         body=payloads.VerifyRequest,
-        answers={200: ("The seven fields.", payloads.Verified)},
+        answers={200: ("The seven fields.", payloads.VerificationPayload)},
         refusals=(*_BODY, 409, 429),
     ),
     ("POST", "/batch"): Operation(
@@ -58,7 +58,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         summary="Verify each row of a file; the rows are taken from the quota when the job is accepted.",
         parameters=("offline", "paid", "Idempotency-Key"),
         body="upload",
-        answers={200: ("The job is accepted and stored.", payloads.BatchCreated)},
+        answers={200: ("The job is accepted and stored.", payloads.BatchCreatedPayload)},
         refusals=(*_BODY, 409, 429, 507),
         links={"job_id": ("getJob", "labelRow")},
     ),
@@ -82,8 +82,8 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         summary="Watch a business; one that is watched already keeps its identifier.",
         body=payloads.WatchRequest,
         answers={
-            201: ("It is watched from now on.", payloads.WatchEntry),
-            200: ("It was watched already; name and address are replaced where given.", payloads.WatchEntry),
+            201: ("It is watched from now on.", payloads.WatchEntryPayload),
+            200: ("It was watched already; name and address are replaced where given.", payloads.WatchEntryPayload),
         },
         refusals=(*_BODY, 409),
         links={"watch_id": ("getHistory", "removeWatch")},
@@ -91,7 +91,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/watch"): Operation(
         id="listWatches",
         summary="The whole watch list, in the order in which it was made.",
-        answers={200: ("The list.", payloads.WatchList)},
+        answers={200: ("The list.", payloads.WatchListPayload)},
     ),
     ("DELETE", "/watch/{watch_id}"): Operation(
         id="removeWatch",
@@ -171,7 +171,7 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
     },
 }
 
-_NOTICES: Final = (
+_NOTIFICATIONS: Final = (
     (
         "closure",
         EVENT,
@@ -188,7 +188,7 @@ _NOTICES: Final = (
 """What is posted to webhooks: the operation's name, the event, the body's type, and what it says."""
 
 
-def _notice(name: str, event: str, type_: type, summary: str, by_type: Mapping[Any, Schema]) -> Schema:
+def _describe_notification(name: str, event: str, type_: type, summary: str, by_type: Mapping[Any, Schema]) -> Schema:
     return {
         "operationId": name,
         "summary": summary,
@@ -237,22 +237,22 @@ _UPLOAD: Final[Schema] = {
 async def openapi(request: Request) -> Response:
     """Answer ``GET /openapi.json``."""
     del request
-    return Response(_encoded(), media_type=JSON)
+    return Response(_encode_document(), media_type=JSON)
 
 
 @cache
-def _encoded() -> bytes:
+def _encode_document() -> bytes:
     return msgspec.json.encode(document())
 
 
 def document() -> Schema:
     """The document, as JSON can say it."""
-    types = list(_types(OPERATIONS.values()))
+    types = list(_body_types(OPERATIONS.values()))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, Schema] = {}
     for (method, path), operation in OPERATIONS.items():
-        paths.setdefault(path, {})[method.lower()] = _described(operation, by_type)
+        paths.setdefault(path, {})[method.lower()] = _describe_operation(operation, by_type)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -265,12 +265,13 @@ def document() -> Schema:
         "security": [{"key": []}],
         "paths": paths,
         "webhooks": {
-            event: {"post": _notice(name, event, type_, summary, by_type)} for name, event, type_, summary in _NOTICES
+            event: {"post": _describe_notification(name, event, type_, summary, by_type)}
+            for name, event, type_, summary in _NOTIFICATIONS
         },
         "components": {
             "schemas": components,
             "parameters": {name: {"name": name, **parameter} for name, parameter in PARAMETERS.items()},
-            "responses": {_refusal_name(status): _refusal(status, by_type) for status in REFUSALS},
+            "responses": {_refusal_name(status): _describe_refusal(status, by_type) for status in REFUSALS},
             "headers": {
                 "Retry-After": {
                     "description": "Seconds after which it may be tried again.",
@@ -282,9 +283,9 @@ def document() -> Schema:
     }
 
 
-def _types(operations: Iterable[Operation]) -> Iterable[Any]:
+def _body_types(operations: Iterable[Operation]) -> Iterable[Any]:
     """The types of bodies, each once."""
-    found: dict[Any, None] = {payloads.Error: None, **{type_: None for _, _, type_, _ in _NOTICES}}
+    found: dict[Any, None] = {payloads.Error: None, **{type_: None for _, _, type_, _ in _NOTIFICATIONS}}
     for operation in operations:
         if isinstance(operation.body, type):
             found[operation.body] = None
@@ -292,7 +293,7 @@ def _types(operations: Iterable[Operation]) -> Iterable[Any]:
     return found
 
 
-def _described(operation: Operation, by_type: Mapping[Any, Schema]) -> Schema:
+def _describe_operation(operation: Operation, by_type: Mapping[Any, Schema]) -> Schema:
     described: Schema = {"operationId": operation.id, "summary": operation.summary}
     if operation.public:
         described["security"] = []
@@ -302,7 +303,7 @@ def _described(operation: Operation, by_type: Mapping[Any, Schema]) -> Schema:
         described["requestBody"] = _UPLOAD
     elif operation.body is not None:
         described["requestBody"] = {"required": True, **_content(by_type, operation.body)}
-    links = {target: _link(target, name) for name, targets in operation.links.items() for target in targets}
+    links = {target: _describe_link(target, name) for name, targets in operation.links.items() for target in targets}
     responses: dict[str, Schema] = {}
     for status, (description, type_) in operation.answers.items():
         responses[f"{status}"] = {"description": description, **_content(by_type, type_)}
@@ -315,11 +316,11 @@ def _described(operation: Operation, by_type: Mapping[Any, Schema]) -> Schema:
     return described
 
 
-def _link(target: str, name: str) -> Schema:
+def _describe_link(target: str, name: str) -> Schema:
     return {"operationId": target, "parameters": {name: f"$response.body#/{name}"}}
 
 
-def _refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
+def _describe_refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
     refusal: Schema = {"description": REFUSALS[status], "content": {JSON: {"schema": by_type[payloads.Error]}}}
     if status in _WAITS:
         refusal["headers"] = {"Retry-After": {"required": True, **_ref("headers", "Retry-After")}}

@@ -31,7 +31,7 @@ class VerifyRequest(Struct):
     address: Address | None = None
 
 
-class Verified(Struct):
+class VerificationPayload(Struct):
     """INTERFACE §2.2. Without name and address the risk fields are null."""
 
     biz_status: str
@@ -43,7 +43,7 @@ class Verified(Struct):
     reasons: list[str]
 
 
-class BatchCreated(Struct):
+class BatchCreatedPayload(Struct):
     """INTERFACE §2.3."""
 
     job_id: str
@@ -117,7 +117,7 @@ class WatchRequest(Struct):
     address: Address | None = None
 
 
-class WatchEntry(Struct):
+class WatchEntryPayload(Struct):
     """A watched business: what was found when it was last checked, and when it is checked again."""
 
     watch_id: str
@@ -132,14 +132,14 @@ class WatchEntry(Struct):
     closed_at: str | None
 
 
-class WatchList(Struct):
+class WatchListPayload(Struct):
     """INTERFACE §4.6."""
 
-    watches: list[WatchEntry]
+    watches: list[WatchEntryPayload]
     total: int
 
 
-class WatchChange(Struct):
+class WatchChangePayload(Struct):
     """INTERFACE §2.6: one change of grade."""
 
     at: str
@@ -153,7 +153,7 @@ class WatchHistory(Struct):
 
     watch_id: str
     biz_no: str
-    history: list[WatchChange]
+    history: list[WatchChangePayload]
 
 
 class WatchRemoved(Struct):
@@ -189,7 +189,7 @@ class ClosedAlready(Struct):
     detected_at: str
 
 
-class Quota(Struct):
+class QuotaPayload(Struct):
     """The month's lookups (calendar month in Asia/Seoul)."""
 
     limit: int
@@ -199,7 +199,7 @@ class Quota(Struct):
     resets_at: str
 
 
-class Limits(Struct):
+class LimitsPayload(Struct):
     """What else is limited in the plan."""
 
     upload_bytes: int
@@ -208,7 +208,7 @@ class Limits(Struct):
     watch_recheck_hours: float
 
 
-class Idempotency(Struct):
+class IdempotencyPayload(Struct):
     """A request to ``endpoints`` may carry ``header``; sent again with its value it is not done or paid twice."""
 
     header: str
@@ -221,9 +221,9 @@ class Me(Struct):
 
     key_id: str
     plan: str
-    quota: Quota
-    limits: Limits
-    idempotency: Idempotency
+    quota: QuotaPayload
+    limits: LimitsPayload
+    idempotency: IdempotencyPayload
 
 
 class ErrorDetail(Struct):
@@ -280,7 +280,7 @@ _DONE: Final = JobStatus(
     error=None,
     results=[_RESULT],
 )
-_ENTRY: Final = WatchEntry(
+_ENTRY: Final = WatchEntryPayload(
     watch_id=_WATCH,
     biz_no=_NUMBER,
     name=_NAME,
@@ -315,21 +315,21 @@ _CLOSED_ALREADY: Final = ClosedAlready(
 _ACCOUNT: Final = Me(
     key_id="b63f1d46",
     plan="business",
-    quota=Quota(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-    limits=Limits(upload_bytes=64_000_000, upload_rows=200_000, watches=10_000, watch_recheck_hours=24.0),
-    idempotency=Idempotency("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
+    quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
+    limits=LimitsPayload(upload_bytes=64_000_000, upload_rows=200_000, watches=10_000, watch_recheck_hours=24.0),
+    idempotency=IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
 )
 _EXAMPLES: Final = (
     VerifyRequest(_NUMBER, _NAME, _ADDRESS),
-    Verified("active", 0.0188, "A", "send", "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
-    BatchCreated(_JOB, 3),
+    VerificationPayload("active", 0.0188, "A", "send", "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
+    BatchCreatedPayload(_JOB, 3),
     _DONE,
     LabelRequest(0, bounced=True, reason="이사불명"),
     Labelled(_JOB, 0, bounced=True, reason="이사불명"),
     WatchRequest(_NUMBER, _NAME, _ADDRESS),
     _ENTRY,
-    WatchList([_ENTRY], 1),
-    WatchHistory(_WATCH, _NUMBER, [WatchChange(_NEXT, "A", "E", "closed")]),
+    WatchListPayload([_ENTRY], 1),
+    WatchHistory(_WATCH, _NUMBER, [WatchChangePayload(_NEXT, "A", "E", "closed")]),
     WatchRemoved(_WATCH, removed=True),
     _CLOSED,
     _CLOSED_ALREADY,

@@ -27,11 +27,11 @@ T = TypeVar("T", bound=_Index)
 DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, RuntimeError, OSError)
 """What reading a damaged file can raise; a panic is no Exception."""
 
-Stamp = tuple[int, ...]
+FileStamp = tuple[int, ...]
 """What tells one file of a name from the next: device, inode, size, time of its last change in nanoseconds."""
 
 
-def stamp_of(file: Path | int) -> Stamp | None:
+def stamp_of(file: Path | int) -> FileStamp | None:
     """The stamp of a path or an open file; ``None`` where there is none."""
     try:
         found = os.fstat(file) if isinstance(file, int) else file.stat()
@@ -40,7 +40,7 @@ def stamp_of(file: Path | int) -> Stamp | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class Held:
+class OpenFile:
     """A file that can be read under :attr:`path` for as long as this object lives, whatever takes its name.
 
     Where the system shows no open files as paths it is read under its name, and not held open: Windows would let no
@@ -58,13 +58,13 @@ class Held:
             self.close()
 
 
-class IndexFile(Generic[T]):
+class ReferenceFile(Generic[T]):
     """An index and the file it was opened from. Raises what ``open_`` raises when it is made."""
 
     def __init__(self, path: Path, open_: Callable[[Path], T]) -> None:
         self._path = path
         self._open = open_
-        self._refused: Stamp | None = ()
+        self._refused: FileStamp | None = ()
         self.index, self.held = self._opened()
 
     def look(self) -> bool:
@@ -86,9 +86,9 @@ class IndexFile(Generic[T]):
         _log.info("%s: a newer file is used from now on", self._path)
         return True
 
-    def _opened(self) -> tuple[T, Held]:
+    def _opened(self) -> tuple[T, OpenFile]:
         try:
-            held = Held(self._path)
+            held = OpenFile(self._path)
         except OSError:
             self._open(self._path)  # says better what is wrong
             raise
@@ -99,30 +99,30 @@ class IndexFile(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Indexes:
+class ReferenceData:
     """One state of both; whoever works with it keeps it, so that its files stay readable."""
 
     registry: Registry | None
     gazetteer: Gazetteer | None
-    held: tuple[Held, ...]
+    held: tuple[OpenFile, ...]
 
 
-class IndexFiles:
+class ReferenceFiles:
     """Registry and gazetteer of a server, as far as it has them."""
 
     def __init__(self, registry: Path | None, gazetteer: Path | None) -> None:
-        self._registry = None if registry is None else IndexFile(registry, Registry.open)
-        self._gazetteer = None if gazetteer is None else IndexFile(gazetteer, Gazetteer.open)
+        self._registry = None if registry is None else ReferenceFile(registry, Registry.open)
+        self._gazetteer = None if gazetteer is None else ReferenceFile(gazetteer, Gazetteer.open)
 
     def look(self) -> bool:
         """Whether a newer file of either is used from now on; reads a new file whole."""
         looked = [file.look() for file in (self._registry, self._gazetteer) if file is not None]
         return any(looked)
 
-    def now(self) -> Indexes:
+    def now(self) -> ReferenceData:
         """What is used now."""
         held = tuple(file.held for file in (self._registry, self._gazetteer) if file is not None)
-        return Indexes(
+        return ReferenceData(
             None if self._registry is None else self._registry.index,
             None if self._gazetteer is None else self._gazetteer.index,
             held,
@@ -140,7 +140,7 @@ class StatusSource(Protocol):
         """Do what :meth:`bizverify.engine.LocalEngine.answer` does; called in a thread."""
 
 
-class Snapshot:
+class RegistrySnapshot:
     """The engine's own registry: what was known when its file was built."""
 
     live = False
@@ -150,11 +150,11 @@ class Snapshot:
         return engine.answer(rows)
 
 
-class Sources:
+class StatusSources:
     """The sources of a server, the best first; the snapshot is always there, and comes last."""
 
     def __init__(self, *better: StatusSource) -> None:
-        self._sources: tuple[StatusSource, ...] = (*better, Snapshot())
+        self._sources: tuple[StatusSource, ...] = (*better, RegistrySnapshot())
 
     def source(self, *, offline: bool) -> StatusSource:
         """The best source that may be asked."""

@@ -17,7 +17,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
-class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a plan allows; the fields are explained in ``plans.toml``."""
 
     api: bool
@@ -30,14 +30,14 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs: _Size
 
 
-Plans = Mapping[str, Plan]
+Plans = Mapping[str, ServicePlan]
 
 
 def load_plans(path: Path | None = None) -> Plans:
     """Read the plans of a file, the built-in ones by default; raises :class:`UsageError` with the plan and field."""
     path = path or BUILT_IN
     try:
-        plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, Plan])
+        plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
     except OSError as error:
         raise UsageError(f"{path}: the plans cannot be read: {error.strerror}; check `plans=`") from error
     except msgspec.DecodeError as error:
@@ -63,7 +63,7 @@ class Settings:
     gazetteer: Path | None = None
     model: str | Path | None = None
     lang: Lang = "en"
-    plans: Mapping[str, Plan] = field(default_factory=load_plans)
+    plans: Mapping[str, ServicePlan] = field(default_factory=load_plans)
     notices: Path | None = None
     keep_days: float = 90.0
     queue: int = 64

@@ -19,13 +19,13 @@ from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal, busy, invalid_key, quota_exceeded
 from bizverify.server.idempotency import mismatch
 from bizverify.server.jobs import results
-from bizverify.server.jobs.isolated_reader import read_apart
-from bizverify.server.jobs.worker import Jobs
-from bizverify.server.multipart import NoRoom, Upload
-from bizverify.server.payloads import BatchCreated, encode
-from bizverify.server.settings import Plan, Settings
+from bizverify.server.jobs.isolated_reader import read_isolated
+from bizverify.server.jobs.worker import JobWorker
+from bizverify.server.multipart import DiskFullRefusal, ReceivedUpload
+from bizverify.server.payloads import BatchCreatedPayload, encode
+from bizverify.server.settings import ServicePlan, Settings
 from bizverify.server.store import Store, job_table, key_table
-from bizverify.server.store.job_table import Job
+from bizverify.server.store.job_table import StoredJob
 from bizverify.server.store.key_table import Key
 
 _READ_AT_ONCE: Final = 2
@@ -34,18 +34,18 @@ _AGAIN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class JobRequest:
     """What is asked for: whose job, and how it is to be answered. ``token``, ``identity``: of its Idempotency-Key."""
 
     key: Key
-    plan: Plan
+    plan: ServicePlan
     offline: bool
     paid: bool
     token: bytes | None = None
     identity: bytes = b""
 
 
-class Place:
+class QueuePlace:
     """A place in the queue, held while an upload comes in."""
 
     def __init__(self, coming: Counter[str], key_id: str, *, held: bool) -> None:
@@ -63,10 +63,10 @@ class Place:
                 del self._coming[self._key_id]
 
 
-class Acceptance:
+class JobAcceptance:
     """Takes jobs in, as many as the server and the plan take on."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: Jobs) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
@@ -76,9 +76,9 @@ class Acceptance:
         self._reading_of: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def place(self, key: Key, plan: Plan, *, needed: bool) -> AsyncIterator[Place]:
+    async def place(self, key: Key, plan: ServicePlan, *, needed: bool) -> AsyncIterator[QueuePlace]:
         """Hold a place in the queue, if one is needed; raises :class:`Refusal` 503 where there is none."""
-        place = Place(self._coming, key.id, held=needed)
+        place = QueuePlace(self._coming, key.id, held=needed)
         try:
             if needed:
                 crowd = self._crowd(key, plan)
@@ -87,63 +87,65 @@ class Acceptance:
         finally:
             place.release()
 
-    async def known(self, key: Key, token: bytes | None) -> idempotency.Earlier | None:
+    async def known(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
         """The earlier request with this token."""
-        return None if token is None else await self._store.read(lambda db: idempotency.find(db, key.id, token))
+        return None if token is None else await self._store.read(lambda db: idempotency.find_earlier(db, key.id, token))
 
-    async def accept(self, order: Order, upload: Upload, place: Place) -> bytes:
+    async def accept(self, order: JobRequest, upload: ReceivedUpload, place: QueuePlace) -> bytes:
         """Read an upload, take its lookups out of the quota and queue it; return the answer.
 
         Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507; nothing is kept then.
         """
         earlier = await self.known(order.key, order.token)
         if earlier is not None:
-            return _again(earlier, order)
+            return _repeat_answer(earlier, order)
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
         try:
-            with NoRoom():
-                await anyio.to_thread.run_sync(lambda: results.folder(home, job_id).mkdir(mode=0o700, parents=True))
+            with DiskFullRefusal():
+                await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
             own = self._reading_of.setdefault(order.key.id, anyio.Lock())  # one key's files must not hold up all others
             async with own, self._reading:
-                total = await read_apart(upload, results.records(home, job_id), order.plan.rows)
+                total = await read_isolated(upload, results.records_path(home, job_id), order.plan.rows)
             place.release()
             answer = await self._queued(order, job_id, total)
         except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
-            await anyio.to_thread.run_sync(results.remove, home, [job_id])
+            await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
             raise
         self._jobs.wake()
         return answer
 
-    async def _queued(self, order: Order, job_id: str, total: int) -> bytes:
+    async def _queued(self, order: JobRequest, job_id: str, total: int) -> bytes:
         key, month, now = order.key, self._clock.month(), self._clock.now()
         resets, charged = self._clock.month_ends(), total if order.paid else 0
-        answer, crowd = encode(BatchCreated(job_id, total)), self._crowd(key, order.plan, more=1)
+        answer, crowd = encode(BatchCreatedPayload(job_id, total)), self._crowd(key, order.plan, more=1)
 
         def change(db: sqlite3.Connection) -> bytes:
-            now_said = key_table.find(db, key.id)
+            now_said = key_table.find_key(db, key.id)
             if now_said is None or now_said.revoked is not None:  # while the file came in
                 raise invalid_key()
             crowd.refuse(db)
             if order.token is not None:
-                earlier = idempotency.begin(db, key.id, order.token, order.identity, now)
+                earlier = idempotency.begin_request(db, key.id, order.token, order.identity, now)
                 if earlier is not None:
                     raise mismatch()
-                idempotency.finish(db, key.id, order.token, answer)
-            used = key_table.take(db, key.id, month, charged, key.quota) if charged else None
+                idempotency.finish_request(db, key.id, order.token, answer)
+            used = key_table.take_lookups(db, key.id, month, charged, key.quota) if charged else None
             if used is not None:
                 raise quota_exceeded(charged, key.quota, used, resets, now)
-            job_table.add(db, Job(job_id, key.id, "queued", total, order.offline, order.paid, month, charged, now))
+            job_table.add_job(
+                db, StoredJob(job_id, key.id, "queued", total, order.offline, order.paid, month, charged, now)
+            )
             return answer
 
         return await self._store.write(change)
 
-    def _crowd(self, key: Key, plan: Plan, more: int = 0) -> _Crowd:
+    def _crowd(self, key: Key, plan: ServicePlan, more: int = 0) -> _QueueLoad:
         own = self._coming.get(key.id, 0)
-        return _Crowd(key.id, self._coming.total() + more, own + more, self._settings.queue, plan.jobs)
+        return _QueueLoad(key.id, self._coming.total() + more, own + more, self._settings.queue, plan.jobs)
 
 
 @dataclass(frozen=True, slots=True)
-class _Crowd:
+class _QueueLoad:
     """Who comes in beside what is queued: ``all`` of them, ``own`` ones of a key; and how many may be there."""
 
     key_id: str
@@ -154,14 +156,14 @@ class _Crowd:
 
     def refuse(self, db: sqlite3.Connection) -> None:
         """Raise :class:`Refusal` 503 if that is too many."""
-        waiting, own = job_table.active(db, self.key_id)
+        waiting, own = job_table.count_active(db, self.key_id)
         if waiting + self.all > self.queue:
             raise busy("more jobs wait than the server takes on", _AGAIN)
         if own + self.own > self.jobs:
             raise busy(f"this key has {self.jobs} jobs that wait or run, as many as its plan allows", _AGAIN)
 
 
-def _again(earlier: idempotency.Earlier, order: Order) -> bytes:
+def _repeat_answer(earlier: idempotency.EarlierRequest, order: JobRequest) -> bytes:
     if earlier.request != order.identity:
         raise mismatch()
     if earlier.answer is None:

@@ -22,7 +22,7 @@ from bizverify.run.cross_row_features import CROWDED, SEVERAL
 from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.server.errors import Refusal, invalid, too_large
-from bizverify.server.multipart import Upload, full, unsupported
+from bizverify.server.multipart import ReceivedUpload, disk_full, unsupported_file
 from bizverify.tables import open_table, published, reading
 from bizverify.tables.children import limit_memory, resident
 from bizverify.tables.size_limits import limits
@@ -100,7 +100,7 @@ _LONGEST: Final = 1 << 20
 _RENAME: Final = "here there is no such parameter: rename the column's header to b_no"
 
 
-async def read_apart(upload: Upload, target: Path, most: int) -> int:
+async def read_isolated(upload: ReceivedUpload, target: Path, most: int) -> int:
     """Write the records of an uploaded file to ``target`` and return how many there are.
 
     Raises :class:`Refusal`: 400 for a file that cannot be read or has no number column, in the words of the reader,
@@ -108,24 +108,24 @@ async def read_apart(upload: Upload, target: Path, most: int) -> int:
     """
     memory = limits().memory
     request = {"file": upload.path.name, "target": os.fspath(target.absolute()), "rows": most, "memory": memory}
-    answer, why = await _asked(request, upload.folder, memory)
+    answer, why = await _ask_child(request, upload.folder, memory)
     if answer is None:
-        raise _given_up(upload, why)
+        raise _abandoned(upload, why)
     if "total" in answer:
         return int(answer["total"])
     if "rows" in answer:
         raise too_large(f"{upload.name} has {answer['rows']:,} rows, so the file", most, "rows")
     if "kind" in answer:
-        raise unsupported(f"{answer['kind']} are not taken")
+        raise unsupported_file(f"{answer['kind']} are not taken")
     if answer["error"] == "disk":
-        raise full()
+        raise disk_full()
     message = str(answer["message"]).replace(upload.path.name, upload.name)
     if answer["error"] == "columns":
         raise invalid(f"{message}; {_RENAME}", code="no_number_column")
     raise invalid(message, code="unreadable_file")
 
 
-def _given_up(upload: Upload, why: str) -> Refusal:
+def _abandoned(upload: ReceivedUpload, why: str) -> Refusal:
     if why == "memory":
         return Refusal(413, "too_large", f"{upload.name} takes too much memory to read; send its table as a CSV file")
     if why == "time":
@@ -138,7 +138,7 @@ def _given_up(upload: Upload, why: str) -> Refusal:
     )
 
 
-async def _asked(request: dict[str, Any], folder: Path, memory: int) -> tuple[dict[str, Any] | None, str]:
+async def _ask_child(request: dict[str, Any], folder: Path, memory: int) -> tuple[dict[str, Any] | None, str]:
     """The child's answer, or none, and why it has none."""
     environment = os.environ | {"POLARS_MAX_THREADS": "2", "PYTHONUTF8": "1", "TMPDIR": os.fspath(folder.absolute())}
     process = await anyio.open_process(
@@ -156,7 +156,7 @@ async def _asked(request: dict[str, Any], folder: Path, memory: int) -> tuple[di
             async with anyio.create_task_group() as group:
                 watch = _Watch(process, memory)
                 group.start_soon(watch.run)
-                said = await _said(process, json.dumps(request).encode() + b"\n")
+                said = await _read_reply(process, json.dumps(request).encode() + b"\n")
                 group.cancel_scope.cancel()
             why = watch.why
         why = "time" if time.cancelled_caught else why
@@ -171,7 +171,7 @@ async def _asked(request: dict[str, Any], folder: Path, memory: int) -> tuple[di
     return answer, why
 
 
-async def _said(process: Process, request: bytes) -> bytes:
+async def _read_reply(process: Process, request: bytes) -> bytes:
     """Ask, and return what is said until the child ends; its stdin stays open, for it ends when that is closed."""
     assert process.stdin is not None  # noqa: S101 - both were asked for
     assert process.stdout is not None  # noqa: S101

@@ -18,29 +18,29 @@ from bizverify.server.reference_files import StatusSource
 from bizverify.tables import published
 
 
-def uploads(files: Path) -> Path:
+def uploads_folder(files: Path) -> Path:
     """The folder of files that are coming in, or are being read."""
     return files / "uploads"
 
 
-def folder(files: Path, job_id: str) -> Path:
+def job_folder(files: Path, job_id: str) -> Path:
     """The folder of a job."""
     return files / "jobs" / job_id
 
 
-def records(files: Path, job_id: str) -> Path:
+def records_path(files: Path, job_id: str) -> Path:
     """The rows of a job, as Parquet: see :func:`bizverify.server.jobs.isolated_reader.record_columns`."""
-    return folder(files, job_id) / "records.parquet"
+    return job_folder(files, job_id) / "records.parquet"
 
 
-def results(files: Path, job_id: str) -> Path:
+def results_path(files: Path, job_id: str) -> Path:
     """The answers of a job, as Parquet: see :data:`bizverify.server.jobs.results.RESULTS`."""
-    return folder(files, job_id) / "results.parquet"
+    return job_folder(files, job_id) / "results.parquet"
 
 
-def prepare(files: Path, job_id: str) -> None:
+def remove_unfinished(files: Path, job_id: str) -> None:
     """Leave of a job's folder the records alone: an attempt that was cut off may have left unfinished files."""
-    kept = records(files, job_id)
+    kept = records_path(files, job_id)
     for left in [path for path in kept.parent.iterdir() if path != kept]:
         if left.is_dir():
             shutil.rmtree(left)
@@ -48,17 +48,17 @@ def prepare(files: Path, job_id: str) -> None:
             left.unlink()
 
 
-def remove(files: Path, job_ids: Collection[str]) -> None:
+def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
     """Remove all files of jobs."""
     for job_id in job_ids:
-        shutil.rmtree(folder(files, job_id), ignore_errors=True)
+        shutil.rmtree(job_folder(files, job_id), ignore_errors=True)
 
 
-def sweep(files: Path, known: Collection[str]) -> None:
+def remove_leftovers(files: Path, known: Collection[str]) -> None:
     """Remove what a server that was killed has left: uploads, and folders of jobs that were never accepted."""
-    shutil.rmtree(uploads(files), ignore_errors=True)
+    shutil.rmtree(uploads_folder(files), ignore_errors=True)
     jobs = files / "jobs"
-    for made in (jobs, uploads(files)):
+    for made in (jobs, uploads_folder(files)):
         made.mkdir(mode=0o700, exist_ok=True)
     for left in [path for path in jobs.iterdir() if path.name not in known]:
         shutil.rmtree(left, ignore_errors=True)
@@ -86,7 +86,7 @@ RESULTS: Final[dict[str, pl.DataType]] = (
 """
 
 
-class Tally:
+class ResultCounts:
     """What a job's rows came to: rows by grade (``none`` without one), and rows that could not be looked up."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Tally:
         self.without_answer += int((answers["row_status"] == "invalid").sum())
 
 
-def answered(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
+def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
     """Answer the slice of the records that begins with row ``first``; write it to ``part``, and return it."""
     rows = pl.scan_parquet(records).slice(first, ROWS)
     valid = pl.col("row_status") != "invalid"
@@ -120,7 +120,7 @@ def answered(source: StatusSource, engine: LocalEngine, records: Path, first: in
     return found
 
 
-def put_in_order(parts: list[Path], target: Path) -> None:
+def merge_slices(parts: list[Path], target: Path) -> None:
     """Merge answered slices into ``target``, the highest risk first, rows without one last; raises as ``published``.
 
     Each part is in that order already, so a slice of the result is one stretch of each part.
@@ -128,11 +128,11 @@ def put_in_order(parts: list[Path], target: Path) -> None:
     with published(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
-            for slice_ in _merged(parts):
+            for slice_ in _iterate_merged(parts):
                 writer.write_table(slice_.to_arrow().cast(schema), row_group_size=ROWS)
 
 
-def _merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
+def _iterate_merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
     if not parts:
         return
     keys = pl.concat(

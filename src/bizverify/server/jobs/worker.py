@@ -15,15 +15,15 @@ import polars as pl
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.engine_pool import Engines
+from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
-from bizverify.server.jobs.results import ROWS, Tally, answered, put_in_order
-from bizverify.server.logs import said
-from bizverify.server.multipart import no_room
-from bizverify.server.reference_files import Sources, StatusSource
+from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices
+from bizverify.server.logs import loggable_message
+from bizverify.server.multipart import is_disk_full
+from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, connected, job_table, key_table
-from bizverify.server.store.job_table import Job
+from bizverify.server.store.job_table import StoredJob
 
 _log = logging.getLogger(__name__)
 
@@ -44,13 +44,15 @@ _ENDED: Final = (
 )
 
 
-class Jobs:
+class JobWorker:
     """The queue of a server and what works on it.
 
     ``sources``: who is asked for the status of a business; ``showing``: by which results are read, a few at a time.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: Engines, sources: Sources) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, store: Store, engines: EnginePool, sources: StatusSources
+    ) -> None:
         self.sources = sources
         self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
         self._settings = settings
@@ -65,14 +67,14 @@ class Jobs:
         """Say that a job was accepted."""
         self._news.set()
 
-    def processed(self, job: Job) -> int:
+    def processed(self, job: StoredJob) -> int:
         """How many rows of a job are answered."""
         return job.total if job.state == "done" else self._processed.get(job.id, 0)
 
     async def run(self) -> None:
         """Work on the jobs, in order, as long as the server lives."""
         survived = self._begun
-        await self._store.write(lambda db: job_table.begin_again(db, survived=survived))
+        await self._store.write(lambda db: job_table.requeue_running(db, survived=survived))
         self._begun = True
         while True:
             self._news = anyio.Event()
@@ -107,10 +109,10 @@ class Jobs:
     async def purge_once(self) -> None:
         """Remove the jobs that ended longer ago than they are kept, and their files."""
         before = self._clock.now() - self._settings.keep_days * 86_400
-        while gone := await self._store.write(lambda db: job_table.purge(db, before)):
-            await anyio.to_thread.run_sync(results.remove, self._settings.files, gone)
+        while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
+            await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
 
-    async def _worked_on(self, job: Job) -> None:
+    async def _worked_on(self, job: StoredJob) -> None:
         try:
             await self._done(job)
         except anyio.get_cancelled_exc_class():
@@ -119,67 +121,67 @@ class Jobs:
             raise
         except (Exception, pl.exceptions.PanicException) as error:
             # the text of an error may repeat what stands in a row
-            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, said(error))
+            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, loggable_message(error))
             await self._failed(job, error)
         finally:
             self._processed.pop(job.id, None)
 
-    async def _failed(self, job: Job, error: BaseException) -> None:
-        if isinstance(error, StoreError) or no_room(error):
+    async def _failed(self, job: StoredJob, error: BaseException) -> None:
+        if isinstance(error, StoreError) or is_disk_full(error):
             await self._put_back(job, _NO_ROOM, job.attempts)
         elif job.attempts + 1 >= ATTEMPTS:
             await self._given_up(job, _FAILED)
         else:
             await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
 
-    async def _put_back(self, job: Job, pause: float, attempts: int) -> None:
+    async def _put_back(self, job: StoredJob, pause: float, attempts: int) -> None:
         due = self._clock.now() + pause
         await self._store.write(lambda db: job_table.put_back(db, job, due=due, attempts=attempts))
 
-    async def _given_up(self, job: Job, message: str) -> None:
+    async def _given_up(self, job: StoredJob, message: str) -> None:
         now = self._clock.now()
-        await self._store.write(lambda db: job_table.failed(db, job, now=now, code="internal", message=message))
+        await self._store.write(lambda db: job_table.fail_job(db, job, now=now, code="internal", message=message))
 
-    async def _done(self, job: Job) -> None:
+    async def _done(self, job: StoredJob) -> None:
         """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
-        key = await self._store.read(lambda db: key_table.find(db, job.key_id))
+        key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
         engine = await self._engines.opened(key.scope, paid=job.paid)
         source = self.sources.source(offline=job.offline or not job.paid)
         tally = await self._answered(job, engine, source)
         now, model = self._clock.now(), engine.model.version
         await self._store.write(
-            lambda db: job_table.done(
+            lambda db: job_table.finish_job(
                 db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
             )
         )
 
-    async def _answered(self, job: Job, engine: LocalEngine, source: StatusSource) -> Tally:
+    async def _answered(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
         home = self._settings.files
-        records, folder = results.records(home, job.id), results.folder(home, job.id) / "parts"
-        tally, parts = Tally(), []
-        await anyio.to_thread.run_sync(results.prepare, home, job.id)
+        records, folder = results.records_path(home, job.id), results.job_folder(home, job.id) / "parts"
+        tally, parts = ResultCounts(), []
+        await anyio.to_thread.run_sync(results.remove_unfinished, home, job.id)
         await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
-                tally.take(await anyio.to_thread.run_sync(answered, source, engine, records, first, part))
+                tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
                 self._processed[job.id] = min(first + ROWS, job.total)
             if (rows := sum(tally.grades.values())) != job.total:
                 raise RuntimeError(f"a job of {job.total} rows has {rows} answers")
-            await anyio.to_thread.run_sync(put_in_order, parts, results.results(home, job.id))
+            await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
         finally:
-            await anyio.to_thread.run_sync(_removed, folder)
+            await anyio.to_thread.run_sync(_remove_folder, folder)
         return tally
 
 
-def swept(settings: Settings) -> None:
+def remove_leftover_files(settings: Settings) -> None:
     """Remove what a server that was killed has left in the server's folder; to be called before requests are taken."""
     with closing(connected(settings.db, create=False, writing=False)) as db:
-        known = job_table.ids(db)
-    results.sweep(settings.files, known)
+        known = job_table.list_job_ids(db)
+    results.remove_leftovers(settings.files, known)
 
 
-def _removed(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)

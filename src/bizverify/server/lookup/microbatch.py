@@ -17,10 +17,10 @@ import polars as pl
 
 from bizverify.engine import LocalEngine
 from bizverify.errors import BizverifyError
-from bizverify.server.engine_pool import Engines
+from bizverify.server.engine_pool import EnginePool
 from bizverify.server.errors import busy
-from bizverify.server.lookup.prepared_query import Prepared
-from bizverify.server.payloads import Verified, VerifyRequest
+from bizverify.server.lookup.prepared_query import PreparedQuery
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
 
 MOMENT: Final = 0.01
 """Seconds that a group waits for questions on their way."""
@@ -30,7 +30,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Gathering(Generic[Q, A]):
+class Microbatcher(Generic[Q, A]):
     """Works on up to ``most`` questions at once, one such group at a time, for callers on one event loop.
 
     ``work`` returns for each question, in their order, its answer or the exception that belongs to it; what it raises
@@ -115,27 +115,27 @@ WAITING: Final = 1_024
 _AT_ONCE: Final = 2
 """Queries at a time, of different engines."""
 _SCOPES: Final = 256
-_REMEMBERED: Final = 10_000
+_CACHED: Final = 10_000
 _LONGEST: Final = 500
 """Characters of a lookup that is remembered, so that what is remembered has a bound."""
 
-_Asked = tuple[str, str | None, str | None]
+_LookupValues = tuple[str, str | None, str | None]
 
 
-class Answering:
+class LookupAnswerer:
     """Answers single lookups, as :meth:`bizverify.engine.LocalEngine.answer` answers each of them alone.
 
     ``waiting``: how many may wait. Scopes whose engines answer alike share their queries. What was answered is
     remembered until the scope's engine is another one.
     """
 
-    def __init__(self, engines: Engines, *, waiting: int = WAITING) -> None:
+    def __init__(self, engines: EnginePool, *, waiting: int = WAITING) -> None:
         self._engines = engines
         self._most_waiting = waiting
         self._waiting = 0
-        self._of_scope: OrderedDict[str, tuple[LocalEngine, _Line]] = OrderedDict()
-        self._lines: WeakValueDictionary[tuple[object, ...], _Line] = WeakValueDictionary()
-        self._remembered: OrderedDict[tuple[int, _Asked], Verified] = OrderedDict()
+        self._of_scope: OrderedDict[str, tuple[LocalEngine, _EngineQueue]] = OrderedDict()
+        self._lines: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
+        self._remembered: OrderedDict[tuple[int, _LookupValues], VerificationPayload] = OrderedDict()
         self._indexes: tuple[object, ...] = ()
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -158,7 +158,7 @@ class Answering:
         finally:
             line.expected -= 1
 
-    async def answer(self, scope: str, lookup: VerifyRequest) -> Verified:
+    async def answer(self, scope: str, lookup: VerifyRequest) -> VerificationPayload:
         """Answer one lookup.
 
         Raises what the engine raises where an index is damaged, and :class:`~bizverify.server.errors.Refusal` 503
@@ -177,7 +177,7 @@ class Answering:
         finally:
             self._waiting -= 1
 
-    async def _line(self, scope: str) -> _Line:
+    async def _line(self, scope: str) -> _EngineQueue:
         if self._engines.ready(scope):
             engine = self._engines.engine(scope)
         else:
@@ -189,31 +189,31 @@ class Answering:
         if indexes != self._indexes:  # nothing must keep the indexes before in memory
             self._indexes = indexes
             self._of_scope.clear()
-        kin = _kin(engine)
+        kin = _engine_identity(engine)
         line = self._lines.get(kin)
         if line is None:
-            line = self._lines[kin] = _Line(engine, self._limiter)
+            line = self._lines[kin] = _EngineQueue(engine, self._limiter)
         self._of_scope[scope] = engine, line
         self._of_scope.move_to_end(scope)
         if len(self._of_scope) > _SCOPES:
             self._of_scope.popitem(last=False)
         return line
 
-    def _recalled(self, line: _Line, asked: _Asked) -> Verified | None:
+    def _recalled(self, line: _EngineQueue, asked: _LookupValues) -> VerificationPayload | None:
         found = self._remembered.get((line.number, asked))
         if found is not None:
             self._remembered.move_to_end((line.number, asked))
         return found
 
-    def _remember(self, line: _Line, asked: _Asked, answer: Verified) -> None:
+    def _remember(self, line: _EngineQueue, asked: _LookupValues, answer: VerificationPayload) -> None:
         if len(asked[1] or "") + len(asked[2] or "") > _LONGEST:
             return
         self._remembered[line.number, asked] = answer
-        if len(self._remembered) > _REMEMBERED:
+        if len(self._remembered) > _CACHED:
             self._remembered.popitem(last=False)
 
 
-class _Line:
+class _EngineQueue:
     """Those who wait for one engine's answers."""
 
     _numbers = itertools.count()
@@ -221,17 +221,19 @@ class _Line:
     def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
         self.number = next(self._numbers)
         self.expected = 0
-        self.gathering: Gathering[VerifyRequest, Verified] = Gathering(self._work, MOST, lambda: self.expected)
+        self.gathering: Microbatcher[VerifyRequest, VerificationPayload] = Microbatcher(
+            self._work, MOST, lambda: self.expected
+        )
         self._engine = engine
         self._limiter = limiter
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedQuery | None = None
 
-    async def _work(self, lookups: Sequence[VerifyRequest]) -> Sequence[Verified | BaseException]:
+    async def _work(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
         return await anyio.to_thread.run_sync(self._answers, lookups, limiter=self._limiter)
 
-    def _answers(self, lookups: Sequence[VerifyRequest]) -> Sequence[Verified | BaseException]:
+    def _answers(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
         if self._prepared is None:
-            self._prepared = Prepared(self._engine)
+            self._prepared = PreparedQuery(self._engine)
         try:
             return self._prepared.answers(lookups)
         except BizverifyError:  # an index is damaged, for all alike
@@ -244,6 +246,6 @@ class _Line:
             return [*self._answers(lookups[:half]), *self._answers(lookups[half:])]
 
 
-def _kin(engine: LocalEngine) -> tuple[object, ...]:
+def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
     """The same for engines that answer alike; their indexes are told apart by identity, while a line keeps them."""
     return id(engine.registry), id(engine.gazetteer), engine.model, engine.lang, engine.today, id(engine.history)

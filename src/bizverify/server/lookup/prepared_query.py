@@ -20,7 +20,7 @@ from bizverify.engine import LocalEngine, Registry
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.engine.registry import ATTACHED, ATTACHED_MORE
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
-from bizverify.server.payloads import Verified, VerifyRequest
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
 
 _SCHEMA: Final = pl.Schema(dict.fromkeys(RECORD_COLUMNS, pl.String))
 _PRUNED: Final = pl.QueryOptFlags.none(projection_pushdown=True)
@@ -28,7 +28,7 @@ _PRUNED: Final = pl.QueryOptFlags.none(projection_pushdown=True)
 _ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
 
 
-class Prepared:
+class PreparedQuery:
     """What an engine answers to a few lookups at a time; for one thread at a time.
 
     The engine's ``today`` must be given: the query is made for one day.
@@ -52,7 +52,7 @@ class Prepared:
         self._query = inner.answer(_source(lambda: self._rows, _SCHEMA)).select(_ANSWERS)
         self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
 
-    def answers(self, lookups: Sequence[VerifyRequest]) -> list[Verified]:
+    def answers(self, lookups: Sequence[VerifyRequest]) -> list[VerificationPayload]:
         """Answer lookups in their order.
 
         Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError` where an index is
@@ -64,7 +64,7 @@ class Prepared:
         with self._engine.running():
             # the streaming engine's start costs more than so few rows take
             found = self._query.collect(engine="in-memory", optimizations=_PRUNED)
-        return [_verified(*row) for row in found.iter_rows()]
+        return [_build_payload(*row) for row in found.iter_rows()]
 
     def _told(self) -> pl.DataFrame:
         """The letters to the businesses that are asked about."""
@@ -75,7 +75,7 @@ class Prepared:
         return self._letters[lines]
 
 
-class _Table:
+class _RegistryTable:
     """The rows of a registry in memory, sorted by number."""
 
     def __init__(self, registry: Registry) -> None:
@@ -99,7 +99,7 @@ class _Table:
         return self.rows.select(pl.all().gather(lines)).to_struct("registry")
 
 
-_tables: Final[WeakValueDictionary[int, _Table]] = WeakValueDictionary()
+_tables: Final[WeakValueDictionary[int, _RegistryTable]] = WeakValueDictionary()
 _reading: Final = Lock()
 
 
@@ -107,7 +107,7 @@ _reading: Final = Lock()
 class InMemory(Registry):
     """A registry whose rows are in memory, to be found without a look at the file."""
 
-    table: _Table = field(kw_only=True, repr=False, compare=False)
+    table: _RegistryTable = field(kw_only=True, repr=False, compare=False)
 
     @classmethod
     def of(cls, registry: Registry) -> InMemory:
@@ -115,7 +115,7 @@ class InMemory(Registry):
         with _reading:
             table = _tables.get(id(registry))
             if table is None:
-                table = _tables[id(registry)] = _Table(registry)
+                table = _tables[id(registry)] = _RegistryTable(registry)
         return cls(registry.path, registry.version, registry.rows, registry.more, table=table)
 
     def attach(self, frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
@@ -142,7 +142,7 @@ def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame
     return register_io_source(read, schema=schema)
 
 
-def _verified(
+def _build_payload(
     biz_status: str,
     bounce_prob: float | None,
     grade: str | None,
@@ -150,6 +150,6 @@ def _verified(
     fixed_zipcode: str | None,
     fixed_address: str | None,
     reasons: str | None,
-) -> Verified:
+) -> VerificationPayload:
     said = reasons.split(REASON_SEPARATOR) if reasons else []
-    return Verified(biz_status, bounce_prob, grade, action, fixed_zipcode, fixed_address, said)
+    return VerificationPayload(biz_status, bounce_prob, grade, action, fixed_zipcode, fixed_address, said)

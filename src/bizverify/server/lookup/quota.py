@@ -7,20 +7,20 @@ from typing import Final
 
 from bizverify.server.clock import Clock
 from bizverify.server.errors import quota_exceeded
-from bizverify.server.lookup.microbatch import Gathering
+from bizverify.server.lookup.microbatch import Microbatcher
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
 
 _MOST: Final = 1_024
 
 
-class Charging:
+class QuotaCharger:
     """Takes lookups, each out of its key's month."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._gathering: Gathering[tuple[str, str, int], int | None] = Gathering(self._take, _MOST)
+        self._gathering: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take, _MOST)
 
     async def take(self, key: Key) -> str:
         """Take one lookup; return the month it was taken from when it is on the disk.
@@ -40,7 +40,7 @@ class Charging:
 
     async def give_back(self, key: Key, month: str) -> None:
         """Give one lookup back to the month it was taken from."""
-        await self._store.write(lambda db: key_table.give_back(db, key.id, month, 1))
+        await self._store.write(lambda db: key_table.give_back_lookups(db, key.id, month, 1))
 
     async def _take(self, asked: Sequence[tuple[str, str, int]]) -> Sequence[int | None]:
-        return await self._store.write(lambda db: key_table.take_singly(db, asked))
+        return await self._store.write(lambda db: key_table.take_single_lookups(db, asked))

@@ -39,7 +39,7 @@ def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
-def create(
+def create_key(
     db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None, pool: bool = False
 ) -> tuple[Key, str]:
     """Make a key; return it and its secret, which is not stored: letters, digits, ``_`` and ``-``, 256 random bits."""
@@ -49,12 +49,12 @@ def create(
         "INSERT INTO keys (id, digest, plan, quota, note, pool, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (id_, digest_of(secret), plan, quota, note, int(pool), now),
     )
-    created = find(db, id_)
+    created = find_key(db, id_)
     assert created is not None  # noqa: S101 - it was inserted in this transaction
     return created, secret
 
 
-def by_secret(db: sqlite3.Connection, secret: str) -> Key | None:
+def find_by_secret(db: sqlite3.Connection, secret: str) -> Key | None:
     """The key with this secret, if it is known and was not revoked."""
     digest = digest_of(secret)
     row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE digest = ? AND revoked IS NULL", (digest,)).fetchone()  # noqa: S608
@@ -62,29 +62,29 @@ def by_secret(db: sqlite3.Connection, secret: str) -> Key | None:
     return found if found is not None and compare_digest(found.digest, digest) else None
 
 
-def find(db: sqlite3.Connection, id_: str) -> Key | None:
+def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
     """The key with this id."""
     row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE id = ?", (id_,)).fetchone()  # noqa: S608
     return None if row is None else _key(row)
 
 
-def every(db: sqlite3.Connection) -> list[Key]:
+def list_keys(db: sqlite3.Connection) -> list[Key]:
     """All keys, the oldest first."""
     return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
 
 
-def revoke(db: sqlite3.Connection, id_: str, now: float) -> bool:
+def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
     """Revoke a key for good; whether it was there and not revoked before."""
     return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
 
 
-def change(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool]) -> None:
+def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool]) -> None:
     """Change a key's ``plan``, ``quota``, ``note`` or ``pool``."""
     for name in fields.keys() & {"plan", "quota", "note", "pool"}:
         db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these four
 
 
-def used_at(db: sqlite3.Connection, times: dict[str, float]) -> None:
+def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
     """Note when keys were used last."""
     db.executemany("UPDATE keys SET last_used = ? WHERE id = ?", [(at, id_) for id_, at in times.items()])
 
@@ -101,23 +101,23 @@ def _key(row: tuple[object, ...]) -> Key:
     return Key(id_, plan, quota, note, bool(pool), *rest)  # type: ignore[arg-type]
 
 
-def used(db: sqlite3.Connection, key_id: str, month: str) -> int:
+def used_lookups(db: sqlite3.Connection, key_id: str, month: str) -> int:
     """Lookups of a month (``2026-11``)."""
     row = db.execute("SELECT used FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
     return 0 if row is None else int(row[0])
 
 
-def take(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
+def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
     """Take lookups out of the month's quota: all of them (``None``), or none; then what was used before is returned."""
-    before = used(db, key_id, month)
+    before = used_lookups(db, key_id, month)
     if before + lookups > limit:
         return before
-    _add(db, key_id, month, lookups)
+    _add_usage(db, key_id, month, lookups)
     return None
 
 
-def take_singly(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -> list[int | None]:
-    """Take one lookup for each ``(key_id, month, limit)`` in their order; for each what :func:`take` returns.
+def take_single_lookups(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -> list[int | None]:
+    """Take one lookup for each ``(key_id, month, limit)`` in their order; for each what :func:`take_lookups` returns.
 
     Of each key and month what is used is read and written once, however many ask.
     """
@@ -126,7 +126,7 @@ def take_singly(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -
     for key_id, month, limit in asked:
         place = key_id, month
         if place not in left:
-            left[place] = used(db, key_id, month), 0
+            left[place] = used_lookups(db, key_id, month), 0
         before, taken = left[place]
         if before + taken >= limit:
             results.append(before + taken)
@@ -135,16 +135,16 @@ def take_singly(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -
         results.append(None)
     for (key_id, month), (_, taken) in left.items():
         if taken:
-            _add(db, key_id, month, taken)
+            _add_usage(db, key_id, month, taken)
     return results
 
 
-def give_back(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
+def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
     """Give back what was taken for nothing, to the month that it was taken from."""
     db.execute("UPDATE usage SET used = max(0, used - ?) WHERE key_id = ? AND month = ?", (lookups, key_id, month))
 
 
-def _add(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
+def _add_usage(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
     db.execute(
         "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = used + excluded.used",
         (key_id, month, lookups),

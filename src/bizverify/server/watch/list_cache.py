@@ -16,14 +16,14 @@ _LIMIT: Final = 256 << 20
 _READ_TOGETHER: Final = 2
 
 
-class Listed(NamedTuple):
+class RenderedList(NamedTuple):
     """A list: its entries, each behind a comma, in parts as they are kept; and how many entries there are."""
 
     parts: list[bytes]
     total: int
 
 
-class _Kept:
+class _CachedList:
     """What is kept of one owner's list: ``None`` where nothing is; ``stale`` are blocks that changed since."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Kept:
         self.size = sum(len(block.entries) for block in (blocks or {}).values())
 
 
-class Lists:
+class WatchListCache:
     """The watch lists that were asked for, up to ``limit`` bytes; those asked for longest ago go first.
 
     Only the server writes watches, and says so when a change is on the disk (:meth:`changed`). What is being read at
@@ -48,7 +48,7 @@ class Lists:
     def __init__(self, store: Store, limit: int = _LIMIT) -> None:
         self._store = store
         self._limit = limit
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _CachedList] = {}
         self._places = anyio.Semaphore(_READ_TOGETHER)
 
     def changed(self, owner: str, numbers: Iterable[int]) -> None:
@@ -57,9 +57,9 @@ class Lists:
         if kept is not None:  # of what was never read nothing is old
             kept.stale.update(book.block_of(number) for number in numbers)
 
-    async def of(self, owner: str) -> Listed:
+    async def of(self, owner: str) -> RenderedList:
         """An owner's whole list as it is now."""
-        kept = self._kept.pop(owner, None) or _Kept()
+        kept = self._kept.pop(owner, None) or _CachedList()
         self._kept[owner] = kept  # the last that goes
         blocks = kept.blocks
         if blocks is None or kept.stale:
@@ -69,9 +69,9 @@ class Lists:
                     async with self._places:
                         blocks = await self._read(owner, kept)
         order = sorted(blocks)
-        return Listed([blocks[block].entries for block in order], sum(blocks[block].total for block in order))
+        return RenderedList([blocks[block].entries for block in order], sum(blocks[block].total for block in order))
 
-    async def _read(self, owner: str, kept: _Kept) -> dict[int, Block]:
+    async def _read(self, owner: str, kept: _CachedList) -> dict[int, Block]:
         """Read what is stale, or all; what changes meanwhile is stale again."""
         known, asked = kept.blocks, kept.stale
         kept.stale = set()

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import BizverifyError, OutputError
-from bizverify.server.clock import Alarm, Clock
+from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.store import Store, key_table
 from bizverify.watch import notices
 from bizverify.watch.delivery import FILE, WEBHOOK, Backoff, Webhook, append_lines, send
@@ -37,7 +37,7 @@ _FILE_PLACE: Final = ""
 """What is busy while lines are appended; keys have longer names."""
 
 
-class Notifying:
+class Notifier:
     """Delivers what waits to be delivered.
 
     Raises :class:`OutputError` where nothing can be appended to ``file``, so that it shows when the server starts.
@@ -53,7 +53,7 @@ class Notifying:
         self._file = file
         self._backoff = backoff or Backoff()
         self._timeout = timeout
-        self._alarm = Alarm(clock)
+        self._alarm = WakeUp(clock)
         self._places = anyio.Semaphore(_PLACES)
         self._purged = -_KEPT
         self._busy: set[str] = set()
@@ -127,7 +127,7 @@ class Notifying:
         waiting, key = await self._store.read(
             lambda db: (
                 notices.open_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
-                key_table.find(db, owner),
+                key_table.find_key(db, owner),
             )
         )
         if not waiting:

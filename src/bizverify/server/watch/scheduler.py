@@ -15,13 +15,13 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from bizverify.engine import LocalEngine
-from bizverify.server.clock import Alarm, Clock
-from bizverify.server.logs import said
-from bizverify.server.reference_files import Sources
-from bizverify.server.settings import Plan
+from bizverify.server.clock import Clock, WakeUp
+from bizverify.server.logs import loggable_message
+from bizverify.server.reference_files import StatusSources
+from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
-from bizverify.server.watch.list_cache import Lists
+from bizverify.server.watch.list_cache import WatchListCache
 from bizverify.watch import store as book
 from bizverify.watch.checking import LocalJudge, check
 from bizverify.watch.delivery import FILE, WEBHOOK
@@ -47,7 +47,7 @@ _MOST: Final = 365 * 86400.0
 _BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
 
 
-class Watching:
+class WatchScheduler:
     """Checks the watches that are due; ``found`` is called when there are notices to be delivered.
 
     ``sources``: who is asked for the status of a business.
@@ -57,14 +57,14 @@ class Watching:
         self,
         store: Store,
         engine: Callable[[str], LocalEngine],
-        sources: Sources,
-        plans: Mapping[str, Plan],
+        sources: StatusSources,
+        plans: Mapping[str, ServicePlan],
         clock: Clock,
         *,
         notices: Path | None,
         found: Callable[[], None],
     ) -> None:
-        self.lists = Lists(store)
+        self.lists = WatchListCache(store)
         self._store = store
         self._engine = engine
         self.sources = sources
@@ -72,7 +72,7 @@ class Watching:
         self._clock = clock
         self._notices = notices
         self._found = found
-        self._alarm = Alarm(clock)
+        self._alarm = WakeUp(clock)
         self._failed: dict[str, tuple[int, float]] = {}
 
     def wake(self) -> None:
@@ -108,7 +108,7 @@ class Watching:
 
     def _late(self, db: sqlite3.Connection, now: float) -> list[tuple[str, float]]:
         """The keys with watches that are due later than they should be, and when these should be at the latest."""
-        latest = [(key.id, now + self._interval(key)) for key in key_table.every(db) if key.revoked is None]
+        latest = [(key.id, now + self._interval(key)) for key in key_table.list_keys(db) if key.revoked is None]
         return [(owner, until) for owner, until in latest if (book.last_due(db, owner) or 0.0) > until]
 
     def _interval(self, key: Key | None) -> float:
@@ -119,7 +119,7 @@ class Watching:
     def _waiting(self, connection: sqlite3.Connection) -> list[tuple[Key, float]]:
         """The keys whose watches are checked, and when the first of each is due."""
         found = []
-        for key in key_table.every(connection):
+        for key in key_table.list_keys(connection):
             plan = self._plans.get(key.plan)
             if key.revoked is None and plan is not None and plan.api:
                 due = book.next_due(connection, key.id)
@@ -139,7 +139,7 @@ class Watching:
             failures = self._failed.get(key.id, (0, 0.0))[0]
             pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
             self._failed[key.id] = failures + 1, self._clock.now() + pause
-            _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, said(error))
+            _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, loggable_message(error))
             return
         self._failed.pop(key.id, None)
         self.lists.changed(key.id, watches["number"])
@@ -161,7 +161,7 @@ class Watching:
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
     ) -> Recorded:
         """Write a check down; where notices go is looked up with it, since it may have been set a moment ago."""
-        now, key = self._clock.now(), key_table.find(db, owner)
+        now, key = self._clock.now(), key_table.find_key(db, owner)
         channels = [FILE] if self._notices is not None else []
         if key is not None and key.webhook_url is not None:
             channels.append(WEBHOOK)
