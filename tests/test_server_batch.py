@@ -24,7 +24,7 @@ import pytest
 import bizverify as bv
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
-from bizverify.server import endpoints
+from bizverify.server import handlers
 from bizverify.server.clock import Clock
 from bizverify.server.jobs import accept, results, worker
 from bizverify.server.jobs.accept import JobAcceptance
@@ -159,8 +159,8 @@ def test_a_slow_reader_holds_few_results(server: Served, monkeypatch: pytest.Mon
     key, rendered = server.key(quota=20_000), list[int]()
     job_id = upload(server, key, "b_no\n" + "1248100998\n" * 20_000).json()["job_id"]
     until(server, key, job_id)
-    items = endpoints._items
-    monkeypatch.setattr(endpoints, "_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
+    items = handlers._items
+    monkeypatch.setattr(handlers, "_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
     place = urlsplit(server.url)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -425,16 +425,16 @@ def test_an_end_is_told_once(tmp_path: Path) -> None:
 
 def test_files_that_take_long_to_read_hold_up_their_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While several files of one key take long to be read, another key's file is accepted; all are, in the end."""
-    read_apart, go, begun = accept.read_apart, threading.Event(), threading.Event()
+    read_isolated, go, begun = accept.read_isolated, threading.Event(), threading.Event()
 
     async def slow(file: Any, *more: Any) -> int:
         if file.name == "slow.csv":
             begun.set()
             while not go.is_set():
                 await anyio.sleep(0.01)
-        return await read_apart(file, *more)
+        return await read_isolated(file, *more)
 
-    monkeypatch.setattr(accept, "read_apart", slow)
+    monkeypatch.setattr(accept, "read_isolated", slow)
     with served(tmp_path / "db.sqlite") as server, ThreadPoolExecutor(3) as pool:
         key, other = server.key(), server.key()
         slowly = [pool.submit(upload, server, key, name="slow.csv") for _ in range(3)]
@@ -451,14 +451,14 @@ def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job is accepted only if the key is good when it is queued."""
-    read_apart = accept.read_apart
+    read_isolated = accept.read_isolated
 
     async def slow(*given: Any) -> int:
         with closing(connected(tmp_path / "db.sqlite")) as db:
             db.execute("UPDATE keys SET revoked = 1")
-        return await read_apart(*given)
+        return await read_isolated(*given)
 
-    monkeypatch.setattr(accept, "read_apart", slow)
+    monkeypatch.setattr(accept, "read_isolated", slow)
     with served(tmp_path / "db.sqlite") as server:
         assert upload(server, server.key()).status_code == 401
     assert rows_of(tmp_path / "db.sqlite", "SELECT * FROM jobs") == []

@@ -21,7 +21,7 @@ import schemathesis
 
 from bizverify.server.app import ROUTES
 from bizverify.server.auth import PUBLIC
-from bizverify.server.endpoints import IDEMPOTENCY
+from bizverify.server.handlers import IDEMPOTENCY
 from bizverify.server.operations import OPERATIONS, PARAMETERS, REFUSALS, document
 from bizverify.server.settings import load_plans
 from bizverify.watch.notices import Gathering, announce, summarise

@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 from bizverify.errors import AuthenticationError, TooLargeError
-from bizverify.server import multipart
+from bizverify.server import upload_form
 from bizverify.server.settings import load_plans
 from bizverify.tables.size_limits import Limits
 from memory import STEADY, peak
@@ -233,7 +233,7 @@ def test_a_full_disk_refuses_the_upload(server: Served, key: str, monkeypatch: p
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(multipart.os, "fdopen", full)
+    monkeypatch.setattr(upload_form.os, "fdopen", full)
     assert refusal(send(server, key, form((FILE, ROWS)))) == (507, "insufficient_storage")
 
 
@@ -242,7 +242,7 @@ def test_a_full_disk_refuses_the_records(server: Served, key: str, monkeypatch: 
     """When the rows that were read cannot be stored the answer is 507, and nothing is charged."""
     from bizverify.server.jobs import results
 
-    monkeypatch.setattr(results, "records", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet")
+    monkeypatch.setattr(results, "records_path", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet")
     assert refusal(send(server, key, form((FILE, ROWS)))) == (507, "insufficient_storage")
 
 

@@ -17,11 +17,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from bizverify.errors import UsageError
-from bizverify.server import endpoints
+from bizverify.server import handlers
 from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.clock import Clock
-from bizverify.server.endpoints import Context, batch, create_batch, healthz, label, me, verify
 from bizverify.server.engine_pool import EnginePool
+from bizverify.server.handlers import Context, batch, create_batch, healthz, label, me, verify
 from bizverify.server.http_limits import HEAD_BYTES, BoundedConnection
 from bizverify.server.idempotency import IdempotentRequests
 from bizverify.server.jobs.accept import JobAcceptance
@@ -60,10 +60,10 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
 
 ROUTES: Final = (
     Route("/verify", verify, methods=["POST"]),
-    Route("/watch", endpoints.add, methods=["POST"]),
-    Route("/watch", endpoints.every, methods=["GET"]),
-    Route("/watch/{watch_id}", endpoints.remove, methods=["DELETE"]),
-    Route("/watch/{watch_id}/history", endpoints.history, methods=["GET"]),
+    Route("/watch", handlers.add, methods=["POST"]),
+    Route("/watch", handlers.every, methods=["GET"]),
+    Route("/watch/{watch_id}", handlers.remove, methods=["DELETE"]),
+    Route("/watch/{watch_id}/history", handlers.history, methods=["GET"]),
     Route("/batch", create_batch, methods=["POST"]),
     Route("/batch/{job_id}", batch, methods=["GET"]),
     Route("/batch/{job_id}/label", label, methods=["POST"]),

@@ -21,12 +21,12 @@ from bizverify.server.idempotency import mismatch
 from bizverify.server.jobs import results
 from bizverify.server.jobs.isolated_reader import read_isolated
 from bizverify.server.jobs.worker import JobWorker
-from bizverify.server.multipart import DiskFullRefusal, ReceivedUpload
 from bizverify.server.payloads import BatchCreatedPayload, encode
 from bizverify.server.settings import ServicePlan, Settings
 from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.store.job_table import StoredJob
 from bizverify.server.store.key_table import Key
+from bizverify.server.upload_form import DiskFullRefusal, ReceivedUpload
 
 _READ_AT_ONCE: Final = 2
 _AGAIN: Final = 5

@@ -22,7 +22,7 @@ from bizverify.run.cross_row_features import CROWDED, SEVERAL
 from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.server.errors import Refusal, invalid, too_large
-from bizverify.server.multipart import ReceivedUpload, disk_full, unsupported_file
+from bizverify.server.upload_form import ReceivedUpload, disk_full, unsupported_file
 from bizverify.tables import open_table, published, reading
 from bizverify.tables.children import limit_memory, resident
 from bizverify.tables.size_limits import limits

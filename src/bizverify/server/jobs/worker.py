@@ -19,11 +19,11 @@ from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices
 from bizverify.server.logs import loggable_message
-from bizverify.server.multipart import is_disk_full
 from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, connected, job_table, key_table
 from bizverify.server.store.job_table import StoredJob
+from bizverify.server.upload_form import is_disk_full
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
 from bizverify.server.lookup.microbatch import LookupAnswerer
 from bizverify.server.lookup.quota import QuotaCharger
-from bizverify.server.multipart import receive_upload
 from bizverify.server.payloads import (
     IdempotencyPayload,
     JobError,
@@ -51,6 +50,7 @@ from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.store.job_table import StoredJob
 from bizverify.server.store.key_table import Key
+from bizverify.server.upload_form import receive_upload
 from bizverify.server.watch.list_cache import RenderedList
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
