@@ -24,7 +24,6 @@ import pytest
 import bizverify as bv
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
-from bizverify.server import handlers
 from bizverify.server.clock import Clock
 from bizverify.server.jobs import accept, results, worker
 from bizverify.server.jobs.accept import JobAcceptance
@@ -159,8 +158,8 @@ def test_a_slow_reader_holds_few_results(server: Served, monkeypatch: pytest.Mon
     key, rendered = server.key(quota=20_000), list[int]()
     job_id = upload(server, key, "b_no\n" + "1248100998\n" * 20_000).json()["job_id"]
     until(server, key, job_id)
-    items = handlers._items
-    monkeypatch.setattr(handlers, "_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
+    items = results.render_items
+    monkeypatch.setattr(results, "render_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
     place = urlsplit(server.url)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)

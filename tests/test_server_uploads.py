@@ -242,7 +242,9 @@ def test_a_full_disk_refuses_the_records(server: Served, key: str, monkeypatch: 
     """When the rows that were read cannot be stored the answer is 507, and nothing is charged."""
     from bizverify.server.jobs import results
 
-    monkeypatch.setattr(results, "records_path", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet")
+    monkeypatch.setattr(
+        results, "records_path", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet"
+    )
     assert refusal(send(server, key, form((FILE, ROWS)))) == (507, "insufficient_storage")
 
 

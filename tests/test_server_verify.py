@@ -211,8 +211,8 @@ def test_a_panic_is_an_error_and_no_end(server: Served, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as broken:
         broken.setattr(PreparedQuery, where, panics)
-        server.app.state.context.answering._lines.clear()
-        server.app.state.context.answering._of_scope.clear()
+        server.app.state.context.lookups.answerer._queues.clear()
+        server.app.state.context.lookups.answerer._of_scope.clear()
         answer = post(server, key, body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
         assert used(server, key) == 0
@@ -403,7 +403,7 @@ def test_kept_answers_are_deleted_after_a_week(tmp_path: Path) -> None:
             db.execute("BEGIN IMMEDIATE")
             db.executemany("INSERT INTO idempotency (key_id, token, request, created) VALUES (?, ?, ?, ?)", old)
             db.execute("COMMIT")
-        repeats = server.app.state.context.repeats
+        repeats = server.app.state.context.idempotent
         asyncio.run(repeats.purge())
         assert rows_of(server.db, "SELECT created FROM idempotency") == [(now,)]
 

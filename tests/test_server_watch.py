@@ -215,7 +215,7 @@ class Closing:
 def test_a_source_that_knows_better_is_asked(tmp_path: Path, hand: HandClock) -> None:
     """A status source of the server's is asked at each check, in the place of the registry alone."""
     with serving(tmp_path, hand, notices=tmp_path / "closures.jsonl") as (server, key, _):
-        server.app.state.context.watching.sources = StatusSources(Closing())
+        server.app.state.context.watches.sources = StatusSources(Closing())
         key.watch()
         hand.until(lambda: key.list()[0]["biz_status"] == "closed", seconds=1)
         hand.until(lambda: bool(lines(tmp_path / "closures.jsonl")), seconds=1)
@@ -255,7 +255,7 @@ def test_a_slow_source_does_not_make_the_next_check_later(tmp_path: Path, hand: 
             return super().answer(engine, rows)
 
     with serving(tmp_path, hand) as (server, key, _):
-        server.app.state.context.watching.sources = StatusSources(Slow())
+        server.app.state.context.watches.sources = StatusSources(Slow())
         key.watch()
         hand.until(key.is_checked, seconds=1)
         ((wait,),) = rows_of(server.db, "SELECT due - checked FROM watches")

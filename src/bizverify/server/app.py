@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -13,15 +13,13 @@ import anyio
 import uvicorn
 from polars.exceptions import PanicException
 from starlette.applications import Starlette
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from bizverify.errors import UsageError
-from bizverify.server import handlers
 from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.clock import Clock
 from bizverify.server.engine_pool import EnginePool
-from bizverify.server.handlers import Context, batch, create_batch, healthz, label, me, verify
+from bizverify.server.handlers import Context
 from bizverify.server.http_limits import HEAD_BYTES, BoundedConnection
 from bizverify.server.idempotency import IdempotentRequests
 from bizverify.server.jobs.accept import JobAcceptance
@@ -29,9 +27,9 @@ from bizverify.server.jobs.worker import JobWorker, remove_leftover_files
 from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
 from bizverify.server.lookup.microbatch import LookupAnswerer
-from bizverify.server.lookup.quota import QuotaCharger
-from bizverify.server.operations import openapi
-from bizverify.server.reference_files import StatusSources
+from bizverify.server.lookup.quota import PaidLookups
+from bizverify.server.operations import PUBLIC, routes
+from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, server_lock, store_errors
 from bizverify.server.watch.notifier import Notifier
@@ -43,73 +41,47 @@ _CALM: Final = 600.0
 """Seconds without a failure after which the pauses are short again."""
 
 
-async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run ``work``, which never returns of itself, until cancelled; if it raises, say so and begin it again."""
-    failures = 0
-    while True:
-        begun = clock.now()
-        try:
-            await work()
-        except (Exception, PanicException):  # what went wrong in one step must not stop the next
-            _log.exception("%s failed and is begun again", name)
-        if clock.now() - begun > _CALM:
-            failures = 0
-        await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
-        failures += 1
+def create_app(
+    settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
+) -> Starlette:
+    """Return the ASGI app; the database is opened, and its lock taken, when the app starts (ASGI lifespan).
 
-
-ROUTES: Final = (
-    Route("/verify", verify, methods=["POST"]),
-    Route("/watch", handlers.add, methods=["POST"]),
-    Route("/watch", handlers.every, methods=["GET"]),
-    Route("/watch/{watch_id}", handlers.remove, methods=["DELETE"]),
-    Route("/watch/{watch_id}/history", handlers.history, methods=["GET"]),
-    Route("/batch", create_batch, methods=["POST"]),
-    Route("/batch/{job_id}", batch, methods=["GET"]),
-    Route("/batch/{job_id}/label", label, methods=["POST"]),
-    Route("/me", me, methods=["GET"]),
-    Route("/healthz", healthz, methods=["GET"]),
-    Route("/openapi.json", openapi, methods=["GET"]),
-)
-
-
-def create_app(settings: Settings, clock: Clock | None = None) -> Starlette:
-    """Make the app; the database is opened, and its lock taken, when the app starts (ASGI lifespan).
-
-    Starting raises :class:`bizverify.errors.BizverifyError` where the database or an index cannot be used.
+    ``status_sources``: sources of the registration status that know more than the registry file, the best first; batch
+    jobs and the watch list ask the first that may be asked. Starting raises
+    :class:`bizverify.errors.BizverifyError` where the database or an index cannot be used.
     """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                context = open_context(settings, clock or Clock(), stack)
+                context = _open_context(settings, clock or Clock(), StatusSources(*status_sources), stack)
             except Exception as error:
                 app.state.failure = error
                 raise
             app.state.context = context
             async with anyio.create_task_group() as group:
-                for name, work in background_tasks(context).items():
+                for name, work in _background_tasks(context).items():
                     group.start_soon(supervise, name, work, context.clock)
                 yield
                 group.cancel_scope.cancel()
-            await context.keys.note()
+            await context.keys.record_last_use()
             context.requests.write()
 
-    app = _BareStarlette(routes=list(ROUTES), lifespan=lifespan)
+    app = _BareStarlette(routes=routes(), lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
 
 
 class _BareStarlette(Starlette):
-    """Starlette without its own layers around each request: the doorkeeper catches what they would."""
+    """Starlette without its own layers around each request: :class:`AuthMiddleware` catches what they would."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The router, behind the doorkeeper alone."""
-        return AuthMiddleware(self.router)
+        """Return the router, behind the check of the key alone."""
+        return AuthMiddleware(self.router, PUBLIC)
 
 
-def open_context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context:
+def _open_context(settings: Settings, clock: Clock, sources: StatusSources, stack: AsyncExitStack) -> Context:
     """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
     lock = server_lock(settings.db)
     stack.callback(lock.release)
@@ -119,41 +91,53 @@ def open_context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Con
         settings.files.mkdir(mode=0o700, exist_ok=True)
         remove_leftover_files(settings)
     engines = EnginePool(settings, clock)
-    sources = StatusSources()
     jobs = JobWorker(settings, clock, store, engines, sources)
-    notifying = Notifier(store, clock, file=settings.notices)
+    notifier = Notifier(store, clock, file=settings.notices)
+    idempotent = IdempotentRequests(store, clock)
     return Context(
         settings=settings,
         clock=clock,
         store=store,
         keys=KeyCache(store, settings.plans, clock),
         engines=engines,
-        learning=OutcomeLearner(settings, clock, store, engines),
-        answering=LookupAnswerer(engines),
-        charging=QuotaCharger(store, clock),
+        learner=OutcomeLearner(settings, clock, store, engines),
+        lookups=PaidLookups(store, clock, LookupAnswerer(engines), idempotent),
         jobs=jobs,
         acceptance=JobAcceptance(settings, clock, store, jobs),
-        repeats=IdempotentRequests(store, clock),
-        watching=WatchScheduler(
-            store, engines.engine, sources, settings.plans, clock, notices=settings.notices, found=notifying.wake
-        ),
-        notifying=notifying,
+        idempotent=idempotent,
+        watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
+        notifier=notifier,
         requests=RequestLog(),
     )
 
 
-def background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
-    """What runs beside the requests, by name."""
+def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
+    """The tasks that run beside the requests, by name."""
     return {
-        "deleting old answers to repeated requests": context.repeats.run,
-        "learning from outcomes": context.learning.run,
-        "checking what is watched": context.watching.run,
+        "deleting old answers to repeated requests": context.idempotent.run,
+        "learning from outcomes": context.learner.run,
+        "checking what is watched": context.watches.run,
         "looking for newer indexes": context.engines.run,
         "noting when keys were used": context.keys.run,
-        "telling of closures": context.notifying.run,
+        "telling of closures": context.notifier.run,
         "purging old jobs": context.jobs.purge,
         "working on jobs": context.jobs.run,
     }
+
+
+async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run ``work``, which never returns of itself, until cancelled; if it raises, log that and begin it again."""
+    failures = 0
+    while True:
+        started = clock.now()
+        try:
+            await work()
+        except (Exception, PanicException):  # what went wrong in one step must not stop the next
+            _log.exception("%s failed and is begun again", name)
+        if clock.now() - started > _CALM:
+            failures = 0
+        await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
+        failures += 1
 
 
 _GRACE: Final = 20
@@ -166,21 +150,30 @@ _KEEP_ALIVE: Final = 15
 """Seconds that an idle connection is kept: longer than our own client keeps its, so none breaks under a request."""
 
 
-def run(settings: Settings, host: str, port: int, started: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; ``started`` is called with the base URL when requests are taken.
+def run(
+    settings: Settings,
+    host: str,
+    port: int,
+    on_start: Callable[[str], None],
+    *,
+    status_sources: Sequence[StatusSource] = (),
+) -> None:
+    """Serve until SIGINT or SIGTERM; ``on_start`` is called with the base URL when requests are taken.
+
+    ``status_sources``: as for :func:`create_app`.
 
     Raises :class:`bizverify.errors.BizverifyError` where the database, an index or the address cannot be used.
     """
 
-    def begun() -> None:
+    def freeze_and_report() -> None:
         # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
         gc.collect()
         gc.freeze()
-        started(url_of(listener))
+        on_start(url_of(listener))
 
     listener = listen(host, port)
     try:
-        server = server_for(settings, begun)
+        server = server_for(settings, freeze_and_report, status_sources=status_sources)
         with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
             server.run(sockets=[listener])
     finally:
@@ -211,11 +204,11 @@ def url_of(listener: socket.socket) -> str:
 
 
 class UvicornServer(uvicorn.Server):
-    """uvicorn, which tells when it has started, and raises why it could not."""
+    """A uvicorn server that calls ``on_start`` when it has started, and raises why it could not."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
-        self._tell = started
+        self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to take requests; raises what the app's start raised."""
@@ -226,7 +219,7 @@ class UvicornServer(uvicorn.Server):
             if failure is None:
                 raise
             raise failure from None
-        self._tell()
+        self._on_start()
 
 
 def _connections() -> int:
@@ -243,10 +236,16 @@ def _connections() -> int:
     return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))
 
 
-def server_for(settings: Settings, started: Callable[[], None], clock: Clock | None = None) -> UvicornServer:
+def server_for(
+    settings: Settings,
+    on_start: Callable[[], None],
+    clock: Clock | None = None,
+    *,
+    status_sources: Sequence[StatusSource] = (),
+) -> UvicornServer:
     """The server of an app, quiet: what it logs goes through ``logging`` under ``bizverify.server``."""
     config = uvicorn.Config(
-        create_app(settings, clock),
+        create_app(settings, clock, status_sources=status_sources),
         lifespan="on",
         ws="none",
         http=BoundedConnection,
@@ -261,4 +260,4 @@ def server_for(settings: Settings, started: Callable[[], None], clock: Clock | N
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
     )
-    return UvicornServer(config, started)
+    return UvicornServer(config, on_start)

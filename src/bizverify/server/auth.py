@@ -1,11 +1,11 @@
-"""Who asks, and whether the plan allows it: the key is looked at before anything else of a request."""
+"""Authentication: the key of each request is checked before anything else, and whether its plan has the API."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from polars.exceptions import PanicException
@@ -23,8 +23,6 @@ from bizverify.server.store.key_table import Key, digest_of
 
 _log = logging.getLogger(__name__)
 
-PUBLIC: Final = frozenset({"/healthz", "/openapi.json"})
-"""Paths that need no key."""
 _KEPT: Final = 1.0
 """Seconds after which a key is looked up again: so long may one that was revoked still serve."""
 _KEY: Final = "bizverify.key"
@@ -32,11 +30,11 @@ _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST"
 """Methods that the log names: any other word is the client's own."""
 _SOON: Final = {"Retry-After": "5", "Connection": "close"}
 _MOST: Final = 10_000
-_NOTED_EVERY: Final = 60.0
+_RECORDED_EVERY: Final = 60.0
 
 
 class KeyCache:
-    """Looks keys up, and notes when they were used last."""
+    """Finds keys by their secret, kept for a second, and records when they were used last."""
 
     def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
         self._store = store
@@ -80,23 +78,27 @@ class KeyCache:
         return plan
 
     async def run(self) -> None:
-        """Write down every minute when keys were used last."""
+        """Record every minute when keys were used last."""
         while True:
-            await self._clock.sleep(_NOTED_EVERY)
-            await self.note()
+            await self._clock.sleep(_RECORDED_EVERY)
+            await self.record_last_use()
 
-    async def note(self) -> None:
-        """Write down when keys were used last."""
+    async def record_last_use(self) -> None:
+        """Record when keys were used last."""
         used, self._used = self._used, {}
         if used:
             await self._store.write(lambda db: key_table.record_last_use(db, used))
 
 
 class AuthMiddleware:
-    """ASGI middleware: finds the key of each request (:func:`key_of`), turns what goes wrong into a refusal, logs."""
+    """ASGI middleware: finds the key of each request (:func:`key_of`), answers every error as a refusal, and logs.
 
-    def __init__(self, app: ASGIApp) -> None:
+    ``public``: paths that need no key.
+    """
+
+    def __init__(self, app: ASGIApp, public: Collection[str]) -> None:
         self._app = app
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -106,25 +108,26 @@ class AuthMiddleware:
         started, incoming = time.perf_counter(), IncomingBody(receive, scope)
         status = 0
 
-        async def sending(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            refusal = await self._refused(scope, incoming, sending)
+            refusal = await self._handle(scope, incoming, send_noting_status)
             if refusal is not None and not status:
-                await incoming.answer(refusal.response(), scope, sending)
+                await incoming.answer(refusal.response(), scope, send_noting_status)
         finally:
             key = scope.get(_KEY)
             method = scope["method"] if scope["method"] in _METHODS else "?"
             took = time.perf_counter() - started
             scope["app"].state.context.requests.note(method, _route(scope), status, took, key.id if key else "")
 
-    async def _refused(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+        """Pass a request on; return the refusal that answers it instead, if something went wrong."""
         try:
-            if scope["path"] not in PUBLIC:
+            if scope["path"] not in self._public:
                 scope[_KEY] = await _find_key(scope)
             await self._app(scope, receive, send)
         except Refusal as refusal:
@@ -149,14 +152,15 @@ def key_of(request: Request) -> Key:
 
 
 async def _find_key(scope: Scope) -> Key:
+    """Return the key of the header ``X-API-Key``; raises :class:`Refusal` 400 and 401."""
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
     if len(given) > 1:
         raise invalid("the header X-API-Key came more than once, with different keys; send one")
     secret = given.pop() if given else b""
     if not secret:
         raise missing_key()
-    ring: KeyCache = scope["app"].state.context.keys
-    return await ring.find(secret.decode("latin-1"))
+    keys: KeyCache = scope["app"].state.context.keys
+    return await keys.find(secret.decode("latin-1"))
 
 
 def _route(scope: Scope) -> str:

@@ -41,7 +41,7 @@ def as_text(seconds: float | None) -> str | None:
 
 
 class WakeUp:
-    """For one waiting task. A :meth:`ring` while nobody waits is heard by the next :meth:`wait`."""
+    """A sleep that can be ended, for one task. A :meth:`ring` while nobody waits ends the next :meth:`wait` at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,15 +51,16 @@ class WakeUp:
         """End the wait, this one or the next."""
         self._event.set()
 
-    async def wait(self, seconds: float) -> bool:
-        """Wait so many seconds, or until :meth:`ring`; whether it rang."""
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait so many seconds (``None``: for ever), or until :meth:`ring`; return whether it rang."""
         async with anyio.create_task_group() as group:
 
-            async def slept() -> None:
-                await self._clock.sleep(seconds)
+            async def sleep(seconds: float) -> None:
+                await self._clock.sleep(max(0.0, seconds))
                 group.cancel_scope.cancel()
 
-            group.start_soon(slept)
+            if seconds is not None:
+                group.start_soon(sleep, seconds)
             await self._event.wait()
             group.cancel_scope.cancel()
         rang = self._event.is_set()

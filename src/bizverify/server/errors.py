@@ -1,4 +1,4 @@
-"""Why a request is refused, and the one JSON shape in which every refusal is told."""
+"""Refusals of requests, all answered in one JSON shape."""
 
 from __future__ import annotations
 

@@ -1,20 +1,22 @@
-"""What is served, described for machines: an OpenAPI 3.1 document, made from ``wire`` and one table of operations.
+"""The operations: one table of path, method, handler, request and answer models and documentation.
 
-A test holds the table against the routes, and each answer that it sees against the document.
+The routes and the OpenAPI 3.1 document come from it. A test holds each answer that it sees against the document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from bizverify import __version__
-from bizverify.server import payloads
+from bizverify.server import handlers, payloads
 from bizverify.server.errors import JSON
 from bizverify.watch.notices import EVENT, SUMMARY
 from bizverify.watch.webhook_signature import DELIVERY_HEADER, EVENT_HEADER, SIGNATURE_HEADER
@@ -23,8 +25,13 @@ Schema = dict[str, Any]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path. ``body``: a type of ``wire``, or ``"upload"``; ``refusals``: the statuses of errors."""
+    """One method of one path, and what the OpenAPI document says of it.
 
+    ``handler``: an async function of :mod:`bizverify.server.handlers`. ``body``: a type of ``payloads``, or
+    ``"upload"``; ``refusals``: the statuses of errors.
+    """
+
+    handler: Callable[[Request], Awaitable[Response]]
     id: str
     summary: str
     answers: Mapping[int, tuple[str, Any]]
@@ -41,11 +48,23 @@ class Health(msgspec.Struct):
     status: str
 
 
+async def serve_document(request: Request) -> Response:
+    """Answer ``GET /openapi.json``."""
+    del request
+    return Response(_encode_document(), media_type=JSON)
+
+
+@cache
+def _encode_document() -> bytes:
+    return msgspec.json.encode(document())
+
+
 _KEYED: Final = (401, 403, 500, 503)
 _BODY: Final = (400, 408, 413, 415)
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("POST", "/verify"): Operation(
+        handler=handlers.verify_business,
         id="verify",
         summary="Look one business up (takes one lookup of the month's quota).",
         parameters=("Idempotency-Key",),
@@ -54,6 +73,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         refusals=(*_BODY, 409, 429),
     ),
     ("POST", "/batch"): Operation(
+        handler=handlers.create_job,
         id="createJob",
         summary="Verify each row of a file; the rows are taken from the quota when the job is accepted.",
         parameters=("offline", "paid", "Idempotency-Key"),
@@ -63,6 +83,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         links={"job_id": ("getJob", "labelRow")},
     ),
     ("GET", "/batch/{job_id}"): Operation(
+        handler=handlers.show_job,
         id="getJob",
         summary="How far a job is, and its rows of highest risk once it is done; ask once a second.",
         parameters=("job_id", "preview"),
@@ -70,6 +91,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         refusals=(400, 404),
     ),
     ("POST", "/batch/{job_id}/label"): Operation(
+        handler=handlers.record_label,
         id="labelRow",
         summary="Say what became of the letter to a row of a job; a later label of the same row replaces it.",
         parameters=("job_id",),
@@ -78,6 +100,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         refusals=(*_BODY, 404, 409),
     ),
     ("POST", "/watch"): Operation(
+        handler=handlers.add_watch,
         id="addWatch",
         summary="Watch a business; one that is watched already keeps its identifier.",
         body=payloads.WatchRequest,
@@ -89,11 +112,13 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         links={"watch_id": ("getHistory", "removeWatch")},
     ),
     ("GET", "/watch"): Operation(
+        handler=handlers.list_watches,
         id="listWatches",
         summary="The whole watch list, in the order in which it was made.",
         answers={200: ("The list.", payloads.WatchListPayload)},
     ),
     ("DELETE", "/watch/{watch_id}"): Operation(
+        handler=handlers.remove_watch,
         id="removeWatch",
         summary="Stop watching a business; its history goes with it.",
         parameters=("watch_id",),
@@ -101,6 +126,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         refusals=(404,),
     ),
     ("GET", "/watch/{watch_id}/history"): Operation(
+        handler=handlers.show_watch_history,
         id="getHistory",
         summary="The changes of grade of one watched business, the oldest first (Business plan).",
         parameters=("watch_id",),
@@ -108,11 +134,13 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         refusals=(404,),
     ),
     ("GET", "/me"): Operation(
+        handler=handlers.show_account,
         id="getAccount",
         summary="What the key may do, and how much of the month's quota is left; costs nothing.",
         answers={200: ("The account.", payloads.Me)},
     ),
     ("GET", "/healthz"): Operation(
+        handler=handlers.check_health,
         id="getHealth",
         summary="Whether the server is up and can read its file.",
         answers={200: ("It is.", Health)},
@@ -120,10 +148,18 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         public=True,
     ),
     ("GET", "/openapi.json"): Operation(
-        id="getDescription", summary="This document.", answers={200: ("It.", dict)}, refusals=(500,), public=True
+        handler=serve_document,
+        id="getDescription",
+        summary="This document.",
+        answers={200: ("It.", dict)},
+        refusals=(500,),
+        public=True,
     ),
 }
-"""By method and path, as in ``app.ROUTES``."""
+"""The operations by method and path: routes and document are made from them."""
+
+PUBLIC: Final = frozenset(path for (_, path), operation in OPERATIONS.items() if operation.public)
+"""Paths that need no key."""
 
 REFUSALS: Final[Mapping[int, str]] = {
     400: "The request is not as it should be (`invalid_request`), the file cannot be read (`unreadable_file`) "
@@ -144,6 +180,9 @@ REFUSALS: Final[Mapping[int, str]] = {
 }
 
 _WAITS: Final = (429, 503, 507)
+_PAYLOAD: Final = re.compile(r"\b(\w+)Payload\b")
+_PUBLISHED: Final = {"VerificationPayload": "Verified"}
+"""Published names of components; the other ``…Payload`` are published without this ending."""
 
 PARAMETERS: Final[Mapping[str, Schema]] = {
     "job_id": {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
@@ -234,22 +273,14 @@ _UPLOAD: Final[Schema] = {
 }
 
 
-async def openapi(request: Request) -> Response:
-    """Answer ``GET /openapi.json``."""
-    del request
-    return Response(_encode_document(), media_type=JSON)
-
-
-@cache
-def _encode_document() -> bytes:
-    return msgspec.json.encode(document())
+def routes() -> list[Route]:
+    """The routes of the app."""
+    return [Route(path, one.handler, methods=[method]) for (method, path), one in OPERATIONS.items()]
 
 
 def document() -> Schema:
     """The document, as JSON can say it."""
-    types = list(_body_types(OPERATIONS.values()))
-    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    by_type = dict(zip(types, schemas, strict=True))
+    by_type, components = _schemas(list(_body_types(OPERATIONS.values())))
     paths: dict[str, Schema] = {}
     for (method, path), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method.lower()] = _describe_operation(operation, by_type)
@@ -281,6 +312,14 @@ def document() -> Schema:
             "securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}},
         },
     }
+
+
+def _schemas(types: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]]:
+    """The schema of each type, and the components they refer to, under the names that clients know."""
+    described = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    text = msgspec.json.encode(described).decode()
+    schemas, components = msgspec.json.decode(_PAYLOAD.sub(lambda name: _PUBLISHED.get(name[0], name[1]), text))
+    return dict(zip(types, schemas, strict=True)), components
 
 
 def _body_types(operations: Iterable[Operation]) -> Iterable[Any]:

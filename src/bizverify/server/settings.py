@@ -49,7 +49,7 @@ def load_plans(path: Path | None = None) -> Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``db`` is the SQLite file; files that belong to it (jobs, label books, models) are in the folder ``DB.files``.
+    """``db`` is the SQLite file; files that belong to it (jobs, label stores, models) are in the folder ``DB.files``.
 
     ``registry``, ``gazetteer``, ``model``, ``lang``: as for the local engine. ``notices``: a file to which each closure
     that is found is appended as a JSON line. ``keep_days``: how long a job and its results are kept after it ended;

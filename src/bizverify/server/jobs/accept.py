@@ -64,7 +64,7 @@ class QueuePlace:
 
 
 class JobAcceptance:
-    """Takes jobs in, as many as the server and the plan take on."""
+    """Accepts uploads as jobs, as many as the server and the plan allow."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker) -> None:
         self._settings = settings
@@ -76,70 +76,72 @@ class JobAcceptance:
         self._reading_of: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def place(self, key: Key, plan: ServicePlan, *, needed: bool) -> AsyncIterator[QueuePlace]:
+    async def hold_place(self, key: Key, plan: ServicePlan, *, needed: bool) -> AsyncIterator[QueuePlace]:
         """Hold a place in the queue, if one is needed; raises :class:`Refusal` 503 where there is none."""
         place = QueuePlace(self._coming, key.id, held=needed)
         try:
             if needed:
-                crowd = self._crowd(key, plan)
-                await self._store.read(crowd.refuse)
+                load = self._load(key, plan)
+                await self._store.read(load.refuse)
             yield place
         finally:
             place.release()
 
-    async def known(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
+    async def find_earlier(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
         """The earlier request with this token."""
         return None if token is None else await self._store.read(lambda db: idempotency.find_earlier(db, key.id, token))
 
-    async def accept(self, order: JobRequest, upload: ReceivedUpload, place: QueuePlace) -> bytes:
+    async def accept(self, request: JobRequest, upload: ReceivedUpload, place: QueuePlace) -> bytes:
         """Read an upload, take its lookups out of the quota and queue it; return the answer.
 
         Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507; nothing is kept then.
         """
-        earlier = await self.known(order.key, order.token)
+        earlier = await self.find_earlier(request.key, request.token)
         if earlier is not None:
-            return _repeat_answer(earlier, order)
+            return _repeat_answer(earlier, request)
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
         try:
             with DiskFullRefusal():
                 await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
-            own = self._reading_of.setdefault(order.key.id, anyio.Lock())  # one key's files must not hold up all others
+            own = self._reading_of.setdefault(
+                request.key.id, anyio.Lock()
+            )  # one key's files must not hold up all others
             async with own, self._reading:
-                total = await read_isolated(upload, results.records_path(home, job_id), order.plan.rows)
+                total = await read_isolated(upload, results.records_path(home, job_id), request.plan.rows)
             place.release()
-            answer = await self._queued(order, job_id, total)
+            answer = await self._queue_job(request, job_id, total)
         except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
             await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
             raise
         self._jobs.wake()
         return answer
 
-    async def _queued(self, order: JobRequest, job_id: str, total: int) -> bytes:
-        key, month, now = order.key, self._clock.month(), self._clock.now()
-        resets, charged = self._clock.month_ends(), total if order.paid else 0
-        answer, crowd = encode(BatchCreatedPayload(job_id, total)), self._crowd(key, order.plan, more=1)
+    async def _queue_job(self, request: JobRequest, job_id: str, total: int) -> bytes:
+        key, month, now = request.key, self._clock.month(), self._clock.now()
+        resets, charged = self._clock.month_ends(), total if request.paid else 0
+        answer, load = encode(BatchCreatedPayload(job_id, total)), self._load(key, request.plan, more=1)
 
         def change(db: sqlite3.Connection) -> bytes:
-            now_said = key_table.find_key(db, key.id)
-            if now_said is None or now_said.revoked is not None:  # while the file came in
+            current = key_table.find_key(db, key.id)
+            if current is None or current.revoked is not None:  # while the file came in
                 raise invalid_key()
-            crowd.refuse(db)
-            if order.token is not None:
-                earlier = idempotency.begin_request(db, key.id, order.token, order.identity, now)
+            load.refuse(db)
+            if request.token is not None:
+                earlier = idempotency.begin_request(db, key.id, request.token, request.identity, now)
                 if earlier is not None:
                     raise mismatch()
-                idempotency.finish_request(db, key.id, order.token, answer)
+                idempotency.finish_request(db, key.id, request.token, answer)
             used = key_table.take_lookups(db, key.id, month, charged, key.quota) if charged else None
             if used is not None:
                 raise quota_exceeded(charged, key.quota, used, resets, now)
             job_table.add_job(
-                db, StoredJob(job_id, key.id, "queued", total, order.offline, order.paid, month, charged, now)
+                db, StoredJob(job_id, key.id, "queued", total, request.offline, request.paid, month, charged, now)
             )
             return answer
 
         return await self._store.write(change)
 
-    def _crowd(self, key: Key, plan: ServicePlan, more: int = 0) -> _QueueLoad:
+    def _load(self, key: Key, plan: ServicePlan, more: int = 0) -> _QueueLoad:
         own = self._coming.get(key.id, 0)
         return _QueueLoad(key.id, self._coming.total() + more, own + more, self._settings.queue, plan.jobs)
 
@@ -163,8 +165,8 @@ class _QueueLoad:
             raise busy(f"this key has {self.jobs} jobs that wait or run, as many as its plan allows", _AGAIN)
 
 
-def _repeat_answer(earlier: idempotency.EarlierRequest, order: JobRequest) -> bytes:
-    if earlier.request != order.identity:
+def _repeat_answer(earlier: idempotency.EarlierRequest, request: JobRequest) -> bytes:
+    if earlier.request != request.identity:
         raise mismatch()
     if earlier.answer is None:
         raise Refusal(409, "idempotency_mismatch", "the earlier request with this Idempotency-Key has no answer")

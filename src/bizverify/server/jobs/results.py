@@ -1,19 +1,25 @@
-"""Files of jobs, and a job's rows answered slice by slice and put in order of risk."""
+"""The files of jobs; a job's rows answered in slices, ordered by risk, and rendered as JSON.
+
+Memory depends on the slice alone, however long the job is.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
+import anyio
+import anyio.to_thread
 import polars as pl
 import pyarrow.parquet as pq
 
 from bizverify import business_number
 from bizverify.engine import LocalEngine
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR
+from bizverify.server.payloads import JobResult
 from bizverify.server.reference_files import StatusSource
 from bizverify.tables import published
 
@@ -66,8 +72,11 @@ def remove_leftovers(files: Path, known: Collection[str]) -> None:
 
 ROWS: Final = 20_000
 """Rows of a slice, and of a row group of the results."""
+RENDERED: Final = 500
+"""Results that are rendered at a time: so many a slow reader keeps in memory, however many it asked for."""
 NO_GRADE: Final = "none"
 _RISK: Final = ("bounce_prob", "row_id")
+_ITEM: Final = list(JobResult.__struct_fields__)
 
 _TEXTS: Final[dict[str, pl.DataType]] = {name: pl.String() for name in ANSWER_COLUMNS}
 RESULTS: Final[dict[str, pl.DataType]] = (
@@ -156,3 +165,28 @@ def _iterate_merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
 
 def _by_risk(answers: pl.DataFrame) -> pl.DataFrame:
     return answers.sort(_RISK, descending=[True, False], nulls_last=True)
+
+
+async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+    """Return the parts of a JSON answer: ``head``, which ends in an open list, and the first ``rows`` results.
+
+    The first part is rendered before this returns, so that what fails, fails before the answer has begun: raises
+    :class:`FileNotFoundError` where the results are gone.
+    """
+
+    async def render(first: int) -> bytes:
+        return await anyio.to_thread.run_sync(render_items, path, first, min(RENDERED, rows - first), limiter=limiter)
+
+    async def stream(begin: bytes) -> AsyncIterator[bytes]:
+        yield begin
+        for first in range(RENDERED, rows, RENDERED):
+            yield b"," + await render(first)
+        yield b"]}"
+
+    return stream(head + await render(0))
+
+
+def render_items(path: Path, first: int, count: int) -> bytes:
+    """Results as JSON objects, with commas between them."""
+    frame = pl.scan_parquet(path).select(_ITEM).slice(first, count).collect()
+    return frame.write_json().encode()[1:-1]

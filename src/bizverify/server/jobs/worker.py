@@ -1,4 +1,4 @@
-"""Works on the jobs that were accepted, one at a time, each key in its turn; begins again what a kill cut off."""
+"""Answer the accepted jobs, one at a time, each key in its turn; a job that a kill cut off is begun again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import polars as pl
 
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
-from bizverify.server.clock import Clock
+from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices
@@ -60,15 +60,15 @@ class JobWorker:
         self._store = store
         self._engines = engines
         self._processed: dict[str, int] = {}
-        self._news = anyio.Event()
+        self._wake_up = WakeUp(clock)
         self._begun = False
 
     def wake(self) -> None:
-        """Say that a job was accepted."""
-        self._news.set()
+        """Work on: a job was accepted."""
+        self._wake_up.ring()
 
-    def processed(self, job: StoredJob) -> int:
-        """How many rows of a job are answered."""
+    def processed_rows(self, job: StoredJob) -> int:
+        """Return how many rows of a job are answered."""
         return job.total if job.state == "done" else self._processed.get(job.id, 0)
 
     async def run(self) -> None:
@@ -77,28 +77,15 @@ class JobWorker:
         await self._store.write(lambda db: job_table.requeue_running(db, survived=survived))
         self._begun = True
         while True:
-            self._news = anyio.Event()
             now = self._clock.now()
             job = await self._store.write(lambda db, now=now: job_table.start_next(db, now))  # type: ignore[misc]
             if job is None:
-                await self._wait()
+                due = await self._store.read(job_table.next_due)
+                await self._wake_up.wait(None if due is None else due - self._clock.now())
             elif job.starts > STARTS:
-                await self._given_up(job, _ENDED)
+                await self._give_up(job, _ENDED)
             else:
-                await self._worked_on(job)
-
-    async def _wait(self) -> None:
-        """Wait until a job is accepted, or one that was put back is due."""
-        due = await self._store.read(job_table.next_due)
-        async with anyio.create_task_group() as group:
-            if due is not None:
-                group.start_soon(self._wake_in, due - self._clock.now())
-            await self._news.wait()
-            group.cancel_scope.cancel()
-
-    async def _wake_in(self, seconds: float) -> None:
-        await self._clock.sleep(max(0.0, seconds))
-        self.wake()
+                await self._work_on(job)
 
     async def purge(self) -> None:
         """Remove every hour what ended long enough ago."""
@@ -112,9 +99,9 @@ class JobWorker:
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
             await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
 
-    async def _worked_on(self, job: StoredJob) -> None:
+    async def _work_on(self, job: StoredJob) -> None:
         try:
-            await self._done(job)
+            await self._answer_job(job)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):  # a stop in good order says nothing against the job
                 await self._put_back(job, 0.0, job.attempts)
@@ -122,15 +109,15 @@ class JobWorker:
         except (Exception, pl.exceptions.PanicException) as error:
             # the text of an error may repeat what stands in a row
             _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, loggable_message(error))
-            await self._failed(job, error)
+            await self._retry_or_give_up(job, error)
         finally:
             self._processed.pop(job.id, None)
 
-    async def _failed(self, job: StoredJob, error: BaseException) -> None:
+    async def _retry_or_give_up(self, job: StoredJob, error: BaseException) -> None:
         if isinstance(error, StoreError) or is_disk_full(error):
             await self._put_back(job, _NO_ROOM, job.attempts)
         elif job.attempts + 1 >= ATTEMPTS:
-            await self._given_up(job, _FAILED)
+            await self._give_up(job, _FAILED)
         else:
             await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
 
@@ -138,17 +125,17 @@ class JobWorker:
         due = self._clock.now() + pause
         await self._store.write(lambda db: job_table.put_back(db, job, due=due, attempts=attempts))
 
-    async def _given_up(self, job: StoredJob, message: str) -> None:
+    async def _give_up(self, job: StoredJob, message: str) -> None:
         now = self._clock.now()
         await self._store.write(lambda db: job_table.fail_job(db, job, now=now, code="internal", message=message))
 
-    async def _done(self, job: StoredJob) -> None:
+    async def _answer_job(self, job: StoredJob) -> None:
         """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
         key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
-        engine = await self._engines.opened(key.scope, paid=job.paid)
+        engine = await self._engines.open_engine(key.scope, paid=job.paid)
         source = self.sources.source(offline=job.offline or not job.paid)
-        tally = await self._answered(job, engine, source)
+        tally = await self._answer_slices(job, engine, source)
         now, model = self._clock.now(), engine.model.version
         await self._store.write(
             lambda db: job_table.finish_job(
@@ -156,7 +143,7 @@ class JobWorker:
             )
         )
 
-    async def _answered(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
+    async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
         home = self._settings.files
         records, folder = results.records_path(home, job.id), results.job_folder(home, job.id) / "parts"
         tally, parts = ResultCounts(), []

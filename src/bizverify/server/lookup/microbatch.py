@@ -22,111 +22,108 @@ from bizverify.server.errors import busy
 from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 
+_log = logging.getLogger(__name__)
+
 MOMENT: Final = 0.01
-"""Seconds that a group waits for questions on their way."""
-_LOOK: Final = 0.0005
+"""Seconds that a batch waits for items on their way."""
+_POLL: Final = 0.0005
+MOST: Final = 256
+"""Lookups in one query at most."""
+WAITING: Final = 1_024
+"""Lookups that may wait at most, those in queries among them; more are refused as busy."""
+_QUERIES: Final = 2
+"""Queries at a time, of different engines."""
+_SCOPES: Final = 256
+_CACHED: Final = 10_000
+_LONGEST: Final = 500
+"""Characters of a lookup that is cached, so that the cache has a bound."""
 
-Q = TypeVar("Q")
-A = TypeVar("A")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_LookupValues = tuple[str, str | None, str | None]
 
 
-class Microbatcher(Generic[Q, A]):
-    """Works on up to ``most`` questions at once, one such group at a time, for callers on one event loop.
+class Microbatcher(Generic[Item, Result]):
+    """Works on up to ``most`` items at once, one such batch at a time, for callers on one event loop.
 
-    ``work`` returns for each question, in their order, its answer or the exception that belongs to it; what it raises
-    belongs to all. A question that comes while nothing is worked on does not wait for others, except those of the same
-    turn of the event loop. One whose asker was cancelled is left out if its work has not begun.
+    ``work`` returns for each item, in their order, its result or the exception that belongs to it; what it raises
+    belongs to all. An item that arrives while nothing is worked on does not wait for others, except those of the same
+    turn of the event loop. An item whose caller was cancelled is left out if its work has not begun.
 
-    ``expected`` says how many questions are asked or on their way: a group waits :data:`MOMENT` for those, since one
-    question more costs little and a group more costs much.
+    ``expected`` returns how many items are submitted or on their way: a batch waits :data:`MOMENT` for those, since one
+    item more costs little and a batch more costs much.
     """
 
     def __init__(
         self,
-        work: Callable[[Sequence[Q]], Awaitable[Sequence[A | BaseException]]],
+        work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],
         most: int,
         expected: Callable[[], int] = int,
     ) -> None:
         self._work = work
         self._most = most
         self._expected = expected
-        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
-        self._working: asyncio.Task[None] | None = None
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._task: asyncio.Task[None] | None = None
 
-    def ask(self, question: Q) -> asyncio.Future[A]:
-        """The answer to come."""
-        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
-        if self._working is None:
-            self._working = asyncio.create_task(self._run())
+    def submit(self, item: Item) -> asyncio.Future[Result]:
+        """Return the future of an item's result."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
         return future
 
     async def _run(self) -> None:
         try:
             while self._waiting:
-                await self._linger()
-                if group := self._next():
-                    await self._answer(group)
+                await self._wait_for_expected()
+                if batch := self._next_batch():
+                    await self._process(batch)
         finally:
-            self._working = None
+            self._task = None
             for _, future in self._waiting:  # only where the loop itself is ended
                 future.cancel()
             self._waiting.clear()
 
-    async def _linger(self) -> None:
+    async def _wait_for_expected(self) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + MOMENT
         while len(self._waiting) < min(self._expected(), self._most) and loop.time() < until:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
-    def _next(self) -> list[tuple[Q, asyncio.Future[A]]]:
-        group: list[tuple[Q, asyncio.Future[A]]] = []
-        while self._waiting and len(group) < self._most:
-            question, future = self._waiting.popleft()
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        while self._waiting and len(batch) < self._most:
+            item, future = self._waiting.popleft()
             if not future.done():
-                group.append((question, future))
-        return group
+                batch.append((item, future))
+        return batch
 
-    async def _answer(self, group: list[tuple[Q, asyncio.Future[A]]]) -> None:
-        answers: Sequence[A | BaseException]
+    async def _process(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        results: Sequence[Result | BaseException]
         try:
-            answers = await self._work([question for question, _ in group])
+            results = await self._work([item for item, _ in batch])
         except asyncio.CancelledError:
-            for _, future in group:
+            for _, future in batch:
                 future.cancel()
             raise
-        except BaseException as error:  # a panic of polars is no Exception, and nobody may wait for ever
-            answers = [error] * len(group)
-        for (_, future), answer in zip(group, answers, strict=True):
+        except BaseException as error:  # a panic of polars is no Exception, and no caller may wait for ever
+            results = [error] * len(batch)
+        for (_, future), result in zip(batch, results, strict=True):
             if future.done():
                 continue
-            if isinstance(answer, BaseException):
-                future.set_exception(answer)
+            if isinstance(result, BaseException):
+                future.set_exception(result)
             else:
-                future.set_result(answer)
-
-
-_log = logging.getLogger(__name__)
-
-MOST: Final = 256
-"""Lookups in one query at most."""
-WAITING: Final = 1_024
-"""Lookups that may wait at most, those in queries among them; more are refused as busy."""
-_AT_ONCE: Final = 2
-"""Queries at a time, of different engines."""
-_SCOPES: Final = 256
-_CACHED: Final = 10_000
-_LONGEST: Final = 500
-"""Characters of a lookup that is remembered, so that what is remembered has a bound."""
-
-_LookupValues = tuple[str, str | None, str | None]
+                future.set_result(result)
 
 
 class LookupAnswerer:
     """Answers single lookups, as :meth:`bizverify.engine.LocalEngine.answer` answers each of them alone.
 
-    ``waiting``: how many may wait. Scopes whose engines answer alike share their queries. What was answered is
-    remembered until the scope's engine is another one.
+    ``waiting``: how many may wait. Scopes whose engines answer alike share their queries. Answers are cached until the
+    scope's engine is another one.
     """
 
     def __init__(self, engines: EnginePool, *, waiting: int = WAITING) -> None:
@@ -134,10 +131,10 @@ class LookupAnswerer:
         self._most_waiting = waiting
         self._waiting = 0
         self._of_scope: OrderedDict[str, tuple[LocalEngine, _EngineQueue]] = OrderedDict()
-        self._lines: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
-        self._remembered: OrderedDict[tuple[int, _LookupValues], VerificationPayload] = OrderedDict()
-        self._indexes: tuple[object, ...] = ()
-        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
+        self._cache: OrderedDict[tuple[int, _LookupValues], VerificationPayload] = OrderedDict()
+        self._reference_data: tuple[object, ...] = ()
+        self._limiter = anyio.CapacityLimiter(_QUERIES)
 
     def admit(self) -> None:
         """Raise the refusal 503 if as many lookups wait as may."""
@@ -145,18 +142,18 @@ class LookupAnswerer:
             raise busy("too many lookups are waiting", 1)
 
     @contextmanager
-    def expected(self, scope: str) -> Iterator[None]:
-        """While a lookup of a scope is paid and answered: the queries before it wait a moment for it."""
+    def expect(self, scope: str) -> Iterator[None]:
+        """Let the queries before a lookup of this scope wait a moment for it while it is paid and answered."""
         known = self._of_scope.get(scope)
         if known is None:
             yield
             return
-        line = known[1]
-        line.expected += 1
+        queue = known[1]
+        queue.expected += 1
         try:
             yield
         finally:
-            line.expected -= 1
+            queue.expected -= 1
 
     async def answer(self, scope: str, lookup: VerifyRequest) -> VerificationPayload:
         """Answer one lookup.
@@ -167,75 +164,66 @@ class LookupAnswerer:
         self.admit()
         self._waiting += 1
         try:
-            line = await self._line(scope)
-            asked = lookup.b_no, lookup.name, lookup.address
-            found = self._recalled(line, asked)
-            if found is None:
-                found = await line.gathering.ask(lookup)
-                self._remember(line, asked, found)
+            queue = await self._queue(scope)
+            values = lookup.b_no, lookup.name, lookup.address
+            place = queue.number, values
+            found = self._cache.get(place)
+            if found is not None:
+                self._cache.move_to_end(place)
+                return found
+            found = await queue.batcher.submit(lookup)
+            if len(values[1] or "") + len(values[2] or "") <= _LONGEST:
+                self._cache[place] = found
+                if len(self._cache) > _CACHED:
+                    self._cache.popitem(last=False)
             return found
         finally:
             self._waiting -= 1
 
-    async def _line(self, scope: str) -> _EngineQueue:
-        if self._engines.ready(scope):
-            engine = self._engines.engine(scope)
-        else:
-            engine = await anyio.to_thread.run_sync(self._engines.engine, scope)
+    async def _queue(self, scope: str) -> _EngineQueue:
+        """The queue of a scope's engine as it is now."""
+        engine = await self._engines.open_engine(scope)
         known = self._of_scope.get(scope)
         if known is not None and known[0] is engine:
             return known[1]
-        indexes = engine.registry, engine.gazetteer, engine.today
-        if indexes != self._indexes:  # nothing must keep the indexes before in memory
-            self._indexes = indexes
+        reference_data = engine.registry, engine.gazetteer, engine.today
+        if reference_data != self._reference_data:  # nothing must keep the files before in memory
+            self._reference_data = reference_data
             self._of_scope.clear()
-        kin = _engine_identity(engine)
-        line = self._lines.get(kin)
-        if line is None:
-            line = self._lines[kin] = _EngineQueue(engine, self._limiter)
-        self._of_scope[scope] = engine, line
+        identity = _engine_identity(engine)
+        queue = self._queues.get(identity)
+        if queue is None:
+            queue = self._queues[identity] = _EngineQueue(engine, self._limiter)
+        self._of_scope[scope] = engine, queue
         self._of_scope.move_to_end(scope)
         if len(self._of_scope) > _SCOPES:
             self._of_scope.popitem(last=False)
-        return line
-
-    def _recalled(self, line: _EngineQueue, asked: _LookupValues) -> VerificationPayload | None:
-        found = self._remembered.get((line.number, asked))
-        if found is not None:
-            self._remembered.move_to_end((line.number, asked))
-        return found
-
-    def _remember(self, line: _EngineQueue, asked: _LookupValues, answer: VerificationPayload) -> None:
-        if len(asked[1] or "") + len(asked[2] or "") > _LONGEST:
-            return
-        self._remembered[line.number, asked] = answer
-        if len(self._remembered) > _CACHED:
-            self._remembered.popitem(last=False)
+        return queue
 
 
 class _EngineQueue:
-    """Those who wait for one engine's answers."""
+    """Lookups that wait for one engine's answers."""
 
     _numbers = itertools.count()
 
     def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
         self.number = next(self._numbers)
         self.expected = 0
-        self.gathering: Microbatcher[VerifyRequest, VerificationPayload] = Microbatcher(
-            self._work, MOST, lambda: self.expected
+        self.batcher: Microbatcher[VerifyRequest, VerificationPayload] = Microbatcher(
+            self._answer, MOST, lambda: self.expected
         )
         self._engine = engine
         self._limiter = limiter
-        self._prepared: PreparedQuery | None = None
+        self._query: PreparedQuery | None = None
 
-    async def _work(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
-        return await anyio.to_thread.run_sync(self._answers, lookups, limiter=self._limiter)
+    async def _answer(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
+        return await anyio.to_thread.run_sync(self._run_query, lookups, limiter=self._limiter)
 
-    def _answers(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
-        if self._prepared is None:
-            self._prepared = PreparedQuery(self._engine)
+    def _run_query(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
+        if self._query is None:
+            self._query = PreparedQuery(self._engine)
         try:
-            return self._prepared.answers(lookups)
+            return self._query.answers(lookups)
         except BizverifyError:  # an index is damaged, for all alike
             raise
         except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
@@ -243,9 +231,9 @@ class _EngineQueue:
                 return [error]
             _log.warning("a query of %d lookups failed and is done in parts: %s", len(lookups), type(error).__name__)
             half = len(lookups) // 2
-            return [*self._answers(lookups[:half]), *self._answers(lookups[half:])]
+            return [*self._run_query(lookups[:half]), *self._run_query(lookups[half:])]
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """The same for engines that answer alike; their indexes are told apart by identity, while a line keeps them."""
+    """The same for engines that answer alike; reference data is compared by identity, while a queue keeps it alive."""
     return id(engine.registry), id(engine.gazetteer), engine.model, engine.lang, engine.today, id(engine.history)

@@ -1,8 +1,8 @@
 """The engine's query, made once and run over a few lookups again and again.
 
 Building the query takes longer than running it over a few rows, and so does reading a registry file for some numbers of
-it. So the rows are a source that is exchanged, the registry is a sorted table in memory, and of the label book only the
-letters to the businesses that are asked about go into the query. The answers are those of the engine itself.
+it. So the rows are a source that is exchanged, the registry is a sorted table in memory, and of the label store only
+the letters to the businesses that are asked about go into the query. The answers are those of the engine itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PreparedQuery:
         letters = None
         if engine.history is not None:
             self._letters = engine.history.select(list(HISTORY_SCHEMA)).collect().sort("b_no")
-            letters = _source(self._told, pl.Schema(HISTORY_SCHEMA))
+            letters = _source(self._select_letters, pl.Schema(HISTORY_SCHEMA))
         inner = LocalEngine(
             None if engine.registry is None else InMemory.of(engine.registry),
             gazetteer=engine.gazetteer,
@@ -66,8 +66,8 @@ class PreparedQuery:
             found = self._query.collect(engine="in-memory", optimizations=_PRUNED)
         return [_build_payload(*row) for row in found.iter_rows()]
 
-    def _told(self) -> pl.DataFrame:
-        """The letters to the businesses that are asked about."""
+    def _select_letters(self) -> pl.DataFrame:
+        """Return the letters to the businesses that are asked about."""
         numbers = self._rows["b_no"].cast(pl.UInt64).unique()
         first = self._letters["b_no"].search_sorted(numbers, "left")
         last = self._letters["b_no"].search_sorted(numbers, "right")

@@ -158,7 +158,7 @@ Outcome = tuple[int, int, str | None, float]
 
 @dataclass(frozen=True, slots=True)
 class JobToLearn:
-    """A job with outcomes that no label book has yet. ``scope``: whose book they go to, as the key says now."""
+    """A job with outcomes that no label store has yet. ``scope``: whose store they go to, as the key says now."""
 
     job: str
     scope: str
@@ -190,14 +190,14 @@ def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
 
 
 def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outcome]:
-    """Outcomes of a job that no label book has yet."""
+    """Outcomes of a job that no label store has yet."""
     query = "SELECT row_id, bounced, reason, recorded FROM labels WHERE job = ? AND learned IS NULL LIMIT ?"
     return db.execute(query, (job, most)).fetchall()
 
 
-def mark_learned(db: sqlite3.Connection, job: str, told: Sequence[Outcome], now: float) -> None:
-    """Note that a label book has these outcomes; one that was told otherwise meanwhile is not among them."""
+def mark_learned(db: sqlite3.Connection, job: str, outcomes: Sequence[Outcome], now: float) -> None:
+    """Mark outcomes that a label store has; one that was recorded otherwise meanwhile is not among them."""
     db.executemany(
         "UPDATE labels SET learned = ? WHERE job = ? AND row_id = ? AND bounced = ? AND reason IS ? AND recorded = ?",
-        ((now, job, *outcome) for outcome in told),
+        ((now, job, *outcome) for outcome in outcomes),
     )

@@ -7,13 +7,18 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from bizverify.server.errors import JSON
 from bizverify.server.store import Store
-from bizverify.watch import store as book
+from bizverify.watch import store as watch_store
 from bizverify.watch.store import Block
 
 _LIMIT: Final = 256 << 20
 _READ_TOGETHER: Final = 2
+_SLICE: Final = 256 << 10
+"""Bytes of a long list that are handed on at a time, so that a slow reader does not make the rest wait in memory."""
 
 
 class RenderedList(NamedTuple):
@@ -40,9 +45,9 @@ class _CachedList:
 class WatchListCache:
     """The watch lists that were asked for, up to ``limit`` bytes; those asked for longest ago go first.
 
-    Only the server writes watches, and says so when a change is on the disk (:meth:`changed`). What is being read at
+    Only the server writes watches, and says so when a change is on the disk (:meth:`mark_stale`). What is being read at
     that time may be older or newer than the change, so it is read once more the next time; what is asked for after
-    :meth:`changed` shows the change. Few lists are read at once, so that many long ones do not fill the memory.
+    :meth:`mark_stale` shows the change. Few lists are read at once, so that many long ones do not fill the memory.
     """
 
     def __init__(self, store: Store, limit: int = _LIMIT) -> None:
@@ -51,11 +56,11 @@ class WatchListCache:
         self._kept: dict[str, _CachedList] = {}
         self._places = anyio.Semaphore(_READ_TOGETHER)
 
-    def changed(self, owner: str, numbers: Iterable[int]) -> None:
+    def mark_stale(self, owner: str, numbers: Iterable[int]) -> None:
         """Watches of an owner were added, removed or checked: called when that is on the disk."""
         kept = self._kept.get(owner)
         if kept is not None:  # of what was never read nothing is old
-            kept.stale.update(book.block_of(number) for number in numbers)
+            kept.stale.update(watch_store.block_of(number) for number in numbers)
 
     async def of(self, owner: str) -> RenderedList:
         """An owner's whole list as it is now."""
@@ -99,5 +104,28 @@ class WatchListCache:
 
 def _blocks(db: sqlite3.Connection, owner: str, numbers: Collection[int] | None) -> dict[int, Block]:
     """Read some blocks of a list, or all. Each is a statement by itself: a commit waits for one, not for the list."""
-    asked = book.blocks(db, owner) if numbers is None else numbers
-    return {number: book.block(db, owner, number) for number in asked}
+    asked = watch_store.blocks(db, owner) if numbers is None else numbers
+    return {number: watch_store.block(db, owner, number) for number in asked}
+
+
+class WatchListResponse(Response):
+    """A whole list, sent in slices: in one piece asyncio would copy the rest again for each socket's buffer."""
+
+    media_type = JSON
+
+    def __init__(self, listed: RenderedList) -> None:
+        super().__init__()
+        first, *others = listed.parts or [b""]
+        head, tail = b'{"watches":[', b'],"total":%d}' % listed.total
+        self._parts = [memoryview(part) for part in (head, first, *others, tail)]
+        self._parts[1] = self._parts[1][1:]  # the comma
+        self.headers["Content-Length"] = str(sum(map(len, self._parts)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, as fast as it is taken."""
+        del scope, receive
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts:
+            for start in range(0, len(part), _SLICE):
+                await send({"type": "http.response.body", "body": part[start : start + _SLICE], "more_body": True})
+        await send({"type": "http.response.body", "body": b""})

@@ -1,4 +1,4 @@
-"""Closures are told: appended to the operator's file, and sent to each key's webhook until it is acknowledged."""
+"""Deliver notifications: appended to the operator's file, and sent to each key's webhook until acknowledged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 _LINES: Final = 1_000
 _SENT: Final = 64
-"""Notices of one key in one go; the first is sent alone, so that a receiver that hangs holds up one place only."""
+"""Notifications of one key in one go; the first is sent alone, so that a receiver that hangs holds one place only."""
 _TOGETHER: Final = 8
 """Requests to one receiver at a time."""
 _PLACES: Final = 32
@@ -31,14 +31,14 @@ _PLACES: Final = 32
 _LONGEST: Final = 60.0
 """Seconds after which the file is looked at again: `bizverify notices retry` writes it, too."""
 _KEPT: Final = 90 * 86400.0
-"""Seconds that a notice is kept after it was delivered."""
+"""Seconds that a notification is kept after it was delivered."""
 _PURGED_EVERY: Final = 86400.0
-_FILE_PLACE: Final = ""
+_FILE_QUEUE: Final = ""
 """What is busy while lines are appended; keys have longer names."""
 
 
 class Notifier:
-    """Delivers what waits to be delivered.
+    """Delivers the notifications that wait.
 
     Raises :class:`OutputError` where nothing can be appended to ``file``, so that it shows when the server starts.
     """
@@ -53,14 +53,14 @@ class Notifier:
         self._file = file
         self._backoff = backoff or Backoff()
         self._timeout = timeout
-        self._alarm = WakeUp(clock)
+        self._wake_up = WakeUp(clock)
         self._places = anyio.Semaphore(_PLACES)
         self._purged = -_KEPT
         self._busy: set[str] = set()
 
     def wake(self) -> None:
-        """There is something to be delivered now."""
-        self._alarm.ring()
+        """Deliver now: there is something new."""
+        self._wake_up.ring()
 
     async def run(self) -> None:
         """Deliver, for ever."""
@@ -69,7 +69,7 @@ class Notifier:
         try:
             async with anyio.create_task_group() as group:
                 while True:
-                    await self._alarm.wait(await self._round(sender, group))
+                    await self._wake_up.wait(await self._round(sender, group))
         finally:
             with anyio.CancelScope(shield=True):
                 await sender.aclose()
@@ -88,14 +88,14 @@ class Notifier:
         if due is not None and due > latest:
             await self._store.write(lambda db: notices.bring_forward(db, latest))
         for owner, channel in waiting:
-            place = _FILE_PLACE if channel == FILE else owner
+            place = _FILE_QUEUE if channel == FILE else owner
             if place not in self._busy:
                 self._busy.add(place)
                 group.start_soon(self._deliver, sender, place)
         return _LONGEST if due is None else min(_LONGEST, due - now)
 
     async def _deliver(self, sender: WebhookSender, place: str) -> None:
-        if place == _FILE_PLACE:
+        if place == _FILE_QUEUE:
             await self._append()
         else:
             await self._send(sender, place)
@@ -108,10 +108,10 @@ class Notifier:
         waiting = await self._store.read(lambda db: notices.open_deliveries(db, now, _LINES, channel=FILE))
         if not waiting:
             return
-        outcome = await anyio.to_thread.run_sync(self._appended, waiting)
+        outcome = await anyio.to_thread.run_sync(self._append_lines, waiting)
         await self._settle([(delivery, outcome) for delivery in waiting])
 
-    def _appended(self, waiting: list[Delivery]) -> Outcome:
+    def _append_lines(self, waiting: list[Delivery]) -> Outcome:
         if self._file is None:
             return Outcome("the server was started without `notices=`")
         try:
@@ -122,7 +122,7 @@ class Notifier:
         return Outcome(None)
 
     async def _send(self, sender: WebhookSender, owner: str) -> None:
-        """Send some of a key's notices; when one fails the others wait as long as it does."""
+        """Send some of a key's notifications; when one fails the others wait as long as it does."""
         now = self._clock.now()
         waiting, key = await self._store.read(
             lambda db: (
@@ -132,28 +132,28 @@ class Notifier:
         )
         if not waiting:
             return
-        webhook = _webhook(key)
+        webhook = _webhook_of(key)
         if isinstance(webhook, str):
             await self._give_up(waiting, webhook)
             return
-        failing = await self._sent(sender, webhook, waiting[0])
+        failing = await self._send_one(sender, webhook, waiting[0])
         room = anyio.CapacityLimiter(_TOGETHER)
 
-        async def one(delivery: Delivery) -> None:
+        async def send_delivery(delivery: Delivery) -> None:
             nonlocal failing
             async with room:
                 if not failing:
-                    failing = await self._sent(sender, webhook, delivery) or failing
+                    failing = await self._send_one(sender, webhook, delivery) or failing
 
         async with anyio.create_task_group() as group:
             for delivery in waiting[1:]:
-                group.start_soon(one, delivery)
+                group.start_soon(send_delivery, delivery)
         if failing:
             until = self._clock.now() + self._backoff.first
             await self._store.write(lambda db: notices.postpone(db, owner, WEBHOOK, until))
 
-    async def _sent(self, sender: WebhookSender, webhook: Webhook, delivery: Delivery) -> bool:
-        """Send one notice and write down what became of it; whether it failed."""
+    async def _send_one(self, sender: WebhookSender, webhook: Webhook, delivery: Delivery) -> bool:
+        """Send one notification and record what became of it; return whether it failed."""
         async with self._places:
             outcome = await send(sender, webhook, delivery, self._clock.now())
         if outcome.error is not None:
@@ -175,19 +175,19 @@ class Notifier:
             if outcome.error is not None
         ]
 
-        def settled(db: sqlite3.Connection) -> None:
+        def settle(db: sqlite3.Connection) -> None:
             notices.delivered_many(db, done, now)
             notices.failed_many(db, failed)
 
-        await self._store.write(settled)
+        await self._store.write(settle)
 
     async def _give_up(self, waiting: list[Delivery], why: str) -> None:
         failed = [(delivery.notice, str(delivery.channel), why, None) for delivery in waiting]
         await self._store.write(lambda db: notices.failed_many(db, failed))
 
 
-def _webhook(key: key_table.Key | None) -> Webhook | str:
-    """Where a key's notices go, or why nowhere."""
+def _webhook_of(key: key_table.Key | None) -> Webhook | str:
+    """Return a key's webhook, or why it has none."""
     if key is None or key.revoked is not None:
         return "the key was revoked"
     if key.webhook_url is None or key.webhook_secret is None:

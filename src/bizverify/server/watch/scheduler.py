@@ -1,28 +1,27 @@
-"""The watch list is looked after: what is due is checked again and again, as often as each key's plan says."""
+"""Schedule the checks of watched businesses: each is checked as often as its key's plan says."""
 
 from __future__ import annotations
 
 import logging
 import math
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
 import polars as pl
 from polars.exceptions import PanicException
 
-from bizverify.engine import LocalEngine
 from bizverify.server.clock import Clock, WakeUp
+from bizverify.server.engine_pool import EnginePool
 from bizverify.server.logs import loggable_message
 from bizverify.server.reference_files import StatusSources
-from bizverify.server.settings import ServicePlan
+from bizverify.server.settings import Settings
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
 from bizverify.server.watch.list_cache import WatchListCache
-from bizverify.watch import store as book
+from bizverify.watch import store as watch_store
 from bizverify.watch.checking import LocalJudge, check
 from bizverify.watch.delivery import FILE, WEBHOOK
 from bizverify.watch.notices import Gathering
@@ -36,10 +35,10 @@ _LONGEST: Final = 60.0
 """Seconds after which the keys are looked at again, whatever is due: one may be new, or revoked."""
 _SHORTEST: Final = 5.0
 """Seconds between rounds: what falls due in them is checked together."""
-_GATHERED: Final = 0.5
+_COLLECTED: Final = 0.5
 """Seconds that new watches wait for others, so that a list that is being sent is not checked one by one."""
 _SUMMARY: Final = 60.0
-"""Seconds that what is closed at its first check waits for more: a list that is being sent is one notice."""
+"""Seconds that what is closed at its first check waits for more: a list that is being sent is one notification."""
 _SPREAD: Final = 0.1
 """How much earlier than the plan says a watch may be due, so that those added together part with time."""
 _UNANSWERED: Final = 300.0
@@ -48,93 +47,92 @@ _BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
 
 
 class WatchScheduler:
-    """Checks the watches that are due; ``found`` is called when there are notices to be delivered.
+    """Checks the watches that are due; ``on_notification`` is called when there are notifications to be delivered.
 
     ``sources``: who is asked for the status of a business.
     """
 
     def __init__(
         self,
-        store: Store,
-        engine: Callable[[str], LocalEngine],
-        sources: StatusSources,
-        plans: Mapping[str, ServicePlan],
+        settings: Settings,
         clock: Clock,
+        store: Store,
+        engines: EnginePool,
+        sources: StatusSources,
         *,
-        notices: Path | None,
-        found: Callable[[], None],
+        on_notification: Callable[[], None],
     ) -> None:
         self.lists = WatchListCache(store)
         self._store = store
-        self._engine = engine
+        self._engines = engines
         self.sources = sources
-        self._plans = plans
+        self._plans = settings.plans
         self._clock = clock
-        self._notices = notices
-        self._found = found
-        self._alarm = WakeUp(clock)
+        self._channels = [FILE] if settings.notices is not None else []
+        self._on_notification = on_notification
+        self._wake_up = WakeUp(clock)
         self._failed: dict[str, tuple[int, float]] = {}
 
     def wake(self) -> None:
-        """There are watches that are due now."""
-        self._alarm.ring()
+        """Check now: there are watches that are due."""
+        self._wake_up.ring()
 
     async def run(self) -> None:
         """Check what is due, for ever."""
         while True:
-            await self._brought_forward()
-            if await self._alarm.wait(await self._round()):
-                await self._clock.sleep(_GATHERED)
+            await self._bring_forward()
+            if await self._wake_up.wait(await self._round()):
+                await self._clock.sleep(_COLLECTED)
 
     async def _round(self) -> float:
         """Check a chunk of each key that has something due, until none has; return how many seconds there are then."""
         while True:
-            waiting = await self._store.read(self._waiting)
+            waiting = await self._store.read(self._keys_due)
             now = self._clock.now()
             ready = [key for key, due in waiting if due <= now]
             if not ready:
                 return max(_SHORTEST, min([_LONGEST, *(due - now for _, due in waiting)]))
             for key in ready:
-                await self._chunk(key)
+                await self._check_chunk(key)
 
-    async def _brought_forward(self) -> None:
-        """No watch waits longer than its plan says from now on, though the plan was another, or the clock was wrong."""
+    async def _bring_forward(self) -> None:
+        """Let no watch wait longer than its plan says, though the plan was another, or the clock was wrong."""
         now = self._clock.now()
-        late = await self._store.read(lambda db: self._late(db, now))
+        late = await self._store.read(lambda db: self._overdue(db, now))
         for owner, until in late:
-            forward = partial(book.bring_forward, owner=owner, until=until, limit=CHUNK)
+            forward = partial(watch_store.bring_forward, owner=owner, until=until, limit=CHUNK)
             while numbers := await self._store.write(forward):
-                self.lists.changed(owner, numbers)
+                self.lists.mark_stale(owner, numbers)
 
-    def _late(self, db: sqlite3.Connection, now: float) -> list[tuple[str, float]]:
+    def _overdue(self, db: sqlite3.Connection, now: float) -> list[tuple[str, float]]:
         """The keys with watches that are due later than they should be, and when these should be at the latest."""
         latest = [(key.id, now + self._interval(key)) for key in key_table.list_keys(db) if key.revoked is None]
-        return [(owner, until) for owner, until in latest if (book.last_due(db, owner) or 0.0) > until]
+        return [(owner, until) for owner, until in latest if (watch_store.last_due(db, owner) or 0.0) > until]
 
     def _interval(self, key: Key | None) -> float:
         """Seconds between two checks of a key's watches."""
         hours = self._plans[key.plan].recheck_hours if key is not None and key.plan in self._plans else math.inf
         return min(hours * 3600.0, _MOST)
 
-    def _waiting(self, connection: sqlite3.Connection) -> list[tuple[Key, float]]:
+    def _keys_due(self, connection: sqlite3.Connection) -> list[tuple[Key, float]]:
         """The keys whose watches are checked, and when the first of each is due."""
         found = []
         for key in key_table.list_keys(connection):
             plan = self._plans.get(key.plan)
             if key.revoked is None and plan is not None and plan.api:
-                due = book.next_due(connection, key.id)
+                due = watch_store.next_due(connection, key.id)
                 if due is not None:
                     again = self._failed.get(key.id, (0, due))[1]
                     found.append((key, max(due, min(again, self._clock.now() + _BACKOFF[-1]))))
         return found
 
-    async def _chunk(self, key: Key) -> None:
+    async def _check_chunk(self, key: Key) -> None:
         """Check some of a key's watches that are due. What fails leaves them due, and the key waits a little."""
         now = self._clock.now()
-        watches = await self._store.read(lambda db: book.due(db, now, CHUNK, [key.id]))
+        watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
         try:
-            checked = await anyio.to_thread.run_sync(self._checked, key.scope, watches)
-            recorded = await self._store.write(lambda db: self._recorded(db, key.id, now, watches, checked))
+            checked = await anyio.to_thread.run_sync(self._check, key.scope, watches)
+            recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
         except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
             failures = self._failed.get(key.id, (0, 0.0))[0]
             pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
@@ -142,9 +140,9 @@ class WatchScheduler:
             _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, loggable_message(error))
             return
         self._failed.pop(key.id, None)
-        self.lists.changed(key.id, watches["number"])
+        self.lists.mark_stale(key.id, watches["number"])
         if not (recorded.closures.is_empty() and recorded.closed_already.is_empty()):
-            self._found()
+            self._on_notification()
         _log.info(
             "key %s: watches checked: %d, grades changed: %d, closed: %d",
             key.id,
@@ -153,23 +151,22 @@ class WatchScheduler:
             recorded.closures.height,
         )
 
-    def _checked(self, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
-        engine, source = self._engine(scope), self.sources.source(offline=False)
+    def _check(self, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
+        engine, source = self._engines.engine(scope), self.sources.source(offline=False)
         return check(watches, LocalJudge(engine, partial(source.answer, engine)))
 
-    def _recorded(
+    def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
     ) -> Recorded:
-        """Write a check down; where notices go is looked up with it, since it may have been set a moment ago."""
+        """Record a check; the channels are looked up with it, since a webhook may have been set a moment ago."""
         now, key = self._clock.now(), key_table.find_key(db, owner)
-        channels = [FILE] if self._notices is not None else []
+        channels = list(self._channels)
         if key is not None and key.webhook_url is not None:
             channels.append(WEBHOOK)
         early = pl.col("number").hash(int(now)) / 2.0**64 * _SPREAD
         again = started + self._interval(key) * (1 - early)
-        gathering = Gathering(now - _SUMMARY, now + _SUMMARY)
-        recorded = book.record(db, checked, now, again, channels, gathering)
+        recorded = watch_store.record(db, checked, now, again, channels, Gathering(now - _SUMMARY, now + _SUMMARY))
         unanswered = watches.join(checked, on="number", how="anti")["number"].to_list()
         if unanswered:
-            book.postpone(db, unanswered, now + _UNANSWERED)
+            watch_store.postpone(db, unanswered, now + _UNANSWERED)
         return recorded
