@@ -17,7 +17,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import IO, Any, Final
 
-import anyio.to_thread
 import httpx
 import pytest
 
@@ -61,11 +60,10 @@ def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) 
 def read_here(patch: pytest.MonkeyPatch) -> None:
     """Have uploads read in this process, not each in one of its own: for tests that are about something else."""
 
-    async def asked(request: dict[str, Any], folder: Path, memory: int) -> tuple[dict[str, Any], str]:
-        path, target = folder / request["file"], Path(request["target"])
-        return await anyio.to_thread.run_sync(isolated_reader.read, path, target, request["rows"]), ""
+    def run_here(function: str, arguments: dict[str, Any], *, folder: Path, **_: Any) -> Any:
+        return isolated_reader.write_records(**arguments | {"path": folder / arguments["path"]})
 
-    patch.setattr(isolated_reader, "_asked", asked)
+    patch.setattr(isolated_reader, "run_isolated", run_here)
 
 
 @contextmanager

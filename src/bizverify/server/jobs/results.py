@@ -35,7 +35,7 @@ def job_folder(files: Path, job_id: str) -> Path:
 
 
 def records_path(files: Path, job_id: str) -> Path:
-    """The rows of a job, as Parquet: see :func:`bizverify.server.jobs.isolated_reader.record_columns`."""
+    """The rows of a job, as Parquet: see :func:`bizverify.server.jobs.isolated_reader.write_records`."""
     return job_folder(files, job_id) / "records.parquet"
 
 
