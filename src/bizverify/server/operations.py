@@ -19,7 +19,14 @@ from bizverify import __version__
 from bizverify.server import handlers, payloads
 from bizverify.server.errors import JSON
 from bizverify.watch.notices import EVENT, SUMMARY
-from bizverify.watch.webhook_signature import DELIVERY_HEADER, EVENT_HEADER, SIGNATURE_HEADER
+from bizverify.watch.webhook_signature import (
+    EVENT_HEADER,
+    FORMER_ID_HEADER,
+    FORMER_SIGNATURE_HEADER,
+    ID_HEADER,
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+)
 
 Schema = dict[str, Any]
 
@@ -243,12 +250,20 @@ def _describe_notification(name: str, event: str, type_: type, summary: str, by_
                 "schema": {"type": "string"} | more,
             }
             for header, description, more in (
-                (EVENT_HEADER, "What happened.", {"const": event}),
-                (DELIVERY_HEADER, "The `id` of the body.", {}),
+                (ID_HEADER, "The `id` of the body.", {}),
+                (TIMESTAMP_HEADER, "The unix time of this attempt.", {"pattern": "^[0-9]+$"}),
                 (
                     SIGNATURE_HEADER,
-                    "`t` is the unix time of this attempt, `v1` the HMAC-SHA256 of `t`, a full stop and the body, "
-                    "under the webhook's secret.",
+                    "As Standard Webhooks has it: `v1,` and the base64 of the HMAC-SHA256 of id, timestamp and body, a "
+                    "full stop between each, under the webhook's secret.",
+                    {"pattern": "^v1,[A-Za-z0-9+/]{43}=$"},
+                ),
+                (EVENT_HEADER, "What happened.", {"const": event}),
+                (FORMER_ID_HEADER, "The `id` of the body; for one more release.", {}),
+                (
+                    FORMER_SIGNATURE_HEADER,
+                    "For one more release: `t` is the unix time of this attempt, `v1` the HMAC-SHA256 of `t`, a full "
+                    "stop and the body, under the text of the webhook's secret.",
                     {"pattern": "^t=[0-9]+,v1=[0-9a-f]{64}$"},
                 ),
             )

@@ -15,7 +15,7 @@ from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
 from bizverify.watch.types import Delivery
-from bizverify.watch.webhook_signature import signed
+from bizverify.watch.webhook_signature import signature_headers
 
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
@@ -64,7 +64,7 @@ class Webhook:
 async def send(sender: WebhookSender, webhook: Webhook, delivery: Delivery, now: float) -> Outcome:
     """Send one notice, signed; raises nothing."""
     body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
-    return await sender.send(webhook.url, signed(webhook.secret, event, delivery.id, body, now), body)
+    return await sender.send(webhook.url, signature_headers(webhook.secret, event, delivery.id, body, now), body)
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 
+from bizverify.watch.webhook_signature import new_secret
+
 _COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, digest"
 
 
@@ -91,7 +93,7 @@ def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
 
 def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
     """Set where a key's closures are sent; return the new secret that signs them, or ``None`` where there is none."""
-    secret = None if url is None else secrets.token_urlsafe(32)
+    secret = None if url is None else new_secret()
     db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
     return secret
 
