@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT
-from bizverify.engine.risk.reason_parser import known
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES, known
 from bizverify.schema import Lang
 from examples import examples
 from test_reasons import LEVELS, cards, frame_of, rows

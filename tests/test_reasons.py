@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
+from bizverify.engine.risk.assess import runs
 from bizverify.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
-from bizverify.engine.risk.reason_tables import runs
 from bizverify.engine.risk.reasons import told
 from bizverify.schema import Lang
 

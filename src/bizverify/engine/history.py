@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.blanks import is_blank, is_masked
+from bizverify.engine.cells import is_blank, is_masked
 
 HISTORY: Final = "history"
 """The column that :func:`attach_history` adds: ``moved``, ``absent``, ``delivered`` or null."""

@@ -13,7 +13,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.engine.address import LEVELS, attach
 from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.engine.dates import day_expr, day_given, may_be_days
+from bizverify.engine.cells import day_expr, day_given, may_be_days
 from bizverify.engine.history import attach_history
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import FEATURES, levels, restored_zipcode
@@ -90,7 +90,7 @@ class LocalEngine:
 
         ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
         ``zipcode``; other columns pass through. What is known besides counts: ``confirmed`` (when the address was last
-        made sure of: dates, or text that :func:`~bizverify.engine.dates.day_expr` reads), ``crowded`` and
+        made sure of: dates, or text that :func:`~bizverify.engine.cells.day_expr` reads), ``crowded`` and
         ``several_addresses`` (Boolean: many businesses at the address, several addresses of the number). A row whose
         ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS` is invalid whatever its number. Order and
         number of rows stay. Added: ``biz_status``, ``grade``, ``action``, ``fixed_zipcode``, ``fixed_address``,

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.blanks import is_blank, is_masked
+from bizverify.engine.cells import is_blank, is_masked
 
 _HANGUL: Final = "[가-힣]"
 _LATIN: Final = r"\p{Latin}"

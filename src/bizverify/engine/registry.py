@@ -21,8 +21,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.blanks import is_blank, is_masked
-from bizverify.engine.dates import day_expr
+from bizverify.engine.cells import day_expr, is_blank, is_masked
 from bizverify.errors import RegistryError
 
 STATUSES: Final = ("active", "suspended", "closed", "unregistered")
@@ -146,7 +145,7 @@ def observations(
 
     ``problem`` says why a row cannot be used (a code of :data:`bizverify.business_number.PROBLEMS`, ``unknown_status``
     or ``no_status``), null for usable rows; ``word`` is the source's status. Dates are read by
-    :func:`~bizverify.engine.dates.day_expr`. ``strange`` is a word about taxation or merging that is not understood; it
+    :func:`~bizverify.engine.cells.day_expr`. ``strange`` is a word about taxation or merging that is not understood; it
     says nothing, and the row is used. Where the tax authority's column of statuses is blank, the one of taxation tells
     that a number is not registered. A masked name says nothing.
     """

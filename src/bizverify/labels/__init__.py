@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Unpack
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.dates import day_given
-from bizverify.engine.risk.evidence import KNOWN_DTYPES
+from bizverify.engine.cells import day_given
+from bizverify.engine.risk.reason_parser import KNOWN_DTYPES
 from bizverify.engine.risk.reason_parser import known as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError, ModelError, UsageError, parameter

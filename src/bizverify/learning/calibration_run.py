@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from bizverify.engine.dates import day_given
+from bizverify.engine.cells import day_given
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import Book

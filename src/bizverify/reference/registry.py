@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.engine.dates import day_expr, day_given
+from bizverify.engine.cells import day_expr, day_given
 from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.schema import REASON_SEPARATOR, Choice, counted

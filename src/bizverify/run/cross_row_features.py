@@ -14,7 +14,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.engine.address.fast_number import plain_numbers
-from bizverify.engine.blanks import is_masked
+from bizverify.engine.cells import is_masked
 from bizverify.engine.history import address_key
 from bizverify.run.records import ROW_ID
 

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.blanks import is_blank
+from bizverify.engine.cells import is_blank
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 

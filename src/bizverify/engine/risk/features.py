@@ -8,8 +8,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.blanks import is_blank as is_blank
-from bizverify.engine.blanks import is_masked as is_masked
+from bizverify.engine.cells import is_blank as is_blank
+from bizverify.engine.cells import is_masked as is_masked
 from bizverify.engine.names import names_differ
 
 Levels = dict[str, pl.Expr]

@@ -7,9 +7,9 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.gazetteer import lot_key
+from bizverify.engine.address.match.decide import judge_support
 from bizverify.engine.address.match.index import ROW, text_key
 from bizverify.engine.address.match.lookups import Lookups
-from bizverify.engine.address.match.support import judge_support
 from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.schema import Lang
@@ -37,10 +37,10 @@ _TEXTS: Final[dict[str, dict[Lang, str]]] = {
 }
 
 
-def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
+def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
     """Return the columns that the engine adds to each row (see :func:`bizverify.engine.address.attach`), in order.
 
-    ``matched``: what :meth:`Matcher.match` returned.
+    ``matched``: what :func:`~.matcher.match_addresses` returned.
     """
     rows = _with_dong_replaced(lookups, _with_building(lookups, matched))
     rows = _with_names_back(lookups, _with_units_back(lookups, rows))
@@ -65,7 +65,7 @@ def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
         zipcode_right=pl.when(sure).then(right),
         changes=_changes(rows, lang),
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
-        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _joined(", ", detail), reference)),
+        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _with_separator(", ", detail), reference)),
     )
 
 
@@ -212,7 +212,7 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
 
 
-def _joined(separator: str, text: pl.Expr) -> pl.Expr:
+def _with_separator(separator: str, text: pl.Expr) -> pl.Expr:
     return pl.when(text.is_not_null() & (text != "")).then(pl.lit(separator) + text).otherwise(pl.lit(""))
 
 

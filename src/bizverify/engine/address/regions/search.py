@@ -10,9 +10,9 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.misspellings import variants
 from bizverify.engine.address.regions.heads import alone, enum, province_words
 from bizverify.engine.address.regions.split import ADDED, split
-from bizverify.engine.address.regions.typos import variants
 from bizverify.engine.address.regions.unspaced import province_and_district
 
 _BETWEEN: Final = r"[,/:.()]"

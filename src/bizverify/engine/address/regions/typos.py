@@ -10,13 +10,10 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.misspellings import variants
 from bizverify.engine.address.regions.heads import Head, Heads, enum, heads
 from bizverify.engine.address.regions.names import regions
 
-_FIRST: Final = 0xAC00
-_LAST: Final = 0xD7A3
-_MEDIALS: Final = 21
-_FINALS: Final = 28
 _SHORTEST: Final = 3
 """Of 중구 with a wrong jamo nothing is left to go by."""
 
@@ -133,32 +130,3 @@ def _names(table: Callable[[], _Lookup], texts: pl.Series) -> pl.Series:
     found = table()
     keys = pl.col(texts.name).cast(found.keys, strict=False).to_physical().cast(pl.UInt32)
     return texts.to_frame().select(pl.lit(found.names).gather(keys).alias(texts.name)).to_series()
-
-
-def variants(name: str) -> Iterator[str]:
-    """Return a name with one jamo wrong, or one syllable missing or twice; its last syllable is only ever doubled."""
-    yield name + name[-1]
-    for place, syllable in enumerate(name[:-1]):
-        before, after = name[:place], name[place + 1 :]
-        if not _FIRST <= ord(syllable) <= _LAST:
-            continue
-        yield before + syllable + syllable + after
-        if len(name) > _SHORTEST:
-            yield before + after
-        for other in _one_jamo_off(syllable):
-            yield before + other + after
-
-
-@cache
-def _one_jamo_off(syllable: str) -> tuple[str, ...]:
-    """Return the syllables that differ in the initial, the medial or the final (which may be missing)."""
-    rest, final = divmod(ord(syllable) - _FIRST, _FINALS)
-    initial, medial = divmod(rest, _MEDIALS)
-    places = [(other, medial, final) for other in range(19)]
-    places += [(initial, other, final) for other in range(_MEDIALS)]
-    places += [(initial, medial, other) for other in range(_FINALS)]
-    return tuple(
-        chr(_FIRST + (one * _MEDIALS + two) * _FINALS + three)
-        for one, two, three in places
-        if (one, two, three) != (initial, medial, final)
-    )
