@@ -245,8 +245,8 @@ class Lookups:
     def scope_regions(self) -> Index:
         """(sido, sigungu), "" for a word that is missing → regions.
 
-        ``수원시 영통구`` is also meant by ``수원시`` (with others) and by ``영통구``, each with and without the province;
-        where districts were split, by the names of before.
+        ``수원시 영통구`` is also meant by ``수원시`` (with others) and by ``영통구``, each with and without the
+        province; where districts were split, by the names of before.
         """
         return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
 
