@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.address.fast_number import plain_numbers
+from bizverify.engine.address.parse.forms import plain_numbers
 from bizverify.engine.cells import is_masked
 from bizverify.engine.history import address_key
 from bizverify.run.records import ROW_ID
@@ -41,7 +41,7 @@ _KEY: Final = "key"
 _TEXT: Final = "text"
 _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
-"""What :func:`bizverify.engine.address.fast_number.plain_numbers` tells of an address."""
+"""What :func:`bizverify.engine.address.parse.forms.plain_numbers` tells of an address."""
 
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
@@ -55,7 +55,7 @@ def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
     *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
     :func:`~bizverify.engine.history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several addresses*:
     the number stands in the file with two building numbers, or with two lot numbers, in addresses that are plain
-    (:mod:`bizverify.engine.address.fast_number`); so neither another spelling, a missing province, unit or postal code,
+    (:mod:`bizverify.engine.address.parse.forms`); so neither another spelling, a missing province, unit or postal code,
     nor the lot address beside the road address counts as another place.
     """
     names = rows.collect_schema().names()

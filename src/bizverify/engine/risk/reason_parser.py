@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.regions.without_gazetteer import region_level
+from bizverify.engine.address.regions.postal import region_level
 from bizverify.engine.risk.features import FEATURES
 from bizverify.engine.risk.reasons import BASE, PLACEHOLDER, matching, terms_of
 from bizverify.engine.risk.scorecard import Scorecard

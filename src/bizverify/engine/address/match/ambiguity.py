@@ -11,7 +11,7 @@ from bizverify.engine.address.match import candidates
 from bizverify.engine.address.match.decide import find_outvoted
 from bizverify.engine.address.match.index import ROW
 from bizverify.engine.address.match.lookups import Lookups
-from bizverify.engine.address.parse.text import PROVINCES
+from bizverify.engine.address.parse.normalise import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
 _REGION: Final = f"(?:^| )(?:[가-힣]+[시도군구]|{PROVINCES})(?: |$)"
