@@ -24,7 +24,7 @@ from bizverify.engine.address.regions import (
     without_gazetteer,
 )
 from bizverify.engine.address.regions.reader import split_anywhere
-from bizverify.engine.address.regions.table import regions, spellings
+from bizverify.engine.address.regions.region_table import regions, spellings
 
 TODAY = districts().rows()
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.engine import LocalEngine
-from bizverify.engine.history import with_letters
+from bizverify.engine.letter_history import with_letters
 from bizverify.errors import parameter
 from bizverify.labels.history import Remembered
 from bizverify.labels.output_columns import LABEL_DTYPES as JOINED_DTYPES

@@ -14,8 +14,8 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.engine.address.parse.forms import plain_numbers
-from bizverify.engine.cells import is_masked
-from bizverify.engine.history import address_key
+from bizverify.engine.letter_history import address_key
+from bizverify.engine.text_values import is_masked
 from bizverify.run.records import ROW_ID
 
 CROWDED: Final = "crowded"
@@ -53,8 +53,8 @@ def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
     have no number or no address.
 
     *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
-    :func:`~bizverify.engine.history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several addresses*:
-    the number stands in the file with two building numbers, or with two lot numbers, in addresses that are plain
+    :func:`~bizverify.engine.letter_history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
+    addresses*: the number stands in the file with two building numbers, or with two lot numbers, in addresses that are plain
     (:mod:`bizverify.engine.address.parse.forms`); so neither another spelling, a missing province, unit or postal code,
     nor the lot address beside the road address counts as another place.
     """

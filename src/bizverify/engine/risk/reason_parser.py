@@ -11,7 +11,7 @@ import polars as pl
 
 from bizverify.engine.address.regions.postal import region_level
 from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.reasons import BASE, PLACEHOLDER, matching, terms_of
+from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDER, matching, terms_of
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.schema import LANGS, REASON_SEPARATOR
 
@@ -58,7 +58,7 @@ _ROUNDED: Final = 0.001
 _SPLIT: Final = REASON_SEPARATOR.strip()
 
 
-def known(
+def parse_reasons(
     frame: pl.LazyFrame, reasons: str, *, address: str | None = None, cards: Sequence[Scorecard] = ()
 ) -> pl.LazyFrame:
     """Add what the reasons of an enriched file say: ``score``, ``level:<feature>``, ``unread``; nothing is computed.
@@ -120,14 +120,14 @@ class Reader:
     """Reads batches of rows, Struct(items, model, given), with the texts of scorecards, into Struct(:data:`_READ`)."""
 
     def __init__(self, cards: Sequence[Scorecard]) -> None:
-        told: dict[str, set[int]] = defaultdict(set)
+        places_of: dict[str, set[int]] = defaultdict(set)
         for card in cards:
             for term in terms_of(card):
                 place = _TERMS.index((term.feature, term.name))
                 for lang in LANGS:
-                    told[f"[{term.label}] {term.told(lang)}"].add(place)
+                    places_of[f"[{term.label}] {term.identifying_text(lang)}"].add(place)
         # what two cards use for two levels tells neither
-        sure = {text: places.copy().pop() for text, places in told.items() if len(places) == 1}
+        sure = {text: places.copy().pop() for text, places in places_of.items() if len(places) == 1}
         self.exact = pl.DataFrame(
             [(text, place) for text, place in sure.items() if not PLACEHOLDER.search(text)],
             schema={"text": pl.String, "term": pl.UInt32},
@@ -223,7 +223,7 @@ def _contributions() -> Iterator[pl.Expr]:
 
 
 def _row(frame: pl.DataFrame, other_probability: pl.Expr) -> pl.Series:
-    """Make of the sums of a row's items what :func:`known` adds."""
+    """Make of the sums of a row's items what :func:`parse_reasons` adds."""
     twice = pl.col("bits") != pl.col("different")
     base = pl.col("different") % 2 == 1
     wrong = [

@@ -20,7 +20,7 @@ import tomli_w
 
 from bizverify.engine.risk.assess import assess
 from bizverify.engine.risk.features import FEATURES, STALE_AFTER, Levels
-from bizverify.engine.risk.reasons import PLACEHOLDER, PLACEHOLDERS, matching, sample, terms_of
+from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, matching, sample, terms_of
 from bizverify.errors import ModelError
 from bizverify.schema import GRADES, LANGS, Lang
 
@@ -41,7 +41,7 @@ _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # ── the shape: tables, fields, kinds of values ───────────────────────────────────────────────────────────────────
 
 
-def misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Mapping[str, type]) -> Iterator[str]:
+def find_misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Mapping[str, type]) -> Iterator[str]:
     """Yield what does not fit in the file's tables; ``parts``: those that are structs, the levels of features too."""
     yield from _misfits_of_table(given, kind, "", {*parts, "features", "grades"})
     for name in parts.keys() - {"features"} & given.keys():
@@ -69,7 +69,8 @@ def _misfits_of_table(table: object, kind: type, where: str, tables: set[str] | 
             if not isinstance(table[name], dict):
                 yield f"{name} = {table[name]!r} is not a table; write it as [{name}]"
         elif not _fits(table[name], field.type):
-            yield f"{f'{place} ' if where else ''}{name} = {table[name]!r} does not fit; give {_wanted(field.type)}"
+            named = f"{place} {name}" if where else name
+            yield f"{named} = {table[name]!r} does not fit; give {_describe_kind(field.type)}"
 
 
 def _table(value: object) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def _fits(value: object, kind: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _wanted(kind: Any) -> str:
+def _describe_kind(kind: Any) -> str:
     """Say in words what values a field takes."""
     info = msgspec.inspect.type_info(kind)
     match info:
@@ -103,20 +104,20 @@ def _wanted(kind: Any) -> str:
     return "a text in quotes"
 
 
-def misfit_of_grades(grades: object, points: Any) -> str | None:
+def find_misfit_of_grades(grades: object, points: Any) -> str | None:
     """Say what does not fit in ``[grades]``: a letter that is no grade, or points that are none."""
     for name, value in _table(grades).items():
         if name not in GRADES[:-1]:
             return f"[grades] has {name!r}; it gives the highest score of A, B, C and D (E is everything above)"
         if not _fits(value, points):
-            return f"[grades] {name} = {value!r} does not fit; give {_wanted(points)}"
+            return f"[grades] {name} = {value!r} does not fit; give {_describe_kind(points)}"
     return None
 
 
 # ── the sense: what a file of the right shape still can get wrong ────────────────────────────────────────────────
 
 
-def faults(card: Scorecard, built_in: Scorecard | None) -> Iterator[str]:
+def find_faults(card: Scorecard, built_in: Scorecard | None) -> Iterator[str]:
     """Yield what is wrong with a scorecard; a learned one must tell as much as the ``built_in`` one."""
     yield from _missing(card)
     yield from _unknown(card)
@@ -218,7 +219,7 @@ def _says(text: str, other: str) -> bool:
 def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
     for feature, levels in built_in.features.items():
         for name, level in levels.items():
-            if level.points and not _is_told(card.features[feature][name]):
+            if level.points and not _is_shown(card.features[feature][name]):
                 yield (
                     f"[features.{feature}.{name}] has points = 0 and is not told, so later learning could not see it; "
                     "add always = true"
@@ -227,7 +228,7 @@ def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
         yield f"[learned] bounced = {card.learned.bounced} is more than labels = {card.learned.labels}; correct one"
 
 
-def _is_told(level: Level) -> bool:
+def _is_shown(level: Level) -> bool:
     return level.points != 0 or level.always
 
 
@@ -307,10 +308,10 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ModelError(f"{name}: the scorecard is not TOML: {error}") from error
-        faults_of_shape = [*misfits(given, cls, _PARTS), misfit_of_grades(given.get("grades"), Points)]
+        faults_of_shape = [*find_misfits(given, cls, _PARTS), find_misfit_of_grades(given.get("grades"), Points)]
         for fault in filter(None, faults_of_shape):
             raise ModelError(f"{name}: {fault}")
-        return checked(msgspec.convert(given, cls), name)
+        return check_scorecard(msgspec.convert(given, cls), name)
 
     def to_toml(self) -> str:
         """Return the text of a file that :meth:`load` reads as an equal scorecard."""
@@ -340,9 +341,9 @@ _PARTS: Final = {"base": Level, "actions": Actions, "learned": Learned, "feature
 _BUILT_IN: Final = "the built-in scorecard"
 
 
-def checked(card: Scorecard, name: str) -> Scorecard:
+def check_scorecard(card: Scorecard, name: str) -> Scorecard:
     """Return a scorecard that holds together, called ``name``; raise :class:`ModelError` naming field and remedy."""
-    for fault in faults(card, None if name == _BUILT_IN else _built_in()):
+    for fault in find_faults(card, None if name == _BUILT_IN else _built_in()):
         raise ModelError(f"{name}: {fault}")
     return card
 

@@ -9,7 +9,7 @@
 """
 
 from bizverify.engine.address.match.format import format_match
-from bizverify.engine.address.match.lookups import lookups_of
+from bizverify.engine.address.match.gazetteer_lookups import lookups_of
 from bizverify.engine.address.match.matcher import LEVELS, match_addresses
 
 __all__ = ["LEVELS", "format_match", "lookups_of", "match_addresses"]

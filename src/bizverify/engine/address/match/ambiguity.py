@@ -9,8 +9,8 @@ import polars as pl
 from bizverify.engine.address import regions
 from bizverify.engine.address.match import candidates
 from bizverify.engine.address.match.decide import find_outvoted
+from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.match.index import ROW
-from bizverify.engine.address.match.lookups import Lookups
 from bizverify.engine.address.parse.normalise import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
@@ -162,14 +162,14 @@ def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.Data
     if suspects.is_empty():
         return suspects.select(ROW)
     anywhere = suspects.with_columns(scope=pl.lit(None, pl.UInt64))
-    rivals = pl.concat(
+    others = pl.concat(
         [
             candidates.find_road_in_scope(lookups, anywhere),
             candidates.find_similar_roads(lookups, suspects),
             candidates.find_lot_in_scope(lookups, anywhere.filter(pl.col("main").is_null())),
         ]
     )
-    return find_outvoted(lookups, suspects, decided.join(suspects.select(ROW), on=ROW, how="semi"), rivals)
+    return find_outvoted(lookups, suspects, decided.join(suspects.select(ROW), on=ROW, how="semi"), others)
 
 
 def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:

@@ -11,14 +11,14 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
-from bizverify.engine.address.match.index import ROW, Index, text_key
-from bizverify.engine.address.match.lookups import (
+from bizverify.engine.address.match.gazetteer_lookups import (
     Lookups,
     compact_building,
     number_range,
     without_digits,
     without_number,
 )
+from bizverify.engine.address.match.index import ROW, Index, text_key
 from bizverify.engine.address.misspellings import gaps, holes, swaps
 
 _ROAD_NUMBER: Final = ("under", "main", "sub")
@@ -145,7 +145,7 @@ def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows whose road and number were abolished: ``row``, ``place`` (of the successor, null where none is certain)."""
     roads = _find_roads(lookups, rows)
-    return lookups.gone.find(roads, _building_key(), "place")
+    return lookups.abolished_buildings.find(roads, _building_key(), "place")
 
 
 def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:

@@ -11,8 +11,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.match.index import ROW, text_key
-from bizverify.engine.address.match.lookups import Lookups
 from bizverify.engine.address.misspellings import NameDifference, compare_names
 from bizverify.engine.address.regions import postal_fits
 
@@ -61,17 +61,17 @@ def _drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
     return candidates.group_by(ROW, "key", "dong", "zip").agg(pl.col("place").min()).select(ROW, "place")
 
 
-def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, rivals: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` where more witnesses speak for a rival (``row``, ``place``) than for the building decided on.
+def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` where more witnesses speak for another (``row``, ``place``) than for the building decided on.
 
-    Where district and province contradict each other, the province speaks for the rivals that lie in it.
+    Where district and province contradict each other, the province speaks for the others that lie in it.
     """
-    if rivals.is_empty():
+    if others.is_empty():
         return rows.select(ROW).clear()
     mine = hear_witnesses(lookups, rows, decided).select(ROW, mine="place", votes="pro")
-    theirs = hear_witnesses(lookups, rows, rivals.select(ROW, "place").unique())
-    of_rival = _province(lookups, theirs)
-    typed = (pl.col("sido_typed") == of_rival) | (pl.col("sido") == of_rival)
+    theirs = hear_witnesses(lookups, rows, others.select(ROW, "place").unique())
+    province = _province(lookups, theirs)
+    typed = (pl.col("sido_typed") == province) | (pl.col("sido") == province)
     in_province = (pl.col("region_conflict") & typed).fill_null(False).cast(pl.UInt32)
     theirs = theirs.with_columns(pro=pl.col("pro") + in_province).join(mine, on=ROW)
     return theirs.filter((pl.col("place") != pl.col("mine")) & (pl.col("pro") > pl.col("votes"))).select(ROW).unique()
@@ -96,9 +96,9 @@ def _decide_by_witnesses(
     if candidates.is_empty():
         return candidates, candidates.select(ROW)
     said = hear_witnesses(lookups, rows, candidates)
-    best = said.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(rivals=pl.len().over(ROW))
-    single = best.filter(pl.col("rivals") == 1)
-    several = best.filter(pl.col("rivals") > 1)
+    best = said.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(best_count=pl.len().over(ROW))
+    single = best.filter(pl.col("best_count") == 1)
+    several = best.filter(pl.col("best_count") > 1)
     if trust is Trust.CROSS:
         return single.filter(_is_borne_out()).select(ROW, "place"), several.select(ROW).clear()
     of_twins = _on_twin_road(lookups, single) & (pl.col("pro") == 0)

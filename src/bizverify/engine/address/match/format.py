@@ -1,4 +1,4 @@
-"""What is told of a matched address: its official form of today, the postal code, what was changed."""
+"""The answer to a matched address: its official form of today, the postal code, what was changed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import polars as pl
 
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.match.decide import judge_support
+from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.match.index import ROW, text_key
-from bizverify.engine.address.match.lookups import Lookups
 from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.schema import Lang
@@ -217,7 +217,7 @@ def _with_separator(separator: str, text: pl.Expr) -> pl.Expr:
 
 
 def _level() -> pl.Expr:
-    """The level, worse where the region was filled in or spelled right, a town replaced, or a move told of."""
+    """The level, worse where the region was filled in or spelled right, a town replaced, or a move written."""
     repaired = (
         pl.col("narrowed")
         | (pl.col("region_change") == "typo").fill_null(False)
@@ -236,13 +236,13 @@ def _town_replaced() -> pl.Expr:
 
 def _changes(rows: pl.DataFrame, lang: Lang) -> pl.Series:
     """What was changed, piece by piece; null where nothing was. Composed only where something differs."""
-    told_without_building = pl.col("match_level").is_in(["building_only", "abolished"])
-    differing = rows.filter(_sure() | told_without_building).filter(~_as_written())
+    without_building = pl.col("match_level").is_in(["building_only", "abolished"])
+    differing = rows.filter(_sure() | without_building).filter(~_as_written())
     moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))
     pieces = [moved, *_region_changes(lang), *_name_changes(lang)]
-    told = differing.select(ROW, changes=pl.concat_str(pieces, separator="; ", ignore_nulls=True))
-    told = told.with_columns(pl.col("changes").str.replace_all("|", "/", literal=True))
-    joined = rows.select(ROW).join(told, on=ROW, how="left", maintain_order="left")
+    changes = differing.select(ROW, changes=pl.concat_str(pieces, separator="; ", ignore_nulls=True))
+    changes = changes.with_columns(pl.col("changes").str.replace_all("|", "/", literal=True))
+    joined = rows.select(ROW).join(changes, on=ROW, how="left", maintain_order="left")
     return joined.select(pl.when(pl.col("changes") != "").then("changes")).to_series()
 
 

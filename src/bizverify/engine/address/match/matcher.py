@@ -14,8 +14,8 @@ import polars as pl
 
 from bizverify.engine.address.match import ambiguity, candidates
 from bizverify.engine.address.match.decide import Trust, decide_candidates, keep_tenable
+from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.match.index import ROW, text_key
-from bizverify.engine.address.match.lookups import Lookups
 
 LEVELS: Final = (
     "exact",

@@ -6,9 +6,9 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.few_rows import fill_few
 from bizverify.engine.address.parse.brackets import CLOSING, LETTER, show_brackets
 from bizverify.engine.address.parse.normalise import HIDDEN, PROVINCES, compact, where, with_groups
-from bizverify.engine.address.rows import fill_few
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가(?:[0-9]{1,2}동)?"
 _HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"
@@ -63,7 +63,7 @@ _NEEDED: Final = ("_tail", "brackets", "_ahead", "_front", "_before_road", "emd"
 def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
 
-    Words before the road or dong that name no region come to the end of ``detail``; those that look like one are told
+    Words before the road or dong that name no region come to the end of ``detail``; those that look like one are
     in ``ahead`` (String) too, one blank between them: which of them are places is for the gazetteer to say.
     """
     unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.rows import for_few
+from bizverify.engine.address.few_rows import for_few
 from bizverify.engine.risk.features import is_blank, is_masked
 
 LONGEST: Final = 300
@@ -220,7 +220,7 @@ _TWO: Final = rf"{_NUMBERED}.*{_ARROW}.*{_NUMBERED}"
 def rewrite_spellings(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Rewrite ``_peeled``; add ``moved_from`` (String), the old address that was left out of it.
 
-    It is "" where a move is told of, but not plainly from where to where, and null where none is.
+    It is "" where a move is written, but not plainly from where to where, and null where none is.
     """
     added = {"_respelled": pl.String, "moved_from": pl.String}
     return (
@@ -247,12 +247,12 @@ def _take_new_address(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``_respelled``, the address that is meant, and ``moved_from``."""
     peeled = pl.col("_peeled")
     of_address = peeled.str.replace_all(_OF_NAME, "")
-    told = pl.any_horizontal(of_address.str.contains(pattern) for pattern in (_MOVED, _GONE, _TWO))
+    moved = pl.any_horizontal(of_address.str.contains(pattern) for pattern in (_MOVED, _GONE, _TWO))
     return (
         frame.pipe(with_groups, peeled, _FROM_TO, "_old", "_new")
         .pipe(with_groups, pl.when(peeled.str.count_matches(_ARROW) == 1).then(peeled), _POINTED, "_left", "_right")
         .with_columns(_respelled=pl.coalesce("_new", "_right", "_peeled"))
-        .with_columns(moved_from=pl.coalesce("_old", "_left", pl.when(told).then(pl.lit(""))))
+        .with_columns(moved_from=pl.coalesce("_old", "_left", pl.when(moved).then(pl.lit(""))))
     )
 
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from bizverify.engine.address.regions.postal import postal_fits, region_level, without_gazetteer
 from bizverify.engine.address.regions.reader import names_region, split_batch
+from bizverify.engine.address.regions.region_table import districts, level_of, members, present_day
 from bizverify.engine.address.regions.split import ADDED
-from bizverify.engine.address.regions.table import districts, level_of, members, present_day
 
 __all__ = [
     "ADDED",

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from bizverify.engine.address.misspellings import HOLE, variants
-from bizverify.engine.address.regions.table import Province, Region, TextIndex, TextTable, regions, spellings
+from bizverify.engine.address.regions.region_table import Province, Region, TextIndex, TextTable, regions, spellings
 
 _SEJONG: Final = "세종특별자치시"
 _BEFORE: Final = ("충청남도", "충청북도")
@@ -231,7 +231,7 @@ def _province_typos() -> TextTable:
     The first two syllables by themselves are there too, for names with one of the later syllables unreadable: only
     what :func:`_unreadable` lets through is looked up by them.
     """
-    return _make_typo_table(_keep_unique(_misspell_provinces()) | {text[:2]: text for text in _names_told_by_two()})
+    return _make_typo_table(_keep_unique(_misspell_provinces()) | {text[:2]: text for text in _names_unique_by_two()})
 
 
 def _misspell_provinces() -> Iterator[tuple[str, str]]:
@@ -277,7 +277,7 @@ def _full_names() -> dict[str, str]:
     }
 
 
-def _names_told_by_two() -> list[str]:
+def _names_unique_by_two() -> list[str]:
     """Return the long names that no other long name begins like: 서울특별시, but not 경상북도 and 경상남도."""
     long = [text for text in _full_names() if len(text) > _SHORTEST + 1]
     starts = Counter(text[:2] for text in long)
@@ -286,10 +286,10 @@ def _names_told_by_two() -> list[str]:
 
 @cache
 def _unreadable() -> str:
-    """Return the pattern of names that are told by their first two syllables, with one of the others wrong."""
+    """Return the pattern of names that are known by their first two syllables, with one of the others wrong."""
     holes = [
         _hole(text, place).replace(HOLE, "[가-힣]")
-        for text in _names_told_by_two()
+        for text in _names_unique_by_two()
         for place in range(2, len(text) - 1)
     ]
     return f"^(?:{'|'.join(holes)})$"

@@ -1,4 +1,4 @@
-"""Reads the usual heads of addresses: what nearly all begin with, told by their first characters alone.
+"""Reads the usual heads of addresses: what nearly all begin with, known by their first characters alone.
 
 A batch has few different beginnings, so the work is done once for each of them and not once for each row. What is not
 usual is left to :mod:`.split` and :mod:`.inside`, which say the same of every text that is decided here.
@@ -12,11 +12,11 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.few_rows import scatter
 from bizverify.engine.address.misspellings import variants
 from bizverify.engine.address.regions.heads import districts_alone, heads, province_words
+from bizverify.engine.address.regions.region_table import TextIndex, regions
 from bizverify.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue, province_and_district, split_head
-from bizverify.engine.address.regions.table import TextIndex, regions
-from bizverify.engine.address.rows import scatter
 
 _SHORT: Final = 11
 """서울특별시 동대문구 고: enough for a province and a district, and few different ones in a batch."""
@@ -139,13 +139,13 @@ _EDGES: Final = " ,/:.()-·"
 def split_anywhere(texts: pl.Series) -> pl.DataFrame:
     """Return the columns of :data:`~.split.ADDED` for texts with single spaces, wherever the region stands."""
     frame = pl.DataFrame({"text": texts})
-    told = split_head(frame.lazy(), "text").collect().select(*ADDED)
-    lines = told.with_row_index("line")
+    found_at_head = split_head(frame.lazy(), "text").collect().select(*ADDED)
+    lines = found_at_head.with_row_index("line")
     readable = texts.str.len_bytes() <= _MOST_BYTES
-    without = frame.hstack(lines.select("line", "sigungu")).filter(told["sido"].is_null() & readable)
+    without = frame.hstack(lines.select("line", "sigungu")).filter(found_at_head["sido"].is_null() & readable)
     words = _find_region_words(without)
     if words.is_empty():
-        return told
+        return found_at_head
     found = _choose_found(pl.concat([_behind_a_name(words), _at_the_end(words), _province_at_the_end(words)]))
     kept = lines.join(found, on="line", how="anti")
     return pl.concat([kept, found.select(lines.columns)]).sort("line").drop("line")
@@ -168,8 +168,8 @@ def _find_region_words(texts: pl.DataFrame) -> pl.DataFrame:
         is_district=_district_index().holds(word),
         follows_province=_province_index().holds(pl.col("following")),
     )
-    glued = word.str.contains(province_and_district())
-    words = words.filter((pl.col("place") > 0) & (pl.col("is_province") | pl.col("is_district") | glued))
+    unspaced = word.str.contains(province_and_district())
+    words = words.filter((pl.col("place") > 0) & (pl.col("is_province") | pl.col("is_district") | unspaced))
     words = words.filter(pl.int_range(pl.len()).over("line") < _MOST_WORDS)
     return words.with_columns(
         before=pl.col("text").str.head(pl.col("place")).str.strip_chars_end(_EDGES),

@@ -22,7 +22,7 @@ from bizverify.engine.address.regions.heads import (
     provinces_by_name,
     unspaced_heads,
 )
-from bizverify.engine.address.regions.table import regions
+from bizverify.engine.address.regions.region_table import regions
 
 ADDED: Final = {
     "sido": pl.String,
@@ -96,7 +96,7 @@ def catalogue() -> Catalogue:
     """Return the lookup tables (made once a process)."""
     tables = {
         "heads": heads(),
-        "glued": unspaced_heads(),
+        "unspaced": unspaced_heads(),
         "alone": districts_alone(),
         "provinces": provinces_by_name(),
     }
@@ -157,7 +157,7 @@ def _find_unspaced(work: pl.LazyFrame) -> pl.LazyFrame:
     sido = catalogue().value("sido", _col("place"))
     text = pl.when(_lonely() & (sido.is_null() | (sido != NO_DISTRICTS))).then(_col("text"))
     work = find_unspaced(work, text, _col("place").is_null())
-    place = catalogue().find(unspaced_heads(), "glued", _col("found").str.replace_all(" ", "", literal=True))
+    place = catalogue().find(unspaced_heads(), "unspaced", _col("found").str.replace_all(" ", "", literal=True))
     other = catalogue().find(heads(), "heads", pl.when(_col("place").is_null()).then(_col("found")))
     work = work.with_columns(_assign(hit=pl.coalesce(place, other)))
     return _override(work, _col("found").str.len_chars()).drop(_STATE + "found")

@@ -50,7 +50,7 @@ class Lookups:
         return Index(self.tables.building_key)
 
     @built_once
-    def gone(self) -> Index:
+    def abolished_buildings(self) -> Index:
         """``building_key`` of an abolished address → place of its successor, null where none is certain."""
         return Index(self.tables.gone_key, self.tables.gone_building)
 
