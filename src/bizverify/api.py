@@ -17,11 +17,11 @@ import polars as pl
 from bizverify import business_number
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import LOCAL, Progress, Run, looked_over, staged, statuses_of
+from bizverify.enrichment import LOCAL, Progress, EnrichmentRun, looked_over, prepare_table, statuses_of
 from bizverify.errors import UsageError, parameter
 from bizverify.labels.history import Labels, history_of, remembered
 from bizverify.model_store import resolved
-from bizverify.purchase.options import PAYING, ServiceOptions, Terms, hide_key, terms_of
+from bizverify.purchase.options import PAYING, ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.report import Report
 from bizverify.run import output_layout
 from bizverify.run.destination import changes, keep_apart, losses, refuse_wide, target_of
@@ -71,7 +71,7 @@ def enrich(
     dry_run: bool = False,
     progress: Progress | None = None,
     brake: Brake | None = None,
-    **service: Unpack[ServiceOptions],
+    **service: Unpack[ServiceKeywords],
 ) -> Report:
     """Verify every row of a file and write the file back with the nine columns added.
 
@@ -99,7 +99,7 @@ def enrich(
 
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
     lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
-    in :class:`~bizverify.purchase.options.ServiceOptions`; what was bought once is in the ledger and is not bought
+    in :class:`~bizverify.purchase.options.ServiceKeywords`; what was bought once is in the ledger and is not bought
     again, so a run that was stopped goes on where it was when the same call is made again. ``brake`` stops such a run
     from another thread.
 
@@ -133,14 +133,14 @@ def enrich(
         )
         if not select:
             refuse_wide(table, target, prefix)
-        stages = staged(table, columns, prefix, select, with_outcomes)
+        stages = prepare_table(table, columns, prefix, select, with_outcomes)
         if paid is not None:
             stages = replace(stages, rows=paid.marked(stages.rows))
         priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
         lost = losses(table, target, in_place, leaves_out=stages.leaves_out, header_unsure=stages.header_unsure)
         lost += changes(table, target, stages.layout)
         stages = replace(stages, warnings=(*stages.warnings, *lost))
-        run = Run(
+        run = EnrichmentRun(
             path, new_run_id(started), started, clock, engine, local, stages, paid, priority, known, with_outcomes
         )
         with reading(table), local.running():
@@ -200,7 +200,7 @@ def verify_frame(
     prefix: str = "",
     labels: Labels = None,
     engine: str = "local",
-    **service: Unpack[ServiceOptions],
+    **service: Unpack[ServiceKeywords],
 ) -> pl.DataFrame:
     """Return a frame with the nine columns added.
 
@@ -212,7 +212,7 @@ def verify_frame(
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
-    stages = staged(table, columns, prefix)
+    stages = prepare_table(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
     known = remembered(labels) if engine in LOCAL else None
@@ -230,7 +230,7 @@ def verify_frame(
         more = local.counts() if engine in LOCAL else ()
         result, counted = frames.write(Enriched(table, answered, stages.layout, output_layout.tally(answered, more)))
     tallied = counted.row(0, named=True)
-    account = output_layout.account_of(tallied)
+    account = output_layout.row_counts_of(tallied)
     statuses = statuses_of(local, engine, account, tallied)
     if statuses is not None and statuses.is_alarming:
         notes = (statuses.told, *notes)
@@ -253,7 +253,7 @@ def verify(
     today: date | str | None = None,
     labels: Labels = None,
     engine: str = "local",
-    **service: Unpack[ServiceOptions],
+    **service: Unpack[ServiceKeywords],
 ) -> Verification:
     """Verify one business; a value that is no business number gives ``row_status`` invalid.
 
@@ -303,14 +303,16 @@ def _local(
     return LocalEngine(registry, gazetteer=gazetteer, model=card, lang=lang, today=today, history=history)
 
 
-def _terms(engine: str, options: ServiceOptions) -> Terms:
+def _terms(engine: str, options: ServiceKeywords) -> ServiceOptions:
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINES)}")
-    return terms_of(engine, options)
+    return service_options(engine, options)
 
 
 @contextmanager
-def _paid(engine: str, terms: Terms, local: LocalEngine, brake: Brake | None = None) -> Iterator[PaidEngine | None]:
+def _paid(
+    engine: str, terms: ServiceOptions, local: LocalEngine, brake: Brake | None = None
+) -> Iterator[PaidEngine | None]:
     """Yield the engine that buys, if one was asked for; loaded only then, since it brings the network with it."""
     if engine not in PAYING:
         yield None

@@ -22,11 +22,11 @@ from bizverify.labels.history import Remembered
 from bizverify.labels.output_columns import LABEL_DTYPES as JOINED_DTYPES
 from bizverify.labels.output_columns import earlier
 from bizverify.report import (
-    History,
+    LetterHistory,
     Report,
     Versions,
     default_manifest,
-    matched,
+    match_counts,
     sections,
     sha256_of,
     write_manifest,
@@ -45,9 +45,9 @@ from bizverify.run.alerts import (
     stale_registry_alert,
     status_counts,
 )
-from bizverify.run.cross_row_features import with_whole_file
+from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.destination import Target
-from bizverify.run.plan import PLAN_COUNTS, Plan, marked, plan_of
+from bizverify.run.plan import PLAN_COUNTS, Plan, with_plan_columns, plan_of
 from bizverify.run.plan import plan as count_plan
 from bizverify.run.records import DIGITS, ROW_ID, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
@@ -76,7 +76,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class PreparedTable:
     """A table with its columns chosen and its output laid out."""
 
     table: Table
@@ -92,13 +92,13 @@ class Stages:
         return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
 
-def staged(
+def prepare_table(
     table: Table,
     columns: Mapping[str, str | Sequence[str]] | None,
     prefix: str,
     select: Sequence[str] | None = None,
     with_outcomes: bool = False,
-) -> Stages:
+) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
     labels = earlier(table.headers, prefix)
@@ -123,16 +123,16 @@ def staged(
             "no address column was found: no bounce risk is given, only the status where it can be checked",
         )
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
-    return Stages(table, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
+    return PreparedTable(table, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
 
 
-def looked_over(stages: Stages, engine: str) -> Stages:
+def looked_over(stages: PreparedTable, engine: str) -> PreparedTable:
     """Add to the rows what only the whole file tells of them, where the local engine is to answer: reads the file."""
-    return replace(stages, rows=with_whole_file(stages.rows)) if engine in LOCAL else stages
+    return replace(stages, rows=with_cross_row_features(stages.rows)) if engine in LOCAL else stages
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EnrichmentRun:
     """One run over one file: of the local engine, or of one that buys."""
 
     path: Path
@@ -141,7 +141,7 @@ class Run:
     clock: float
     engine: str
     local: LocalEngine
-    stages: Stages
+    stages: PreparedTable
     paid: PaidEngine | None
     priority: str | None
     known: Remembered | None = None
@@ -164,7 +164,7 @@ class Run:
             log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
             found: list[str] = []
             tallied, purchase = self._written(target, temporary, progress, rows_in, found.append)
-            account = output_layout.account_of(tallied)
+            account = output_layout.row_counts_of(tallied)
             output_layout.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
             report = self._report(
                 purchase,
@@ -177,7 +177,7 @@ class Run:
                     bought_alert(tallied),
                     garbled_alert(tallied),
                 ),
-                addresses=matched(tallied),
+                addresses=match_counts(tallied),
                 output=str(target.path),
                 manifest=str(record),
                 input_sha256=sha256_of(self.path),
@@ -224,7 +224,7 @@ class Run:
         return self.local.counts() if self.engine in LOCAL else ()
 
     def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
-        rows = marked(looked_over(self.stages, self.engine).rows)
+        rows = with_plan_columns(looked_over(self.stages, self.engine).rows)
         if self.paid is not None:
             return self.paid.bought_and_answered(
                 rows, self.priority, str(self.path), self.run_id, progress=progress or (lambda _done, _total: None)
@@ -280,7 +280,7 @@ class Run:
                 *warnings,
             ),
             purchase=purchase,
-            history=History(known.letters, known.mailings, str(known.book.folder)) if known else None,
+            history=LetterHistory(known.letters, known.mailings, str(known.book.folder)) if known else None,
             **found,
         )
 
@@ -297,7 +297,7 @@ def _labelled(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFr
 
 
 def statuses_of(
-    local: LocalEngine, engine: str, account: output_layout.Account, tallied: Mapping[str, Any]
+    local: LocalEngine, engine: str, account: output_layout.RowCounts, tallied: Mapping[str, Any]
 ) -> StatusCounts | None:
     """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
     counts = status_counts(

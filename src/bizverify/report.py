@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bizverify.display import Shown, listed_counts
 from bizverify.errors import InputError, OutputError
 from bizverify.run.alerts import StatusCounts, is_majority
-from bizverify.run.output_layout import Account, account_of
+from bizverify.run.output_layout import RowCounts, row_counts_of
 from bizverify.run.plan import Plan, plan_of
 from bizverify.schema import Choice, counted
 from bizverify.storage.paths import state_directory
@@ -39,7 +39,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class LetterHistory:
     """What was known of earlier letters: ``letters`` of ``mailings``, out of the label book in ``folder``."""
 
     letters: int
@@ -67,7 +67,7 @@ class Report(Shown):
     columns: Mapping[str, Choice]
     plan: Plan
     versions: Versions
-    account: Account | None = None
+    account: RowCounts | None = None
     addresses: Mapping[str, int] = field(default_factory=dict)
     output: str | None = None
     warnings: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Report(Shown):
     table: str | None = None
     backup: str | None = None
     purchase: Purchase | None = None
-    history: History | None = None
+    history: LetterHistory | None = None
     statuses: StatusCounts | None = None
 
     @property
@@ -199,7 +199,7 @@ class Report(Shown):
         return f"<bizverify.Report {self.run_id}: {self.input}, {counted(self.rows, 'row')}, {done}>"
 
 
-def matched(tallied: Mapping[str, int]) -> dict[str, int]:
+def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
     """Rows by match level, from a tally with :meth:`bizverify.engine.LocalEngine.counts`; empty without."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
@@ -207,7 +207,7 @@ def matched(tallied: Mapping[str, int]) -> dict[str, int]:
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
     """The figures of a summary sheet, from the one-row tally of a run (with the counts of its plan)."""
     counts = tallied.row(0, named=True)
-    account, plan = account_of(counts), plan_of(counts)
+    account, plan = row_counts_of(counts), plan_of(counts)
     run = {
         "rows": plan.rows,
         "distinct lookups": plan.lookups,
@@ -222,7 +222,7 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
         "businesses": account.by_biz_status,
         "grades": account.by_grade,
         "actions": account.by_action,
-        "addresses": {level: count for level, count in matched(counts).items() if count},
+        "addresses": {level: count for level, count in match_counts(counts).items() if count},
     }
     return tuple(Section(title, tuple(counted.items())) for title, counted in blocks.items() if counted)
 

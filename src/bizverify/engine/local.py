@@ -118,7 +118,7 @@ class LocalEngine:
         return self._answered(frame, *beside)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.matched`."""
+        """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.match_counts`."""
         return (*(STATUS_COUNTS if self.registry else ()), *(MATCH_COUNTS if self.gazetteer else ()))
 
     def _answered(self, frame: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:

@@ -25,7 +25,7 @@ from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcom
 from bizverify.labels.output_columns import LABEL_COLUMNS, labelled_target, write_labelled
 from bizverify.labels.report import LabelReport, listed, write_listed
 from bizverify.model_store import ModelStore
-from bizverify.purchase.options import ServiceOptions, Terms, hide_key, terms_of
+from bizverify.purchase.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.destination import keep_apart
 from bizverify.schema import counted
 
@@ -73,7 +73,7 @@ def label(
     send: bool | None = None,
     resend: bool = False,
     first_row: int | None = None,
-    **service: Unpack[ServiceOptions],
+    **service: Unpack[ServiceKeywords],
 ) -> LabelReport:
     """Record what became of the letters of one mailing: which came back, why and when.
 
@@ -150,7 +150,9 @@ def label(
     return replaced(report, sent=_sent(terms, mailing, recorded, resend, first_row))
 
 
-def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple[Terms | None, tuple[str, ...]]:
+def _terms(
+    send: bool | None, mailing: Mailed, service: ServiceKeywords
+) -> tuple[ServiceOptions | None, tuple[str, ...]]:
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and mailing.engine not in _JOBS):
         if service:
@@ -158,7 +160,7 @@ def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple
         return None, ()
     from bizverify.client.base_url import ENV_BASE_URL, BaseUrl
 
-    terms = terms_of("batch", service)
+    terms = service_options("batch", service)
     if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
         return None, (f"the outcomes are not sent to the service: give `base_url=`, or set {ENV_BASE_URL}",)
     # to say it before anything is recorded
@@ -167,7 +169,7 @@ def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple
 
 
 def _sent(
-    terms: Terms,
+    terms: ServiceOptions,
     mailing: Mailed,
     recorded: Recorded,
     resend: bool,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bizverify.client.account import Idempotency
     from bizverify.ledger import Journal, Ledger
     from bizverify.purchase.limits import Slot
-    from bizverify.purchase.options import Terms
+    from bizverify.purchase.options import ServiceOptions
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Buying:
     client: Client
     ledger: Ledger
     journal: Journal
-    terms: Terms
+    terms: ServiceOptions
     run_id: str
     scope: str
     progress: Callable[[int], None] = lambda _: None

@@ -29,7 +29,7 @@ from bizverify.storage.paths import new_run_id
 
 if TYPE_CHECKING:
     from bizverify.engine import LocalEngine
-    from bizverify.purchase.options import Terms
+    from bizverify.purchase.options import ServiceOptions
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class PaidEngine:
     """
 
     engine: str
-    terms: Terms
+    terms: ServiceOptions
     local: LocalEngine
     folder: Path
     brake: Brake = field(default_factory=Brake)
@@ -135,11 +135,11 @@ class PaidEngine:
         """What is to be bought if nothing limits it."""
         if self.engine != "hybrid":
             return standing.wanted
-        return selection.uncertain(selection.assessed(standing.wanted, self.local), self.terms.band)
+        return selection.uncertain(selection.assess_lookups(standing.wanted, self.local), self.terms.band)
 
     def bought(
         self, rows: pl.LazyFrame, priority: str | None, run: Run, progress: Progress
-    ) -> tuple[answer_join.Stored, Purchase]:
+    ) -> tuple[answer_join.StoredAnswers, Purchase]:
         """Buy what rows of :meth:`marked` ask for; return the stored answers and the summary.
 
         Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
@@ -162,7 +162,7 @@ class PaidEngine:
             finally:
                 ledger.end(run.run_id, outcome)
             chosen = pl.col(ROW_ID).is_in(paid_run.chosen[ROW_ID].implode())
-            found = answer_join.stored(
+            found = answer_join.store_answers(
                 ledger,
                 lookups.select(LOOKUP, KEY, chosen.alias(answer_join.CHOSEN)),
                 self.folder,
@@ -187,15 +187,15 @@ class PaidEngine:
         found, purchase = self.bought(rows, priority, self._run(file, run_id), progress)
         return self.answer(rows, found), purchase
 
-    def answer(self, rows: pl.LazyFrame, found: answer_join.Stored) -> pl.LazyFrame:
+    def answer(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         """Add the nine columns to rows of :meth:`marked`, from what :meth:`bought` returned."""
         if self.engine == "hybrid":
-            return answer_join.overlaid(self.local.answer(rows), found)
-        return answer_join.attached(rows, found, self.local.lang)
+            return answer_join.overlay_answers(self.local.answer(rows), found)
+        return answer_join.attach_answers(rows, found, self.local.lang)
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over rows of :meth:`answer`, to be read by :meth:`agreed`."""
-        return answer_join.agreement() if self.engine == "hybrid" else ()
+        return answer_join.agreement_counts() if self.engine == "hybrid" else ()
 
     def agreed(self, tallied: Mapping[str, Any]) -> Agreement | None:
         """What :meth:`counts` came to; ``None`` for the engines that do not compare."""

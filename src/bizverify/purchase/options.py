@@ -17,7 +17,7 @@ PAYING: Final = ("verify", "batch", "hybrid")
 """The engines that buy."""
 
 
-class ServiceOptions(TypedDict, total=False):
+class ServiceKeywords(TypedDict, total=False):
     """What :func:`bizverify.enrich` and its kin take for the engines that buy.
 
     ``base_url`` (or ``BIZVERIFY_BASE_URL``) and ``api_key`` or ``key_file`` (or ``BIZVERIFY_API_KEY``,
@@ -58,8 +58,8 @@ class ServiceOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The options of :class:`ServiceOptions` with their defaults."""
+class ServiceOptions:
+    """The options of :class:`ServiceKeywords` with their defaults."""
 
     base_url: str | None = None
     api_key: ApiKey | None = None
@@ -98,15 +98,15 @@ def hide_key(options: Any) -> None:
         options["api_key"] = ApiKey(options.pop("api_key"))
 
 
-def terms_of(engine: str, options: ServiceOptions) -> Terms:
+def service_options(engine: str, options: ServiceKeywords) -> ServiceOptions:
     """Return the terms of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
-    known = {field.name for field in fields(Terms)}
+    known = {field.name for field in fields(ServiceOptions)}
     if unknown := sorted(set(options) - known):
         raise UsageError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
     if engine not in PAYING and options:
         raise UsageError(f"{parameter(next(iter(options)))} is for the engines {', '.join(PAYING)}, not for {engine}")
     hide_key(options)
-    terms = Terms(**options)  # type: ignore[arg-type]  # the key is no text any more
+    terms = ServiceOptions(**options)  # type: ignore[arg-type]  # the key is no text any more
     for name, engines in (("offline", ("batch",)), ("paid", ("batch",)), ("band", ("hybrid",))):
         if name in options and engine not in engines and getattr(terms, name) is not None:
             raise UsageError(f"{parameter(name)} is for {parameter('engine', ' and '.join(engines))}, not for {engine}")
@@ -114,7 +114,7 @@ def terms_of(engine: str, options: ServiceOptions) -> Terms:
     return terms
 
 
-def _check(terms: Terms) -> None:
+def _check(terms: ServiceOptions) -> None:
     for name, (is_right, wanted) in _RULES.items():
         value = getattr(terms, name)
         try:

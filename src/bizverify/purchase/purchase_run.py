@@ -215,7 +215,7 @@ class PaidRun:
         if self._engine.engine == "hybrid" or PRIORITY in wanted.columns:
             wanted = selection.worthiest_first(wanted)
         elif allowed < wanted.height:
-            wanted = selection.worthiest_first(selection.assessed(wanted, self._engine.local))
+            wanted = selection.worthiest_first(selection.assess_lookups(wanted, self._engine.local))
         self.chosen = wanted.head(allowed)
         self._purchase = replace(self._purchase, chosen=allowed)
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)

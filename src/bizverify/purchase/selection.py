@@ -118,7 +118,7 @@ def known_elsewhere(
     return [(origin, known(lookups, scope)) for origin, scope in scopes if known(sample, scope)]
 
 
-def assessed(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
+def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
     """Add what the local engine says of each lookup: ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64)."""
     records = split(lookups).with_columns(lookups[name] for name in BESIDE if name in lookups.columns)
     answers = local.answer(records.lazy()).select(
@@ -128,7 +128,7 @@ def assessed(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
 
 
 def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
-    """Keep of :func:`assessed` lookups those that the local engine cannot tell: no status, or a probability between."""
+    """Keep of :func:`assess_lookups` lookups those that the local engine cannot tell: no status, or a probability between."""
     return lookups.filter(pl.col("status_unknown") | pl.col("bounce_prob").is_between(*band).fill_null(False))
 
 

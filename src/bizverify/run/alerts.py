@@ -11,7 +11,7 @@ import polars as pl
 
 from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
-from bizverify.run.output_layout import Account
+from bizverify.run.output_layout import RowCounts
 from bizverify.run.plan import Plan
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Alert, counted
@@ -100,7 +100,7 @@ class StatusCounts:
         return is_majority(self.rows - self.checked + self.stale, self.rows)
 
 
-def status_counts(account: Account, tallied: Mapping[str, int], **source: object) -> StatusCounts:
+def status_counts(account: RowCounts, tallied: Mapping[str, int], **source: object) -> StatusCounts:
     """Return the counts of an account; ``source``: the other fields of :class:`StatusCounts`."""
     statuses = account.by_biz_status
     rows = sum(statuses.values())
@@ -194,7 +194,7 @@ def unknown_quota_alert(problem: str) -> Alert:
     return Alert(f"how much of the quota is left is not known, so only the budget limits what is bought: {problem}")
 
 
-def failure_alert(account: Account, note: str | None) -> Alert | None:
+def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
     """Return what is to be said where most rows failed; ``note``: :data:`COMMON_FAILURE`."""
     failed = account.by_row_status.get("failed", 0)
     if not is_majority(failed, account.rows):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import Stages, looked_over, staged
+from bizverify.enrichment import PreparedTable, looked_over, prepare_table
 from bizverify.errors import BizverifyError, ColumnError, OutputError
 from bizverify.run.cross_row_features import CROWDED, SEVERAL
 from bizverify.run.records import ROW_ID
@@ -42,7 +42,7 @@ def read(path: Path, target: Path, most: int) -> dict[str, Any]:
     with open_table(path, options={}) as table:
         if table.format == "parquet":
             return {"kind": "Parquet files"}
-        stages = staged(table, None, "")
+        stages = prepare_table(table, None, "")
         with reading(table):
             total = table.count()
         if total > most:
@@ -52,7 +52,7 @@ def read(path: Path, target: Path, most: int) -> dict[str, Any]:
             return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}
 
 
-def _records(stages: Stages) -> pl.LazyFrame:
+def _records(stages: PreparedTable) -> pl.LazyFrame:
     rows = looked_over(stages, "local").rows
     names = rows.collect_schema().names()
     if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
