@@ -20,7 +20,7 @@ from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.labels.sending import send_labels
 from bizverify.ledger import Run, RunRecord
-from bizverify.purchase.options import ServiceKeywords, service_options
+from bizverify.options import (ServiceKeywords, service_options)
 from bizverify.purchase.selection import continued_since
 from bizverify.schema import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve

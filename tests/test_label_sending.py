@@ -25,7 +25,7 @@ from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
 from bizverify.labels.sending import Sent, send_labels
 from bizverify.ledger import Ledger
-from bizverify.purchase.options import ServiceOptions, service_options
+from bizverify.options import (ServiceOptions, service_options)
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
 from test_paid import KEY, customers, numbers
@@ -334,7 +334,7 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
 _SENDER = """
 import sys
 import polars as pl
-from bizverify.purchase.options import terms_of
+from bizverify.options import terms_of
 from bizverify.labels.sending import send_labels
 
 labels, file, url = sys.argv[1:]

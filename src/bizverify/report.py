@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bizverify.display import Shown, listed_counts
 from bizverify.errors import InputError, OutputError
+from bizverify.options import ENGINE_KINDS
 from bizverify.run.alerts import StatusCounts, is_majority
 from bizverify.run.output_layout import RowCounts, row_counts_of
 from bizverify.run.plan import Plan, plan_of
@@ -22,7 +23,7 @@ from bizverify.tables.table import Section
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.purchase.summary import Agreement, Purchase, Quota
+    from bizverify.run.purchase_summary import (Agreement, Purchase, Quota)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Report(Shown):
 
     def _address_lines(self) -> list[tuple[str, str]]:
         """What became of the addresses; one calm word where the local engine had nothing to hold them against."""
-        if "address" not in self.columns or self.engine not in ("local", "hybrid"):
+        if "address" not in self.columns or not _answered_locally(self.engine):
             return []
         if self.versions.gazetteer is None:
             return [("addresses", "not corrected: no gazetteer was given (`gazetteer=`)")]
@@ -197,6 +198,11 @@ class Report(Shown):
     def __repr__(self) -> str:
         done = listed_counts(self.counts) if self.account else "planned"
         return f"<bizverify.Report {self.run_id}: {self.input}, {counted(self.rows, 'row')}, {done}>"
+
+
+def _answered_locally(engine: str) -> bool:
+    kind = ENGINE_KINDS.get(engine)
+    return kind is None or kind.answers_locally
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:

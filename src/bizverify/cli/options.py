@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from bizverify.purchase.options import ServiceKeywords
+from bizverify.options import ServiceKeywords
 from bizverify.schema import LANGS
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from bizverify.ledger.label_outbox import LabelChange
 from bizverify.purchase.batch_jobs import Job, numbering
 from bizverify.purchase.dispatcher import Buying, Halt, is_redirect
 from bizverify.purchase.limits import Slot, Throttle
-from bizverify.purchase.options import ServiceOptions
+from bizverify.options import ServiceOptions
 from bizverify.run.lookups import scope_of
 from bizverify.schema import counted
 

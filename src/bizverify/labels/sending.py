@@ -30,7 +30,7 @@ from bizverify.labels.output_columns import checked, earlier
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
 from bizverify.ledger.open import ledger_path
 from bizverify.purchase.dispatcher import Halt
-from bizverify.purchase.options import ServiceOptions
+from bizverify.options import ServiceOptions
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, counted

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bizverify.client.account import Idempotency
     from bizverify.ledger import Journal, Ledger
     from bizverify.purchase.limits import Slot
-    from bizverify.purchase.options import ServiceOptions
+    from bizverify.options import ServiceOptions
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine import LocalEngine
 from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.run.output_layout import RowCounts
@@ -121,6 +122,19 @@ def stale_registry_alert(registry: Registry | None, stale_after: int, today: dat
         f"{registry.path}: its newest status is of {registry.newest}, more than {stale_after} days ago, so closures "
         "since then are not known and no row says `send`; build the registry again from newer lists"
     )
+
+
+def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Alert, ...]:
+    """Return what is to be said of a local engine's registry: that it is too old for a plan, or that there is none.
+
+    ``missing``: what it means that there is none, ``None`` if nothing need be said of it.
+    """
+    today = local.today or date.today()
+    if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, today)):
+        return (stale,)
+    if local.registry is not None or missing is None:
+        return ()
+    return (Alert(f"no registry was given, so {missing}; {BUILD_REGISTRY}"),)
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Alert | None:

@@ -12,7 +12,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.enrichment import PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
-from bizverify.purchase.options import hide_key
+from bizverify.options import hide_key
 from bizverify.schema import Choice, counted
 from bizverify.tables import open_table, reading
 from bizverify.watch.plot import History

@@ -28,7 +28,7 @@ from bizverify.watch.types import Entry
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry
     from bizverify.purchase.limits import Slot
-    from bizverify.purchase.options import ServiceOptions
+    from bizverify.options import ServiceOptions
 
 log = logging.getLogger(__name__)
 

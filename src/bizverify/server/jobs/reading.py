@@ -13,9 +13,9 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import PreparedTable, looked_over, prepare_table
+from bizverify.enrichment import PreparedTable, prepare_table
 from bizverify.errors import BizverifyError, ColumnError, OutputError
-from bizverify.run.cross_row_features import CROWDED, SEVERAL
+from bizverify.run.cross_row_features import CROWDED, SEVERAL, with_cross_row_features
 from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.tables import open_table, published, reading
@@ -53,7 +53,7 @@ def read(path: Path, target: Path, most: int) -> dict[str, Any]:
 
 
 def _records(stages: PreparedTable) -> pl.LazyFrame:
-    rows = looked_over(stages, "local").rows
+    rows = with_cross_row_features(stages.rows)
     names = rows.collect_schema().names()
     if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
         rows = rows.with_columns(pl.lit(None, pl.String).alias("b_no"))
