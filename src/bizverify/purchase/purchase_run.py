@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
-from bizverify.cancellation import Brake, run_async
+from bizverify.cancellation import CancelToken, run_async
 from bizverify.client import ApiKey, Client
 from bizverify.errors import ServiceError, StoppedError, UsageError
 from bizverify.ledger import Journal, Ledger, Run, Upload
@@ -48,7 +48,7 @@ class PaidRun:
         context: RunContext,
     ) -> None:
         self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
-        self._lookups, self._progress, self._cancel = lookups, context.progress, context.cancel or Brake()
+        self._lookups, self._progress, self._cancel = lookups, context.progress, context.cancel or CancelToken()
         self.since = engine.fresh_since()
         self._figures = Figures()
         self._settled = self._late = 0
@@ -124,7 +124,7 @@ class PaidRun:
                 client, self._ledger, journal, options, self._run.run_id, self._engine.scope, figures=self._figures
             )
             buying.lookups = self._lookups
-            self._cancel.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            self._cancel.set_handler(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 before = await self._quota(buying)
                 if await self._settle(buying):
@@ -140,7 +140,7 @@ class PaidRun:
                 await self._bought(buying)
                 after = await self._quota_after(buying)
             finally:
-                self._cancel.leads_to(None)
+                self._cancel.set_handler(None)
         self._purchase = replace(
             self._purchase,
             **asdict(self._figures),
