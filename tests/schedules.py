@@ -52,11 +52,11 @@ from bizverify.errors import (
 from bizverify.ledger import Journal, Ledger, Run
 from bizverify.ledger import open as ledger_opening
 from bizverify.ledger.queries import Entry
+from bizverify.options import ServiceOptions
 from bizverify.purchase import batch_upload, selection
 from bizverify.purchase.batch_upload import buy_in_uploads
 from bizverify.purchase.dispatcher import Buying, Halt
 from bizverify.purchase.idempotent_retry import settle_doubts
-from bizverify.options import ServiceOptions
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, scope_of, with_keys
 from bizverify.run.records import ROW_ID

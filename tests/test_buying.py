@@ -40,9 +40,9 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.ledger import Journal, Ledger, Run, Sent
+from bizverify.options import ServiceOptions
 from bizverify.purchase import answer_join, batch_upload, selection
 from bizverify.purchase.dispatcher import Buying, Halt, Stop, Why
-from bizverify.options import ServiceOptions
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
 from bizverify.run.records import ROW_ID, with_digits

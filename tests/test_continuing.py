@@ -20,7 +20,7 @@ from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.labels.sending import send_labels
 from bizverify.ledger import Run, RunRecord
-from bizverify.options import (ServiceKeywords, service_options)
+from bizverify.options import ServiceKeywords, service_options
 from bizverify.purchase.selection import continued_since
 from bizverify.schema import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
@@ -115,7 +115,7 @@ def test_a_run_that_was_stopped_is_continued_with_its_jobs(service: FakeService,
         brake.cancel()
 
     with pytest.raises(StoppedError):
-        bv.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, brake=brake, **QUICK)
+        bv.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, cancel=brake, **QUICK)
     report = bv.enrich(source, engine="batch", max_age=0, **QUICK)
     assert (report.exit_code, service.paid_total, service.paid_again) == (0, 40, 0)
 

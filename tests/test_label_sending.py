@@ -25,7 +25,7 @@ from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
 from bizverify.labels.sending import Sent, send_labels
 from bizverify.ledger import Ledger
-from bizverify.options import (ServiceOptions, service_options)
+from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
 from test_paid import KEY, customers, numbers

@@ -21,11 +21,9 @@ from bizverify.errors import UsageError, parameter
 from bizverify.labels.history import Labels, history_of, remembered
 from bizverify.model_store import resolved
 from bizverify.options import (
-    EngineKind,
     EngineName,
     ReadOptions,
     ServiceKeywords,
-    ServiceOptions,
     WriteOptions,
     choose_options,
     engine_kind,
@@ -329,25 +327,27 @@ class _EngineRequest:
     """
 
     def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
-        self._engine, self._service = engine, ServiceOptions()
         self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
+        self._given: Engine | None = None
         if isinstance(engine, str):
-            self.kind: EngineKind = engine_kind(engine)
+            self.kind = engine_kind(engine)
             self._service = service_options(engine, service)
             return
         said = [*service, *(name for name, value in self._of_local.items() if value not in (None, "en"))]
         if said:
-            raise UsageError(f"{parameter(said[0])} is said when an engine is made; it is given as {parameter('engine')}")
-        self._engine = LocalAnswers(engine) if isinstance(engine, LocalEngine) else engine
-        self.kind = self._engine.kind
+            raise UsageError(
+                f"{parameter(said[0])} is said when an engine is made; it is given as {parameter('engine')}"
+            )
+        self._given = LocalAnswers(engine) if isinstance(engine, LocalEngine) else engine
+        self.kind = self._given.kind
 
     def open(self, history: pl.LazyFrame | None) -> Engine:
         """Return the engine, with its indexes opened and what is known of earlier letters.
 
         Those that buy are imported only then, since they bring the network with them.
         """
-        if not isinstance(self._engine, str):
-            return self._engine.with_history(history)
+        if self._given is not None:
+            return self._given.with_history(history)
         of_local = self._of_local | {"model": resolved(self._of_local["model"]), "history": history}
         local = LocalEngine(**of_local)
         if not self.kind.buys:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify import __version__, business_number
+from bizverify import business_number
+from bizverify._version import __version__
 from bizverify.engine.history import with_letters
 from bizverify.labels.history import Remembered
 from bizverify.labels.output_columns import LABEL_DTYPES, earlier
@@ -205,9 +206,7 @@ def _prepare_output(table: Table, target: Target, read: ReadOptions, write: Writ
     if not write.select:
         refuse_wide(table, target, write.prefix)
     prepared = prepare_table(table, read.columns, write.prefix, write.select, write.with_outcomes)
-    lost = losses(
-        table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
-    )
+    lost = losses(table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure)
     lost += changes(table, target, prepared.layout)
     return replace(prepared, warnings=(*prepared.warnings, *lost))
 
@@ -280,7 +279,9 @@ class EnrichmentRun:
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         result = Enriched(self.prepared.table, answered, self.prepared.layout, tally, summary, record, warn)
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
-        return tallied, self.engine.complete(purchase, tallied)
+        if purchase is not None:
+            purchase = replace(purchase, agreement=self.engine.agreement(tallied))
+        return tallied, purchase
 
     def _report(
         self,
@@ -336,9 +337,7 @@ class EnrichmentRun:
         return local.gazetteer.cautions(local.today or date.today())
 
 
-def statuses_of(
-    engine: Engine, accounting: output_layout.RowCounts, tallied: Mapping[str, Any]
-) -> StatusCounts | None:
+def statuses_of(engine: Engine, accounting: output_layout.RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
     """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
     local = engine.local
     counts = status_counts(

@@ -1,4 +1,4 @@
-"""Options: how a run reads its input, writes its output and spends, checked when they are made; and the engine kinds."""
+"""Options of a run: how it reads, writes and spends, checked when they are made; and which kinds of engines exist."""
 
 from __future__ import annotations
 

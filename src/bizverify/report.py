@@ -23,7 +23,7 @@ from bizverify.tables.table import Section
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.run.purchase_summary import (Agreement, Purchase, Quota)
+    from bizverify.run.purchase_summary import Agreement, Purchase, Quota
 
 
 @dataclass(frozen=True, slots=True)

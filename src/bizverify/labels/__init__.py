@@ -25,7 +25,7 @@ from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcom
 from bizverify.labels.output_columns import LABEL_COLUMNS, labelled_target, write_labelled
 from bizverify.labels.report import LabelReport, listed, write_listed
 from bizverify.model_store import ModelStore
-from bizverify.options import (ServiceKeywords, ServiceOptions, hide_key, service_options)
+from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.destination import keep_apart
 from bizverify.schema import counted
 

@@ -16,8 +16,8 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.options import ENGINE_KINDS
+from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.storage.paths import state_directory
 from bizverify.tables import Format, Table, open_table, reading
 from bizverify.tables.columns import own_columns

@@ -29,8 +29,8 @@ from bizverify.labels.outbox import Delivery, Progress
 from bizverify.labels.output_columns import checked, earlier
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
 from bizverify.ledger.open import ledger_path
-from bizverify.purchase.dispatcher import Halt
 from bizverify.options import ServiceOptions
+from bizverify.purchase.dispatcher import Halt
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, counted

@@ -253,7 +253,7 @@ def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
 
 
 def agreement_counts() -> tuple[pl.Expr, ...]:
-    """Aggregations over rows of :func:`overlay_answers`: how the local engine and the service agree where both have answered.
+    """Aggregations over rows of :func:`overlay_answers`: how both engines agree where both have answered.
 
     Statuses are compared by what their words mean, where both are known; probabilities where both give one.
     """

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from bizverify.client import Client
     from bizverify.client.account import Idempotency
     from bizverify.ledger import Journal, Ledger
-    from bizverify.purchase.limits import Slot
     from bizverify.options import ServiceOptions
+    from bizverify.purchase.limits import Slot
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -137,11 +136,11 @@ class PaidEngine(ABC):
         """Aggregations over answered rows: alarming answers of the service."""
         return BOUGHT_COUNTS
 
-    def complete(self, purchase: Purchase | None, tallied: Mapping[str, Any]) -> Purchase | None:
-        """Return the purchase as it is."""
-        return purchase
+    @abstractmethod
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
+        """Return how the local engine and the service agree; ``None`` where only the service answers."""
 
-    def hints(self, *, planned: bool) -> tuple[str, ...]:
+    def hints(self, *, planned: bool) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
         """Name the registry and the gazetteer that answer nothing."""
         by_worth = self.options.budget is not None and self.options.priority is None
         given = {"registry": self.local.registry, "gazetteer": self.local.gazetteer}
@@ -190,7 +189,9 @@ class PaidEngine(ABC):
         quota, problem = self._ask_quota()
         unread = problem if isinstance(problem, ServiceError) and selection.hides_quota(problem) else None
         try:
-            chosen = selection.affordable(wanted.height, self.options.budget, quota.remaining if quota else None, unread)
+            chosen = selection.affordable(
+                wanted.height, self.options.budget, quota.remaining if quota else None, unread
+            )
         except ServiceError as error:
             chosen, problem = 0, None
             notes.append(str(error))
@@ -236,6 +237,9 @@ class ServiceEngine(PaidEngine):
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         return answer_join.attach_answers(rows, found, self.local.lang)
 
+    def agreement(self, tallied: Mapping[str, Any]) -> None:
+        """Return ``None``: only the service answers."""
+
 
 class HybridEngine(PaidEngine):
     """Answers every row by the local engine, and buys by single requests what that one is not sure of.
@@ -257,10 +261,10 @@ class HybridEngine(PaidEngine):
         """Aggregations over answered rows: of both engines, and how they agree."""
         return (*super().counts(), *answer_join.agreement_counts(), *self.local.counts())
 
-    def complete(self, purchase: Purchase | None, tallied: Mapping[str, Any]) -> Purchase | None:
-        """Return the purchase with how the local engine and the service agree."""
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement:
+        """Return how the local engine and the service agree on the rows that both answered."""
         found = {name.removeprefix("agree:"): value for name, value in tallied.items() if name.startswith("agree:")}
-        return purchase and replace(purchase, agreement=Agreement(**found))
+        return Agreement(**found)
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         """Say that there is no registry, or that a plan has one that is too old."""

@@ -18,9 +18,9 @@ from bizverify.purchase.batch_upload import buy_in_uploads
 from bizverify.purchase.dispatcher import Buying, Figures, Halt
 from bizverify.purchase.idempotent_retry import settle_doubts
 from bizverify.purchase.single_lookups import buy_singly
-from bizverify.run.purchase_summary import (Purchase, Quota)
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
 from bizverify.run.lookups import KEY
+from bizverify.run.purchase_summary import Purchase, Quota
 from bizverify.schema import counted
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
 
 
 def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
-    """Keep of :func:`assess_lookups` lookups those that the local engine cannot tell: no status, or a probability between."""
+    """Return the assessed lookups that the local engine is not sure of: no status, or a probability in the band."""
     return lookups.filter(pl.col("status_unknown") | pl.col(_PROBABILITY).is_between(*band).fill_null(False))
 
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from bizverify.options import ENGINE_KINDS, EngineKind
 from bizverify.run.alerts import registry_alerts
-from bizverify.run.purchase_summary import Purchase
+from bizverify.run.purchase_summary import Agreement, Purchase
 from bizverify.run.records import ROW_ID
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Engine(Protocol):
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows, which the run takes while they are written."""
 
-    def complete(self, purchase: Purchase | None, tallied: Mapping[str, Any]) -> Purchase | None:
-        """Return the purchase with what :meth:`counts` came to."""
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
+        """Return how the local engine and the service agree, from :meth:`counts`; ``None`` unless both answer."""
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         """Return what registry and gazetteer, given or not, mean for a run, where that may be a surprise.
@@ -121,9 +121,8 @@ class LocalAnswers:
         """See :meth:`bizverify.engine.LocalEngine.counts`."""
         return self.local.counts()
 
-    def complete(self, purchase: Purchase | None, tallied: Mapping[str, Any]) -> Purchase | None:
-        """Return the purchase as it is."""
-        return purchase
+    def agreement(self, tallied: Mapping[str, Any]) -> None:
+        """Return ``None``: there is only one answer."""
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         """Say that a plan has no registry, or one that is too old."""

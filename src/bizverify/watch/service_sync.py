@@ -27,8 +27,8 @@ from bizverify.watch.types import Entry
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry
-    from bizverify.purchase.limits import Slot
     from bizverify.options import ServiceOptions
+    from bizverify.purchase.limits import Slot
 
 log = logging.getLogger(__name__)
 

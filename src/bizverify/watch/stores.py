@@ -12,8 +12,8 @@ import polars as pl
 
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.errors import UsageError, parameter
-from bizverify.purchase.dispatcher import Halt
 from bizverify.options import service_options
+from bizverify.purchase.dispatcher import Halt
 from bizverify.watch import store
 from bizverify.watch.local import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
