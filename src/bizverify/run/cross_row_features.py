@@ -46,7 +46,7 @@ _BUILDINGS: Final = ("building", "lot")
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
-def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
+def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bizverify.run.records.records`.
 
     The rows are read for it, at once; without a number or an address column nothing is read or added. Null in rows that
@@ -54,9 +54,9 @@ def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
 
     *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
     :func:`~bizverify.engine.letter_history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
-    addresses*: the number stands in the file with two building numbers, or with two lot numbers, in addresses that are plain
-    (:mod:`bizverify.engine.address.parse.forms`); so neither another spelling, a missing province, unit or postal code,
-    nor the lot address beside the road address counts as another place.
+    addresses*: the number stands in the file with two building numbers, or with two lot numbers, in addresses that are
+    plain (:func:`bizverify.engine.address.parse.forms.plain_numbers`); so neither another spelling, a missing province,
+    unit or postal code, nor the lot address beside the road address counts as another place.
     """
     names = rows.collect_schema().names()
     if "b_no" not in names or "address" not in names:
