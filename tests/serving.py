@@ -26,6 +26,7 @@ from bizverify.server.clock import Clock
 from bizverify.server.jobs import isolated_reader
 from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
+from bizverify.server.reference_files import StatusSource
 from bizverify.server.settings import Settings
 from bizverify.server.store import connected, key_table
 
@@ -67,10 +68,12 @@ def read_here(patch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def served(db: Path, clock: Clock | None = None, **settings: Any) -> Iterator[Served]:
+def served(
+    db: Path, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = (), **settings: Any
+) -> Iterator[Served]:
     """Serve in a thread of this process for as long as the block lasts."""
     listener = listen("127.0.0.1", 0)
-    server = server_for(Settings(db=db, **settings), lambda: None, clock)
+    server = server_for(Settings(db=db, **settings), lambda: None, clock, status_sources=status_sources)
     thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="bizverify-served", daemon=True)
     thread.start()
     try:

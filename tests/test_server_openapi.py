@@ -36,7 +36,11 @@ def test_the_document_has_each_route_and_no_other() -> None:
     """Each method of each route is described, and what is described is routed."""
     routed = {(method, route.path) for route in routes() for method in route.methods or () if method != "HEAD"}
     assert set(OPERATIONS) == routed
-    assert {path for (_, path), operation in OPERATIONS.items() if operation.public} == PUBLIC == {"/healthz", "/openapi.json"}
+    assert (
+        {path for (_, path), operation in OPERATIONS.items() if operation.public}
+        == PUBLIC
+        == {"/healthz", "/openapi.json"}
+    )
 
 
 def test_the_document_is_openapi_3_1() -> None:

@@ -213,9 +213,9 @@ class Closing:
 
 
 def test_a_source_that_knows_better_is_asked(tmp_path: Path, hand: HandClock) -> None:
-    """A status source of the server's is asked at each check, in the place of the registry alone."""
-    with serving(tmp_path, hand, notices=tmp_path / "closures.jsonl") as (server, key, _):
-        server.app.state.context.watches.sources = StatusSources(Closing())
+    """A status source that the app was made with is asked at each check, in the place of the registry alone."""
+    more = {"notices": tmp_path / "closures.jsonl", "status_sources": [Closing()]}
+    with serving(tmp_path, hand, **more) as (_, key, _):
         key.watch()
         hand.until(lambda: key.list()[0]["biz_status"] == "closed", seconds=1)
         hand.until(lambda: bool(lines(tmp_path / "closures.jsonl")), seconds=1)

@@ -18,7 +18,7 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.risk.reason_parser import known as known_from
+from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import BizverifyError, ModelError, StoreError, UsageError
 from bizverify.labels.label_store import About, Batch
@@ -59,7 +59,7 @@ def build_label_batch(
     def find_known_letters(rows: pl.Series) -> pl.DataFrame:
         wanted = letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
         wanted = wanted.with_columns(pl.lit(job.model, pl.String).alias("model"))
-        found = known_from(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
+        found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
         return found.with_columns(keys_of())
 
     def find_sent_letters(by: Declaration) -> pl.DataFrame:

@@ -12,9 +12,9 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import looked_over, staged
+from bizverify.enrichment import prepare_table
 from bizverify.errors import BizverifyError, ColumnError, OutputError
-from bizverify.run.cross_row_features import CROWDED, SEVERAL
+from bizverify.run.cross_row_features import CROWDED, SEVERAL, with_cross_row_features
 from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.server.errors import Refusal, invalid, too_large
@@ -92,13 +92,13 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
     with open_table(path, options={}) as table:
         if table.format == "parquet":
             return {"kind": "Parquet files"}
-        stages = staged(table, None, "")
+        prepared = prepare_table(table, None, "")
         with reading(table):
             total = table.count()
         if total > most:
             return {"rows": total}
         with published(target) as temporary, reading(table):
-            rows = looked_over(stages, "local").rows
+            rows = with_cross_row_features(prepared.rows)
             names = rows.collect_schema().names()
             if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
                 rows, names = rows.with_columns(pl.lit(None, pl.String).alias("b_no")), [*names, "b_no"]
