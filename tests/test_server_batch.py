@@ -467,7 +467,7 @@ def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
 
 def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is cut off when its job is in the queue already leaves the job what it needs."""
-    queued = JobAcceptance._queued
+    queued = JobAcceptance._queue_job
 
     async def cut_off(*given: Any) -> bytes:
         await queued(*given)
@@ -476,7 +476,7 @@ def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: py
     with served(tmp_path / "db.sqlite") as server:
         key = server.key()
         with monkeypatch.context() as patched:
-            patched.setattr(JobAcceptance, "_queued", cut_off)
+            patched.setattr(JobAcceptance, "_queue_job", cut_off)
             assert upload(server, key).status_code >= 500
     with served(tmp_path / "db.sqlite") as server:
         ((job_id,),) = rows_of(server.db, "SELECT id FROM jobs")

@@ -63,7 +63,7 @@ def test_an_engine_is_the_same_object_until_something_changes(tmp_path: Path, re
     assert engines.engine("a") is first
     assert engines.engine("b") is not first
     assert engines.engine("b").registry is first.registry
-    assert anyio.run(engines.opened, "a") is first
+    assert anyio.run(engines.open_engine, "a") is first
 
 
 def test_what_is_not_paid_for_looks_nothing_up(tmp_path: Path, registry: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_scope_that_asks_for_nothing_does_not_keep_old_files(tmp_path: Path, r
     """Files that were replaced twice are closed, also where a key that was served from them is not used any more."""
     engines = opened(tmp_path, HandClock(), registry=registry)
     status(engines.engine("idle"))
-    (first,) = [weakref.ref(held) for held in engines.engine("idle").indexes.held]  # type: ignore[attr-defined]
+    (first,) = [weakref.ref(held) for held in engines.engine("idle").data.held]  # type: ignore[attr-defined]
     for word in ("폐업자", "휴업자"):
         build(tmp_path, word).replace(registry)
         anyio.run(engines.look)

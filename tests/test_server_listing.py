@@ -37,7 +37,7 @@ async def change(
     store: Store, lists: WatchListCache, owner: str, do: Callable[[sqlite3.Connection], list[int]]
 ) -> None:
     """Change a list as the server does: written, and said when it is on the disk."""
-    lists.changed(owner, await store.write(do))
+    lists.mark_stale(owner, await store.write(do))
 
 
 def added(owner: str, *names: int) -> Callable[[sqlite3.Connection], list[int]]:
@@ -170,7 +170,7 @@ def test_a_change_during_a_reading_is_read_again(tmp_path: Path) -> None:
                     await change(store, lists, "a", added("a", name))
                     held.go_on.set()
                 assert len(entries(await lists.of("a"))) == name
-                lists.changed("a", [1])
+                lists.mark_stale("a", [1])
             held.fails = True
             with pytest.raises(OSError, match="no"):
                 await lists.of("a")

@@ -78,11 +78,9 @@ class OneEngine:
     def __init__(self, engine: LocalEngine | None = None) -> None:
         self.current = engine or LocalEngine(today=TODAY)
 
-    def ready(self, scope: str) -> bool:
-        return scope != "slow"
-
-    def engine(self, scope: str) -> LocalEngine:
-        del scope
+    async def open_engine(self, scope: str) -> LocalEngine:
+        if scope == "slow":
+            await asyncio.sleep(0.01)
         return self.current
 
 
@@ -226,8 +224,8 @@ def test_what_no_one_expects_reaches_each_asker() -> None:
         raise pl.exceptions.PanicException("broken")
 
     async def ask() -> list[Any]:
-        gathering = Microbatcher(work, 4)
-        return await asyncio.wait_for(asyncio.gather(*map(gathering.ask, range(6)), return_exceptions=True), 10)
+        batcher = Microbatcher(work, 4)
+        return await asyncio.wait_for(asyncio.gather(*map(batcher.submit, range(6)), return_exceptions=True), 10)
 
     assert {type(found) for found in asyncio.run(ask())} == {pl.exceptions.PanicException}
 
@@ -285,8 +283,8 @@ def test_a_group_has_a_bound_and_keeps_the_order() -> None:
         return [-each for each in asked]
 
     async def ask() -> list[int]:
-        gathering = Microbatcher(work, 4)
-        return await asyncio.gather(*(gathering.ask(number) for number in range(10)))
+        batcher = Microbatcher(work, 4)
+        return await asyncio.gather(*(batcher.submit(number) for number in range(10)))
 
     assert asyncio.run(ask()) == [-number for number in range(10)]
     assert groups == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
