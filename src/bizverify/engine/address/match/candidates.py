@@ -18,7 +18,7 @@ from bizverify.engine.address.match.gazetteer_lookups import (
     without_digits,
     without_number,
 )
-from bizverify.engine.address.match.index import ROW, Index, text_key
+from bizverify.engine.address.frames import ROW, Index, text_key
 from bizverify.engine.address.misspellings import gaps, holes, swaps
 
 _ROAD_NUMBER: Final = ("under", "main", "sub")

@@ -15,7 +15,7 @@ import polars as pl
 from bizverify.engine.address.match import ambiguity, candidates
 from bizverify.engine.address.match.decide import Trust, decide_candidates, keep_tenable
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.match.index import ROW, text_key
+from bizverify.engine.address.frames import ROW, text_key
 
 LEVELS: Final = (
     "exact",

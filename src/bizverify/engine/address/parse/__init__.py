@@ -10,7 +10,8 @@ from bizverify.engine.address import regions
 from bizverify.engine.address.parse import lot, road
 from bizverify.engine.address.parse.brackets import read_brackets
 from bizverify.engine.address.parse.detail import read_detail
-from bizverify.engine.address.parse.normalise import MOST_BYTES, normalise, rewrite_spellings, where
+from bizverify.engine.address.parse.normalise import MOST_BYTES, normalise, rewrite_spellings
+from bizverify.engine.address.frames import where
 
 PARSED: Final[dict[str, pl.DataType]] = {
     "text": pl.String(),

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import for_few
+from bizverify.engine.address.frames import for_few, where, with_groups
 from bizverify.engine.risk.features import is_blank, is_masked
 
 LONGEST: Final = 300
@@ -69,28 +69,6 @@ def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
     (String: five digits or null) and ``_peeled`` (String: the text without postal code).
     """
     return frame.pipe(_uniform).pipe(_without_postal_code)
-
-
-def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
-    """Add the capture groups of a pattern as String columns of these names, null where it does not match.
-
-    Source and match become columns first: polars would compute them once for every group.
-    """
-    found = pl.col("_found")
-    return (
-        frame.with_columns(_found=source)
-        .with_columns(_found=found.str.extract_groups(pattern))
-        .with_columns(found.struct[place].alias(name) for place, name in enumerate(names))
-        .drop("_found")
-    )
-
-
-def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
-    """Return the text, stripped, where the condition holds, else null.
-
-    Stripping writes the column anew: polars replaces in what a null has covered too, and that costs as much as text.
-    """
-    return pl.when(condition).then(text).str.strip_chars(" ")
 
 
 def compact(text: pl.Expr) -> pl.Expr:

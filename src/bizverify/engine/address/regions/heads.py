@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from bizverify.engine.address.misspellings import HOLE, variants
-from bizverify.engine.address.regions.region_table import Province, Region, TextIndex, TextTable, regions, spellings
+from bizverify.engine.address.regions.region_table import Province, Region, regions, spellings
+from bizverify.engine.address.frames import TextIndex, TextTable
 
 _SEJONG: Final = "세종특별자치시"
 _BEFORE: Final = ("충청남도", "충청북도")
