@@ -7,10 +7,10 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
+from bizverify.engine.address.batches import ROW
 from bizverify.engine.address.match import candidates
 from bizverify.engine.address.match.decide import find_outvoted
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.frames import ROW
 from bizverify.engine.address.parse.normalise import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"

@@ -11,8 +11,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import (ROW, text_key)
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.frames import ROW, text_key
 from bizverify.engine.address.misspellings import NameDifference, compare_names
 from bizverify.engine.address.regions import postal_fits
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import (ROW, text_key)
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.match.decide import judge_support
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.frames import ROW, text_key
 from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.schema import Lang

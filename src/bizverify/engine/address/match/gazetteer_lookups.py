@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import (ROW, Index, built_once, text_key)
 from bizverify.engine.address.gazetteer import Gazetteer, Tables, building_key
-from bizverify.engine.address.frames import ROW, Index, built_once, text_key
 from bizverify.engine.address.misspellings import gaps, holes
 from bizverify.engine.address.regions import members
 

@@ -12,10 +12,10 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import (ROW, text_key)
 from bizverify.engine.address.match import ambiguity, candidates
 from bizverify.engine.address.match.decide import Trust, decide_candidates, keep_tenable
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.frames import ROW, text_key
 
 LEVELS: Final = (
     "exact",

@@ -7,11 +7,11 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
+from bizverify.engine.address.batches import where
 from bizverify.engine.address.parse import lot, road
 from bizverify.engine.address.parse.brackets import read_brackets
 from bizverify.engine.address.parse.detail import read_detail
 from bizverify.engine.address.parse.normalise import MOST_BYTES, normalise, rewrite_spellings
-from bizverify.engine.address.frames import where
 
 PARSED: Final[dict[str, pl.DataType]] = {
     "text": pl.String(),

@@ -10,9 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.frames import for_few
+from bizverify.engine.address.batches import (for_few, where, with_groups)
 from bizverify.engine.address.parse.normalise import PROVINCES
-from bizverify.engine.address.frames import where, with_groups
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
 CLOSING: Final = _CLOSE + _UNIT_CLOSE

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.frames import fill_few
+from bizverify.engine.address.batches import (fill_few, where, with_groups)
 from bizverify.engine.address.parse.forms import (
     AFTER_NUMBER,
     ANNEXES,
@@ -17,7 +17,6 @@ from bizverify.engine.address.parse.forms import (
     read_usual_lot,
 )
 from bizverify.engine.address.parse.normalise import HIDDEN, compact
-from bizverify.engine.address.frames import where, with_groups
 
 _BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?"  # 성수2가3동
 _DONG: Final = rf"(?:{_BLOCK}|동(?: ?[0-9]{{1,2}}리)?|리|읍|면)"

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.frames import for_few, where, with_groups
+from bizverify.engine.address.batches import (for_few, where, with_groups)
 from bizverify.engine.risk.features import is_blank, is_masked
 
 LONGEST: Final = 300

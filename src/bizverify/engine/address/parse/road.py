@@ -6,10 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.frames import fill_few
+from bizverify.engine.address.batches import (fill_few, with_groups)
 from bizverify.engine.address.parse.forms import AFTER_NUMBER, BRANCHING, NOT_A_NUMBER, NUMBER, read_usual_road
 from bizverify.engine.address.parse.normalise import compact
-from bizverify.engine.address.frames import with_groups
 
 _BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:{BRANCHING}|로| 번?길))*"
 _NAME: Final = rf"(?:로|길|거리){_BRANCH}"

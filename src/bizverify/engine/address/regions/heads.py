@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from bizverify.engine.address.batches import (TextIndex, TextTable)
 from bizverify.engine.address.misspellings import HOLE, variants
 from bizverify.engine.address.regions.region_table import Province, Region, regions, spellings
-from bizverify.engine.address.frames import TextIndex, TextTable
 
 _SEJONG: Final = "세종특별자치시"
 _BEFORE: Final = ("충청남도", "충청북도")

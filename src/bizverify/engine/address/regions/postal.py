@@ -8,10 +8,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.frames import scatter
+from bizverify.engine.address.batches import (TextIndex, scatter)
 from bizverify.engine.address.regions.reader import find_usual_heads, split_batch
 from bizverify.engine.address.regions.region_table import Region, level_named, level_number, regions
-from bizverify.engine.address.frames import TextIndex
 from bizverify.engine.address.regions.split import NO_DISTRICTS, catalogue
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.schema import Lang

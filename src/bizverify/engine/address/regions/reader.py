@@ -12,11 +12,10 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.frames import scatter
+from bizverify.engine.address.batches import (TextIndex, scatter)
 from bizverify.engine.address.misspellings import variants
 from bizverify.engine.address.regions.heads import districts_alone, heads, province_words
 from bizverify.engine.address.regions.region_table import regions
-from bizverify.engine.address.frames import TextIndex
 from bizverify.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue, province_and_district, split_head
 
 _SHORT: Final = 11

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from bizverify.engine.address.frames import TextIndex, TextTable
+from bizverify.engine.address.batches import (TextIndex, TextTable)
 
 SUFFIXES: Final = "시군구"
 _NAME_SEPARATOR: Final = "|"
