@@ -1,4 +1,4 @@
-"""Second thoughts on an address that is found as it is written: does it name another building just as well?"""
+"""Doubts about a building that was decided on: find the rows that name another one just as well."""
 
 from __future__ import annotations
 

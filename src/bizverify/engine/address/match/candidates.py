@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import (ROW, Index, text_key)
+from bizverify.engine.address.batches import ROW, Index, text_key
 from bizverify.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
 from bizverify.engine.address.match.gazetteer_lookups import (
     Lookups,

@@ -1,4 +1,13 @@
-"""Reads an address as people write it: region, road or lot, number, building, detail."""
+"""Read an address as people write it: region, road or lot, number, building, detail.
+
+- ``normalise``: uniform characters, the postal code taken out, odd spellings rewritten
+- ``brackets``: references in brackets, taken out; other brackets, hidden
+- ``forms``: patterns of roads and lots, and the fast reader of the usual forms
+- ``road``, ``lot``: what the fast reader leaves
+- ``detail``: unit, building name and 동 after the number
+
+To read another spelling: a pattern in ``normalise`` (:func:`~.normalise.rewrite_spellings`) that rewrites it.
+"""
 
 from __future__ import annotations
 

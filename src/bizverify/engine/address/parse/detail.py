@@ -1,4 +1,4 @@
-"""What stands after the number: unit, building name, the 동 named in brackets."""
+"""The words after the number: unit, building name, the 동 named in brackets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import (fill_few, where, with_groups)
+from bizverify.engine.address.batches import fill_few, where, with_groups
 from bizverify.engine.address.parse.brackets import CLOSING, LETTER, show_brackets
 from bizverify.engine.address.parse.normalise import HIDDEN, PROVINCES, compact
 

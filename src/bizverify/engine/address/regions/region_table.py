@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from bizverify.engine.address.batches import (TextIndex, TextTable)
+from bizverify.engine.address.batches import TextIndex, TextTable
 
 SUFFIXES: Final = "시군구"
 _NAME_SEPARATOR: Final = "|"
@@ -38,7 +38,7 @@ class Province:
     former: dict[str, tuple[str, ...]]
     """Provinces that are parts of this one today, with their districts."""
     level: str
-    """What the scorecard calls it."""
+    """Its name in the scorecard."""
 
 
 @dataclass(frozen=True, slots=True)
