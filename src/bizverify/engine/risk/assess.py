@@ -1,4 +1,4 @@
-"""Score, probability, grade, action and reasons of a batch of rows, looked up in tables made before the first row is seen.
+"""Score, probability, grade, action and reasons of a batch of rows, looked up in tables made beforehand.
 
 All reasons that there can be stand in one order, that of their points. Cut into groups of a few side by side, the text
 of a group depends on few features: it has some hundreds of different ones, so all are made beforehand, with the points

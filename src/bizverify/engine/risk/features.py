@@ -222,7 +222,7 @@ def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
 
 
 def _status(today: date, fresh: pl.Expr, *, registry: bool) -> dict[str, Levels]:
-    """Return the levels of the registry's status, and whether it is too old; a business does not open again, so "closed" never is."""
+    """Return the levels of the registry's status, and whether it is too old; ``closed`` never is: none opens again."""
     status, since = pl.col("biz_status"), pl.col("since")
     closed = status == "closed"
     levels = {
@@ -280,7 +280,7 @@ def _is_corrected() -> pl.Expr:
 
 
 def _change() -> Levels:
-    """Return the levels of what was changed, where ``address`` does not say it: in the answer, or (``read_as``) only for reading."""
+    """Return the levels of a change that ``address`` does not say: in the answer, or (``read_as``) only for reading."""
     changed = pl.col("changes").is_not_null()
     written = pl.col("fixed_address").is_not_null()
     return {

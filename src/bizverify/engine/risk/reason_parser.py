@@ -31,7 +31,7 @@ KNOWN_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "model": pl.String,
     **LEVEL_DTYPES,
 }
-"""Columns of a row of an enriched file that say the model's view of it; ``model`` is the scorecard's version, if known."""
+"""The model's view of a row of an enriched file; ``model`` is the scorecard's version, if known."""
 
 OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "row_id": pl.UInt32,
@@ -39,7 +39,7 @@ OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "bounced": pl.Boolean,
     "reason_code": pl.String,
 }
-"""Columns of the outcome of a letter: ``bounced`` is null where nobody can say; ``reason_code`` of ``return_reasons.toml``."""
+"""The outcome of a letter: ``bounced`` is null where nobody can say; ``reason_code`` of ``return_reasons.toml``."""
 
 EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES
 """A row of evidence: one letter."""
@@ -207,7 +207,7 @@ def _points_of(card: Scorecard) -> list[int]:
 
 
 def _contributions() -> Iterator[pl.Expr]:
-    """Yield what an item adds to its row: points, a bit for its feature, a digit for its level; and whether it is unknown."""
+    """Yield an item's share of its row: points, a bit for its feature, a digit for its level, whether it is unknown."""
     features = list(FEATURES)
     known = pl.col("term").is_not_null() & pl.col("points").is_not_null()
     yield pl.col("points").cast(pl.Int64)

@@ -45,7 +45,7 @@ _STATE: Final = "r:"
 
 
 def split_head(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
-    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what :mod:`.quick` leaves over."""
+    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what the usual heads leave."""
     work = frame.with_columns(_assign(text=_without_nation(pl.col(text))))
     work = _find_exact(work)
     work = _find_unspaced(work)
