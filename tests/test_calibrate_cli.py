@@ -161,7 +161,7 @@ def test_the_report_of_the_book_tells_engines_apart(
         seen.append(unread)
         return rows
 
-    monkeypatch.setattr("bizverify.labels.label_store.Book.evidence", evidence)
+    monkeypatch.setattr("bizverify.labels.label_store.LabelStore.evidence", evidence)
     (report,) = json.loads(run("--report-only", "--labels", tmp_path, "--json").stdout)["reports"]
     assert (report["labels"], report["n"], seen) == (str(tmp_path), 80, [True])
     engines = {group["group"]: (group["n"], group["bounced"]) for group in report["groups"]["engine"]}

@@ -23,7 +23,7 @@ import bizverify as bv
 from bizverify.cancellation import Brake
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
-from bizverify.labels.sending import Sent, send_labels
+from bizverify.labels.sending import SendReport, send_labels
 from bizverify.ledger import Ledger
 from bizverify.purchase.options import Terms, terms_of
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
@@ -31,7 +31,7 @@ from crashing import Calls
 from test_paid import KEY, customers, numbers
 
 ROWS, REPEATS = 120, 20
-Send = Callable[..., Sent]
+Send = Callable[..., SendReport]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def bought(url: str, folder: Path, **options: Any) -> Path:
 
 @pytest.fixture
 def send(url: str, mailed: Path) -> Send:
-    def call(labels: pl.DataFrame, *, key: str = KEY, concurrency: int = 4, **options: Any) -> Sent:
+    def call(labels: pl.DataFrame, *, key: str = KEY, concurrency: int = 4, **options: Any) -> SendReport:
         return send_labels(labels, mailed, terms=terms(url, key, concurrency), **options)
 
     return call

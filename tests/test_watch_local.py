@@ -266,7 +266,7 @@ def test_killed_between_the_check_and_the_delivery_nothing_is_lost(town: Town, m
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(recheck._Round, "deliver", dies)
+        patch.setattr(recheck._CheckRun, "deliver", dies)
         with pytest.raises(SystemExit):
             town.check(notify=lines)
     assert not lines.exists()

@@ -19,8 +19,8 @@ from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment import LOCAL, Progress, Run, looked_over, staged, statuses_of
 from bizverify.errors import UsageError, parameter
-from bizverify.labels.history import Labels, history_of, remembered
-from bizverify.model_store import resolved
+from bizverify.labels.history import Labels, history_of, read_history
+from bizverify.model_store import resolve_model
 from bizverify.purchase.options import PAYING, ServiceOptions, Terms, hide_key, terms_of
 from bizverify.report import Report
 from bizverify.run import output_layout
@@ -109,7 +109,7 @@ def enrich(
     path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
     if with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label book; leave `labels=False` out")
-    known = remembered(labels)
+    known = read_history(labels)
     local = _local(registry, gazetteer, model, lang, today, known.history if known else None)
     terms = _terms(engine, service)
     with ExitStack() as resources:
@@ -215,7 +215,7 @@ def verify_frame(
     stages = staged(table, columns, prefix)
     for warning in stages.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    known = remembered(labels) if engine in LOCAL else None
+    known = read_history(labels) if engine in LOCAL else None
     local = _local(registry, gazetteer, model, lang, today, known.history if known else None)
     terms = _terms(engine, service)
     with _paid(engine, terms, local) as paid, local.running():
@@ -299,7 +299,7 @@ def _local(
     history: pl.LazyFrame | None,
 ) -> LocalEngine:
     """The embedded engine with what the user has: indexes, the champion among his scorecards, earlier outcomes."""
-    card = resolved(model)
+    card = resolve_model(model)
     return LocalEngine(registry, gazetteer=gazetteer, model=card, lang=lang, today=today, history=history)
 
 

@@ -18,9 +18,9 @@ from bizverify import business_number
 from bizverify.engine import LocalEngine
 from bizverify.engine.history import with_letters
 from bizverify.errors import parameter
-from bizverify.labels.history import Remembered
+from bizverify.labels.history import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES as JOINED_DTYPES
-from bizverify.labels.output_columns import earlier
+from bizverify.labels.output_columns import find_label_columns
 from bizverify.report import (
     History,
     Report,
@@ -101,7 +101,7 @@ def staged(
 ) -> Stages:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
-    labels = earlier(table.headers, prefix)
+    labels = find_label_columns(table.headers, prefix)
     before = {*ours.values(), *labels.values()}
     if table.headers:
         with reading(table):
@@ -144,7 +144,7 @@ class Run:
     stages: Stages
     paid: PaidEngine | None
     priority: str | None
-    known: Remembered | None = None
+    known: LabelHistory | None = None
     with_outcomes: bool = False
 
     def planned(self) -> Report:

@@ -19,7 +19,7 @@ from bizverify.schema import counted
 if TYPE_CHECKING:
     import sqlite3
 
-    from bizverify.watch.types import Delivery
+    from bizverify.watch.types import PendingDelivery
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ def notices() -> None:
 @json_option
 def list_(db: Path, key_id: str | None, as_json: bool) -> None:
     """List what was not acknowledged: for whom, since when, how often it was tried, what went wrong."""
-    from bizverify.watch.notices import undelivered
+    from bizverify.watch.notices import list_undelivered
 
-    found = _changed(db, lambda it: undelivered(it, _known(it, db, key_id)))
+    found = _changed(db, lambda it: list_undelivered(it, _known(it, db, key_id)))
     rows = [_row(delivery) for delivery in found]
     if as_json:
         print_json({"undelivered": rows})
@@ -108,7 +108,7 @@ def _changed(db: Path, change: Callable[[sqlite3.Connection], T]) -> T:
         return result
 
 
-def _row(delivery: Delivery) -> dict[str, object]:
+def _row(delivery: PendingDelivery) -> dict[str, object]:
     from bizverify.server.clock import as_text
 
     waits = "given_up" if delivery.due is None else "waiting"

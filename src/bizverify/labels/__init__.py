@@ -17,22 +17,22 @@ from bizverify.engine.risk.evidence import KNOWN_DTYPES
 from bizverify.engine.risk.reason_parser import known as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError, ModelError, UsageError, parameter
-from bizverify.labels.label_store import About, Batch, Book, Mailing, Recorded, Source
-from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, How, Mailed, opened_mailing
-from bizverify.labels.mailing_terms import Declaration, declared
-from bizverify.labels.matching import Matched, candidates, keys_of, letter_of, match
+from bizverify.labels.label_store import LabelBatch, LabelStore, Mailing, MailingMetadata, OutcomeSource, RecordResult
+from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, OpenMailing, TableOptions, open_mailing
+from bizverify.labels.mailing_terms import MailingTerms, parse_terms
+from bizverify.labels.matching import MatchResult, address_keys, find_candidates, letter_expr, match
 from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcomes, refuse_future
 from bizverify.labels.output_columns import LABEL_COLUMNS, labelled_target, write_labelled
-from bizverify.labels.report import LabelReport, listed, write_listed
+from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.model_store import ModelStore
 from bizverify.purchase.options import ServiceOptions, Terms, hide_key, terms_of
 from bizverify.run.destination import keep_apart
 from bizverify.schema import counted
 
 if TYPE_CHECKING:
-    from bizverify.labels.sending import Sent
+    from bizverify.labels.sending import SendReport
 
-__all__ = ["LABEL_COLUMNS", "ROLES", "Book", "Declaration", "LabelReport", "Mailing", "label"]
+__all__ = ["LABEL_COLUMNS", "ROLES", "LabelReport", "LabelStore", "Mailing", "MailingTerms", "label"]
 
 _JOBS: Final = ("batch", "hybrid")
 """The engines behind which there are jobs of the service."""
@@ -67,7 +67,7 @@ def label(
     output_encoding: str | None = None,
     unmatched: str | Path | None = None,
     replace: bool = False,
-    book: str | Path | Book | None = None,
+    book: str | Path | LabelStore | None = None,
     dry_run: bool = False,
     today: date | str | None = None,
     send: bool | None = None,
@@ -108,37 +108,37 @@ def label(
     hide_key(service)
     now, path = datetime.now(UTC), Path(outcomes)
     today, mailed = day_given("today", today) or date.today(), day_given("mailed", mailed)
-    home = book if isinstance(book, Book) else Book(Path(book) if book is not None else None)
-    how = How(sheet=file_sheet, encoding=file_encoding, json_path=file_json_path)
-    with opened_mailing(run, file, **how) as mailing:
-        terms, notes = _terms(send, mailing, service)
+    home = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
+    how = TableOptions(sheet=file_sheet, encoding=file_encoding, json_path=file_json_path)
+    with open_mailing(run, file, **how) as mailing:
+        terms, notes = _service_terms(send, mailing, service)
         _keep_apart(path, mailing, home, output, unmatched)
         if output is not None:
             labelled_target(mailing.path, Path(output), mailing.format, output_encoding)
         read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path)
         day = mailing_date(read, mailed)
-        declaration = declared(day, returns_requested, complete, mail_class, sent, today)
+        declaration = parse_terms(day, returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
         _check_actions(declaration, mailing)
-        matched = match(read.frame, candidates(mailing.letters, read.frame), pl.lit(day))
+        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(day))
         if matched.labels.is_empty():
-            raise _none_fits(read, mailing, matched)
-        batch = _batch(read, mailing, matched, declaration, now)
+            raise _no_match_error(read, mailing, matched)
+        batch = _label_batch(read, mailing, matched, declaration, now)
         recorded = home.record(batch, replace=replace, dry_run=dry_run)
-    matched = _with_clashes(matched, recorded)
+    matched = _add_clashes(matched, recorded)
     report = _report(read, mailing, matched, recorded, dry_run)
     report = replaced(report, warnings=(*report.warnings, *notes))
     if dry_run:
         return report
     if unmatched is not None:
-        write_listed(matched.listed, Path(unmatched))
+        write_unused(matched.listed, Path(unmatched))
         report = replaced(report, unmatched=str(unmatched))
     if output is not None:
         warnings = list(report.warnings)
         write_labelled(
             mailing.path,
             output,
-            _labels(recorded),
+            _output_labels(recorded),
             **mailing.how,
             output_encoding=output_encoding,
             prefix=mailing.prefix,
@@ -147,10 +147,12 @@ def label(
         report = replaced(report, output=str(output), warnings=tuple(warnings))
     if terms is None:
         return report
-    return replaced(report, sent=_sent(terms, mailing, recorded, resend, first_row))
+    return replaced(report, sent=_send(terms, mailing, recorded, resend, first_row))
 
 
-def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple[Terms | None, tuple[str, ...]]:
+def _service_terms(
+    send: bool | None, mailing: OpenMailing, service: ServiceOptions
+) -> tuple[Terms | None, tuple[str, ...]]:
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and mailing.engine not in _JOBS):
         if service:
@@ -166,13 +168,13 @@ def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple
     return terms, ()
 
 
-def _sent(
+def _send(
     terms: Terms,
-    mailing: Mailed,
-    recorded: Recorded,
+    mailing: OpenMailing,
+    recorded: RecordResult,
     resend: bool,
     first_row: int | None,
-) -> Sent:
+) -> SendReport:
     """Send what outcomes said: returns, and arrivals that are certain. Silence is not sent, however telling."""
     from bizverify.labels.sending import send_labels
 
@@ -192,7 +194,7 @@ def _sent(
 
 
 def _keep_apart(
-    outcomes: Path, mailing: Mailed, book: Book, output: str | Path | None, unmatched: str | Path | None
+    outcomes: Path, mailing: OpenMailing, book: LabelStore, output: str | Path | None, unmatched: str | Path | None
 ) -> None:
     """Raise :class:`UsageError` where what is written would replace what is read; only the enriched file may be.
 
@@ -207,7 +209,7 @@ def _keep_apart(
     keep_apart(read, {"output": None, "list (`unmatched=`)": listed}, False)
 
 
-def _check_actions(declaration: Declaration, mailing: Mailed) -> None:
+def _check_actions(declaration: MailingTerms, mailing: OpenMailing) -> None:
     """Raise :class:`LabelError` where the mailing has no row of an action that is said to have been sent."""
     if declaration.sent is None or declaration.sent == ("all",):
         return
@@ -221,7 +223,7 @@ def _check_actions(declaration: Declaration, mailing: Mailed) -> None:
         )
 
 
-def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
+def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:
     """The error for outcomes of which none is of the mailing: the columns and some numbers of both sides."""
     others = matched.listed.filter(pl.col("problem") == "other_mailing").height
     if others == matched.listed.height:
@@ -237,39 +239,43 @@ def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
     return LabelError(
         f"{read.name}: of {counted(read.frame.height, 'outcome')} none is of {mailing.name}; "
         f"read were the columns {used}; "
-        f"its numbers are {_some(read.frame['digits'])}, those of the mailed file {_some(theirs)}; {remedy}"
+        f"its numbers are {_first_numbers(read.frame['digits'])}, those of the mailed file {_first_numbers(theirs)}; {remedy}"
     )
 
 
-def _some(numbers: pl.Series) -> str:
+def _first_numbers(numbers: pl.Series) -> str:
     few = numbers.drop_nulls().unique(maintain_order=True).head(3)
     shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
     return " ".join(shown) if few.len() else "none"
 
 
-def _batch(read: Outcomes, mailing: Mailed, matched: Matched, declaration: Declaration, now: datetime) -> Batch:
+def _label_batch(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, declaration: MailingTerms, now: datetime
+) -> LabelBatch:
     id_ = f"{mailing.id}-{declaration.mailed:%Y%m%d}"
-    source = Source(read.sha256, read.path.name, now)
-    about = About(id_, str(mailing.path), mailing.run_id, mailing.engine, mailing.model, declaration, (source,), now)
-    cards = _cards(mailing.model)
+    source = OutcomeSource(read.sha256, read.path.name, now)
+    about = MailingMetadata(
+        id_, str(mailing.path), mailing.run_id, mailing.engine, mailing.model, declaration, (source,), now
+    )
+    cards = _candidate_scorecards(mailing.model)
 
     def known(rows: pl.Series) -> pl.DataFrame:
         wanted = mailing.letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
-        told = _known(wanted, mailing, cards).collect(engine="streaming")
-        return told.with_columns(keys_of())
+        told = _known_of_letters(wanted, mailing, cards).collect(engine="streaming")
+        return told.with_columns(address_keys())
 
-    def sent(by: Declaration) -> pl.DataFrame:
+    def sent(by: MailingTerms) -> pl.DataFrame:
         if not (by.silence_is_delivery and by.sent):
             return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
-        rows = mailing.letters.select("row_id", "b_no", keys_of()[0].hash(), by.was_sent().alias("sent"))
+        rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), by.was_sent().alias("sent"))
         # without a number no outcome but one with a row_id could have been of it
-        every = rows.filter(pl.col("b_no").is_not_null()).collect(engine="streaming").with_columns(letter_of())
+        every = rows.filter(pl.col("b_no").is_not_null()).collect(engine="streaming").with_columns(letter_expr())
         return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
 
-    return Batch(about, matched.labels, matched.doubtful, known, sent, now)
+    return LabelBatch(about, matched.labels, matched.doubtful, known, sent, now)
 
 
-def _known(letters: pl.LazyFrame, mailing: Mailed, cards: Sequence[Scorecard]) -> pl.LazyFrame:
+def _known_of_letters(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
     """What the enriched file says of letters: read from its own reasons, never computed again."""
     if mailing.engine in SERVICE:  # its reasons are its own, even where they look like a scorecard's
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
@@ -278,7 +284,7 @@ def _known(letters: pl.LazyFrame, mailing: Mailed, cards: Sequence[Scorecard]) -
     return known_from(told, "reasons", address="address", cards=cards)
 
 
-def _cards(version: str | None) -> list[Scorecard]:
+def _candidate_scorecards(version: str | None) -> list[Scorecard]:
     """The scorecards that may have answered: the one that did, if that is known and it is there, else all."""
     store = ModelStore()
     if version is not None:
@@ -289,7 +295,7 @@ def _cards(version: str | None) -> list[Scorecard]:
     return [Scorecard.load(), *(store.load(known) for known in store.versions())]
 
 
-def _with_clashes(matched: Matched, recorded: Recorded) -> Matched:
+def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
     """List the outcomes that the book did not take because it has others."""
     target = pl.col("target").is_in(recorded.clashing.implode())
     clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
@@ -301,12 +307,14 @@ def _with_clashes(matched: Matched, recorded: Recorded) -> Matched:
     return replaced(matched, matches=matches, labels=labels, listed=pl.concat([others, clashing]))
 
 
-def _labels(recorded: Recorded) -> pl.DataFrame:
+def _output_labels(recorded: RecordResult) -> pl.DataFrame:
     """What an output says of each row: outcomes as they were told, silence only where it is delivery."""
     return recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null())
 
 
-def _report(read: Outcomes, mailing: Mailed, matched: Matched, recorded: Recorded, dry_run: bool) -> LabelReport:
+def _report(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult, dry_run: bool
+) -> LabelReport:
     came = matched.labels.filter(pl.col("said"))
     codes = came["reason_code"].fill_null("none").value_counts(sort=True)
     frame = recorded.frame
@@ -337,14 +345,14 @@ def _report(read: Outcomes, mailing: Mailed, matched: Matched, recorded: Recorde
         unread=frame.filter("unread").height,
         usable=frame.filter(usable).height,
         book=str(recorded.path),
-        listed=listed(matched.listed),
+        listed=unused_outcomes(matched.listed),
         problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
         dry_run=dry_run,
         warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, recorded)),
     )
 
 
-def _warnings(read: Outcomes, mailing: Mailed, recorded: Recorded) -> tuple[str, ...]:
+def _warnings(read: Outcomes, mailing: OpenMailing, recorded: RecordResult) -> tuple[str, ...]:
     found = []
     declaration = recorded.declaration
     if read.only_returns:

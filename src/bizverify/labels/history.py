@@ -10,21 +10,21 @@ from typing import Literal
 import polars as pl
 
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import Book
+from bizverify.labels.label_store import LabelStore
 
 Labels = str | Path | Literal[False] | None
 """The folder of a label book; ``None`` is the user's own, if there is one; ``False`` is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class LabelHistory:
     """A label book as one run sees it, read once: what is recorded meanwhile is for the next run.
 
     ``letters``: addressees of whom something is known. ``recorded``: when something was recorded last. ``history``:
     :data:`bizverify.engine.history.HISTORY_SCHEMA`.
     """
 
-    book: Book
+    book: LabelStore
     letters: int
     mailings: int
     recorded: datetime
@@ -36,12 +36,12 @@ class Remembered:
         return self.book.outcomes().select(columns).collect(engine="streaming").lazy()
 
 
-def remembered(labels: Labels) -> Remembered | None:
+def read_history(labels: Labels) -> LabelHistory | None:
     """Read a label book; ``None`` where it has no mailing yet, or none is wanted.
 
     Raises :class:`LabelError` where a folder was given that does not exist, or a file of the book is damaged.
     """
-    book = _book(labels)
+    book = _open_store(labels)
     if book is None:
         return None
     history, mailings = book.history(), book.mailings()
@@ -49,19 +49,19 @@ def remembered(labels: Labels) -> Remembered | None:
         return None
     letters = history.collect(engine="streaming")
     recorded = max(source.recorded_at for mailing in mailings for source in mailing.about.sources)
-    return Remembered(book, letters.height, len(mailings), recorded, letters.lazy())
+    return LabelHistory(book, letters.height, len(mailings), recorded, letters.lazy())
 
 
 def history_of(labels: Labels, b_no: str) -> pl.LazyFrame | None:
-    """What a label book has of one business (ten digits), without reading the others; else as :func:`remembered`."""
-    book = _book(labels)
+    """What a label book has of one business (ten digits), without reading the others; else as :func:`read_history`."""
+    book = _open_store(labels)
     return None if book is None else book.history(b_no)
 
 
-def _book(labels: Labels) -> Book | None:
+def _open_store(labels: Labels) -> LabelStore | None:
     if labels is False:
         return None
-    book = Book(None if labels is None else Path(labels))
+    book = LabelStore(None if labels is None else Path(labels))
     if labels is not None and not book.folder.is_dir():
         raise LabelError(f"{book.folder}: there is no such folder; give `labels=` the folder of a label book")
     return book

@@ -16,14 +16,14 @@ from filelock import FileLock, Timeout
 from bizverify.engine.history import HISTORY_SCHEMA
 from bizverify.engine.risk.evidence import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bizverify.errors import LabelError
-from bizverify.labels.mailing_terms import Declaration
-from bizverify.labels.matching import LABEL_SCHEMA, united
+from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.labels.matching import LABEL_SCHEMA, merge_labels
 from bizverify.storage.paths import state_directory
 from bizverify.tables import published
 
 METADATA_KEY: Final = "bizverify.labels"
 
-BOOK_SCHEMA: Final[dict[str, Any]] = {
+STORE_SCHEMA: Final[dict[str, Any]] = {
     **EVIDENCE_DTYPES,
     "unread": pl.Boolean,
     "said": pl.Boolean,
@@ -50,7 +50,7 @@ _HISTORY: Final = {"moved": "moved", "absent": "absent"}
 _WAIT: Final = 60.0
 
 
-class Source(msgspec.Struct, frozen=True):
+class OutcomeSource(msgspec.Struct, frozen=True):
     """A table of outcomes that was recorded."""
 
     sha256: str
@@ -58,7 +58,7 @@ class Source(msgspec.Struct, frozen=True):
     recorded_at: datetime
 
 
-class About(msgspec.Struct, frozen=True):
+class MailingMetadata(msgspec.Struct, frozen=True):
     """What a book file says of its mailing."""
 
     id: str
@@ -66,8 +66,8 @@ class About(msgspec.Struct, frozen=True):
     run_id: str | None
     engine: str | None
     model: str | None
-    declaration: Declaration
-    sources: tuple[Source, ...]
+    declaration: MailingTerms
+    sources: tuple[OutcomeSource, ...]
     recorded_at: datetime
 
 
@@ -77,13 +77,13 @@ class Mailing:
 
     id: str
     path: Path
-    about: About
+    about: MailingMetadata
     rows: int
     bounced: int
     arrived: int
 
     @property
-    def declaration(self) -> Declaration:
+    def declaration(self) -> MailingTerms:
         """What was declared of it."""
         return self.about.declaration
 
@@ -104,7 +104,7 @@ class Mailing:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LabelBatch:
     """Labels of one mailing, to be recorded.
 
     ``labels``: :data:`bizverify.labels.matching.LABEL_SCHEMA`. ``known``: returns for row numbers (UInt32)
@@ -113,16 +113,16 @@ class Batch:
     outcomes could not be used: their silence is no delivery.
     """
 
-    about: About
+    about: MailingMetadata
     labels: pl.DataFrame
     doubtful: pl.DataFrame
     known: Callable[[pl.Series], pl.DataFrame]
-    sent: Callable[[Declaration], pl.DataFrame]
+    sent: Callable[[MailingTerms], pl.DataFrame]
     now: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordResult:
     """What recording did: labels that were ``new``, ``known`` before or ``replaced`` what was.
 
     ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept,
@@ -138,11 +138,11 @@ class Recorded:
     silent: int
     unmailed: int
     clashing: pl.Series
-    declaration: Declaration
+    declaration: MailingTerms
     frame: pl.DataFrame
 
 
-class Book:
+class LabelStore:
     """A folder with one Parquet file a mailing, by default ``labels/`` in the state directory (mode 0700, files 0600).
 
     Raises :class:`LabelError` where a file is damaged, naming it.
@@ -151,7 +151,7 @@ class Book:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder if folder is not None else state_directory() / "labels"
 
-    def record(self, batch: Batch, *, replace: bool = False, dry_run: bool = False) -> Recorded:
+    def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
         """Unite labels with what is recorded of their mailing; the same ones again change nothing.
 
         A label that contradicts a recorded one is not taken, unless ``replace``. Rows keep what was known of them when
@@ -169,13 +169,13 @@ class Book:
         """All mailings, the earliest first."""
         found = []
         for path in self._files():
-            about = _about(path)
+            about = _read_metadata(path)
             counts = _scan(path).select(
                 pl.len().alias("rows"),
                 pl.col("bounced").sum().alias("bounced"),
                 (~pl.col("bounced")).sum().alias("arrived"),
             )
-            found.append(Mailing(about.id, path, about, **_collected(counts, path).row(0, named=True)))
+            found.append(Mailing(about.id, path, about, **_collect(counts, path).row(0, named=True)))
         return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
 
     def evidence(
@@ -193,7 +193,7 @@ class Book:
             for path in self._files()
             if wanted is None or path.stem in wanted
         ]
-        empty = pl.LazyFrame(schema=BOOK_SCHEMA | {"mailing": pl.String})
+        empty = pl.LazyFrame(schema=STORE_SCHEMA | {"mailing": pl.String})
         rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
         if not unread:
             rows = rows.filter(~pl.col("unread"))
@@ -241,7 +241,7 @@ class Book:
         """
         names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
         both = ["address_key", "fixed_key"]
-        empty = pl.LazyFrame(schema={name: BOOK_SCHEMA[name] for name in [*names, *both]})
+        empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
         rows = pl.concat([empty, *(_scan(path).select(*names, *both) for path in self._files())])
         told = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
         asked = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
@@ -272,24 +272,24 @@ class Book:
             why = error.strerror or str(error)
             raise LabelError(f"{self.folder}: the label book cannot be written: {why}") from error
 
-    def _united(self, batch: Batch, replace: bool) -> tuple[Recorded, About]:
+    def _united(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
         path = self.folder / f"{batch.about.id}.parquet"
-        before, about = pl.DataFrame(schema=BOOK_SCHEMA), batch.about
+        before, about = pl.DataFrame(schema=STORE_SCHEMA), batch.about
         if path.exists():
-            kept = _about(path)
-            before, about = _collected(_scan(path), path), _joined(kept, batch.about, replace=replace)
+            kept = _read_metadata(path)
+            before, about = _collect(_scan(path), path), _merge_metadata(kept, batch.about, replace=replace)
         told = before.filter(pl.col("said").is_not_null())
-        labels, clashing, replaced = _unite(told, batch.labels, replace)
+        labels, clashing, replaced = _merge_labels(told, batch.labels, replace)
         again = batch.labels.join(told, on="row_id", how="semi").height - clashing.len() - replaced
         doubts = pl.concat([before.filter("doubt").select("row_id", "letter"), batch.doubtful])
-        doubtful = _silent(doubts, labels, doubt=True)
+        doubtful = _silent_letters(doubts, labels, doubt=True)
         mailed = batch.sent(about.declaration)
         if about.declaration.tells_who_was_sent:
             labels = labels.with_columns(doubt=~pl.col("letter").is_in(mailed["letter"].implode()))
-        silent = _silent(mailed, pl.concat([labels, doubtful]), doubt=False)
+        silent = _silent_letters(mailed, pl.concat([labels, doubtful]), doubt=False)
         rows = pl.concat([labels, doubtful, silent])
-        frame = _completed(rows, before, batch, about.declaration)
-        recorded = Recorded(
+        frame = _add_known(rows, before, batch, about.declaration)
+        recorded = RecordResult(
             id=about.id,
             path=path,
             new=batch.labels.height - clashing.len() - replaced - again,
@@ -303,17 +303,17 @@ class Book:
         )
         return recorded, about
 
-    def _write(self, recorded: Recorded, about: About) -> None:
+    def _write(self, recorded: RecordResult, about: MailingMetadata) -> None:
         """Write the mailing's file in one step, unless nothing has changed."""
         path = recorded.path
-        if path.exists() and _about(path) == about and _collected(_scan(path), path).equals(recorded.frame):
+        if path.exists() and _read_metadata(path) == about and _collect(_scan(path), path).equals(recorded.frame):
             return
         with published(path) as temporary:
             text = msgspec.json.encode(about).decode()
             recorded.frame.write_parquet(temporary, metadata={METADATA_KEY: text})
 
 
-def _unite(told: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
+def _merge_labels(told: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
     """Recorded and new labels as one; the row numbers where they differ and the recorded one stays; those replaced."""
     told, new = (frame.select(list(_LABEL)) for frame in (told, new.with_columns(doubt=pl.lit(False))))
     both = told.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
@@ -321,23 +321,23 @@ def _unite(told: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.Dat
     clashing = both.filter(differs.fill_null(False))["row_id"]
     agreeing = ~pl.col("row_id").is_in(clashing.implode())
     if replace:
-        return _of_row(pl.concat([told.filter(agreeing), new])), clashing.clear(), clashing.len()
-    return _of_row(pl.concat([told, new.filter(agreeing)])), clashing, 0
+        return _one_per_row(pl.concat([told.filter(agreeing), new])), clashing.clear(), clashing.len()
+    return _one_per_row(pl.concat([told, new.filter(agreeing)])), clashing, 0
 
 
-def _of_row(labels: pl.DataFrame) -> pl.DataFrame:
+def _one_per_row(labels: pl.DataFrame) -> pl.DataFrame:
     """One label a row, as columns of a book file."""
-    return united(labels).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
+    return merge_labels(labels).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
 
 
-def _silent(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
+def _silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
     """Rows without a word for letters of which no row has a label."""
     quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
     nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
     return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
 
 
-def _completed(rows: pl.DataFrame, before: pl.DataFrame, batch: Batch, declaration: Declaration) -> pl.DataFrame:
+def _add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, declaration: MailingTerms) -> pl.DataFrame:
     """Labels with what is known of their rows: as recorded before, else as the enriched file says it."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
@@ -350,10 +350,10 @@ def _completed(rows: pl.DataFrame, before: pl.DataFrame, batch: Batch, declarati
     # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
     frame = frame.with_columns(pl.when(same).then("was_recorded").fill_null(batch.now).alias("recorded"))
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in BOOK_SCHEMA.items()).sort("row_id")
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in STORE_SCHEMA.items()).sort("row_id")
 
 
-def _joined(before: About, now: About, *, replace: bool) -> About:
+def _merge_metadata(before: MailingMetadata, now: MailingMetadata, *, replace: bool) -> MailingMetadata:
     """What a book file says of its mailing once outcomes of another source are in it."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
@@ -370,12 +370,12 @@ def _newest(rows: pl.LazyFrame) -> pl.LazyFrame:
     return order.unique(["b_no", "address_key"], keep="last", maintain_order=True)
 
 
-def _about(path: Path) -> About:
+def _read_metadata(path: Path) -> MailingMetadata:
     try:
         text = pl.read_parquet_metadata(path)[METADATA_KEY]
-        return msgspec.json.decode(text, type=About)
+        return msgspec.json.decode(text, type=MailingMetadata)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError, msgspec.MsgspecError, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_file(path, error) from error
 
 
 def _scan(path: Path) -> pl.LazyFrame:
@@ -384,22 +384,22 @@ def _scan(path: Path) -> pl.LazyFrame:
         frame = pl.scan_parquet(path)
         schema = frame.collect_schema()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, error) from error
-    for name, dtype in BOOK_SCHEMA.items():
+        raise _damaged_file(path, error) from error
+    for name, dtype in STORE_SCHEMA.items():
         if name not in schema:
-            raise _damaged(path, KeyError(f"it has no column {name!r}"))
+            raise _damaged_file(path, KeyError(f"it has no column {name!r}"))
         frame = frame.with_columns(pl.col(name).cast(dtype)) if schema[name] != dtype else frame
-    return frame.select(list(BOOK_SCHEMA))
+    return frame.select(list(STORE_SCHEMA))
 
 
-def _collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
+def _collect(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
     try:
         return frame.collect(engine="streaming")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_file(path, error) from error
 
 
-def _damaged(path: Path, error: BaseException) -> LabelError:
+def _damaged_file(path: Path, error: BaseException) -> LabelError:
     lines = str(error).strip("'\"").splitlines()
     return LabelError(
         f"{path}: is damaged, or no file of the label book ({lines[0] if lines else type(error).__name__}); move it "

@@ -57,7 +57,7 @@ class Enrichment:
     headers: dict[str, tuple[str, ...]]
 
 
-class How(TypedDict):
+class TableOptions(TypedDict):
     """With what a file is opened, where it is not found rightly."""
 
     sheet: str | None
@@ -66,7 +66,7 @@ class How(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Mailed:
+class OpenMailing:
     """An enriched file as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
 
     ``columns``: where number, name and address are, as ``#3``. ``how``: sheet, encoding and JSON path with which it was
@@ -82,7 +82,7 @@ class Mailed:
     rows: int
     columns: Mapping[str, str]
     format: Format
-    how: How
+    how: TableOptions
     by: Enrichment | None
     notes: tuple[str, ...]
 
@@ -103,14 +103,14 @@ class Mailed:
 
 
 @contextmanager
-def opened_mailing(
+def open_mailing(
     run: str | Path | None,
     file: str | Path | None,
     *,
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
-) -> Iterator[Mailed]:
+) -> Iterator[OpenMailing]:
     """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
 
     ``sheet``, ``encoding``, ``json_path``: of the enriched file, where they are not found rightly.
@@ -120,11 +120,11 @@ def opened_mailing(
     """
     if run is None and file is None:
         raise UsageError("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
-    by = _enrichment(run) if run is not None else None
-    path = Path(file) if file is not None else _output_of(by)
-    how = How(sheet=sheet, encoding=encoding, json_path=json_path)
+    by = _find_run(run) if run is not None else None
+    path = Path(file) if file is not None else _run_output(by)
+    how = TableOptions(sheet=sheet, encoding=encoding, json_path=json_path)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
-        prefix, ours = _ours(table)
+        prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
         with reading(table):
             rows = table.count()
@@ -134,18 +134,18 @@ def opened_mailing(
                 "as it was written"
             )
         if by is None:
-            by, notes = _writer_of(path, rows)
+            by, notes = _find_writer(path, rows)
         unfolded, columns = _record_columns(table, ours, by)
         letters = _letters(unfolded, ours, columns)
         with reading(table):
-            id_ = by.run_id if by else _identity(letters)
+            id_ = by.run_id if by else _content_id(letters)
         places = _positions(columns)
-        with _held_against(table, letters):
-            yield Mailed(id_, path, table.name, prefix, letters, rows, places, table.format, how, by, notes)
+        with _blame_file(table, letters):
+            yield OpenMailing(id_, path, table.name, prefix, letters, rows, places, table.format, how, by, notes)
 
 
 @contextmanager
-def _held_against(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
+def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
     """While the letters are used: what polars says is laid to the file only where the file by itself cannot be read."""
     try:
         yield
@@ -155,7 +155,7 @@ def _held_against(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
         raise
 
 
-def _enrichment(run: str | Path) -> Enrichment:
+def _find_run(run: str | Path) -> Enrichment:
     manifest = Path(run)
     if manifest.suffix != ".json" or not manifest.is_file():
         if not _RUN_ID.fullmatch(str(run)):
@@ -170,13 +170,13 @@ def _enrichment(run: str | Path) -> Enrichment:
             "`file=` with the "
             "enriched file"
         )
-    found = _manifest(manifest)
+    found = _read_manifest(manifest)
     if found is None:
         raise LabelError(f"{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file")
     return found
 
 
-def _manifest(path: Path) -> Enrichment | None:
+def _read_manifest(path: Path) -> Enrichment | None:
     """Read a manifest; ``None`` where the file is none."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -193,7 +193,7 @@ def _manifest(path: Path) -> Enrichment | None:
         return None
 
 
-def _output_of(by: Enrichment | None) -> Path:
+def _run_output(by: Enrichment | None) -> Path:
     assert by is not None  # noqa: S101 - of run and file one is given
     path = Path(by.output)
     if not path.is_file():
@@ -204,12 +204,12 @@ def _output_of(by: Enrichment | None) -> Path:
     return path
 
 
-def _writer_of(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...]]:
+def _find_writer(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...]]:
     """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known."""
     folder = state_directory() / "runs"
     manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
     for manifest in manifests:
-        found = _manifest(manifest)
+        found = _read_manifest(manifest)
         if found is None or not same_file(Path(found.output), path):
             continue
         if found.rows == rows:
@@ -221,7 +221,7 @@ def _writer_of(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...
     return None, (f"no run is known that wrote {path}: which model answered is read from the reasons alone",)
 
 
-def _ours(table: Table) -> tuple[str, dict[str, int]]:
+def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
     """The prefix of the nine columns, and where they are."""
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
     prefixes = {end.removesuffix(ADDED_COLUMNS[0]) for end in ends if end.endswith(ADDED_COLUMNS[0])}
@@ -293,7 +293,7 @@ def _positions(chosen: Mapping[str, Choice]) -> dict[str, str]:
     return {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in chosen.items()}
 
 
-class _Hashed:
+class _HashingFile:
     """A file that keeps nothing but the hash of what is written to it."""
 
     def __init__(self) -> None:
@@ -307,8 +307,8 @@ class _Hashed:
         """Nothing is held back."""
 
 
-def _identity(letters: pl.LazyFrame) -> str:
+def _content_id(letters: pl.LazyFrame) -> str:
     """A hash of number, address and answers, the same whatever format or encoding they are kept in."""
-    hashed = _Hashed()
+    hashed = _HashingFile()
     letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
     return hashed.sha256.hexdigest()[:16]

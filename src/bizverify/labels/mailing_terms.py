@@ -17,7 +17,7 @@ _FIRST_YEAR: Final = 2000
 """A year before this is a slip: no file was enriched then."""
 
 
-class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is declared of the outcomes of one mailing.
 
     ``mailed``: the day of mailing. ``returns_requested``: whether undeliverable letters were to come back (in Korea
@@ -58,7 +58,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return pl.lit(False)
         return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
 
-    def joined(self, later: Declaration, *, replace: bool) -> Declaration:
+    def joined(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
         """The declaration with what a later one for the same mailing adds.
 
         Complete once is complete; what was not said before may be said now. Raises :class:`LabelError` where the two
@@ -75,8 +75,8 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if before is not None and now is not None and before != now:
                 raise LabelError(
-                    f"the mailing of {self.mailed} was declared before with {name} {_shown(before)}, now with "
-                    f"{_shown(now)}; say the same, or give `replace=True` if the earlier was wrong"
+                    f"the mailing of {self.mailed} was declared before with {name} {_format_value(before)}, now with "
+                    f"{_format_value(now)}; say the same, or give `replace=True` if the earlier was wrong"
                 )
         return msgspec.structs.replace(
             self,
@@ -86,14 +86,14 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def declared(
+def parse_terms(
     mailed: date,
     returns_requested: bool | None,
     complete: bool,
     mail_class: str | None,
     sent: str | Sequence[str] | None,
     today: date,
-) -> Declaration:
+) -> MailingTerms:
     """Return what was declared, checked; raise :class:`LabelError` naming the option and the remedy."""
     if mailed > today:
         raise LabelError(
@@ -107,10 +107,10 @@ def declared(
             "mail) or `returns_requested=False`; it decides whether silence means delivered"
         )
     words = (mail_class or "").strip() or None
-    return Declaration(mailed, returns_requested, complete, words, _actions(sent))
+    return MailingTerms(mailed, returns_requested, complete, words, _parse_actions(sent))
 
 
-def _actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
+def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if sent is None:
         return None
     items = sent.split(",") if isinstance(sent, str) else list(sent)
@@ -122,7 +122,7 @@ def _actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return actions
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else repr(value)

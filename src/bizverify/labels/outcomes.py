@@ -82,7 +82,7 @@ def read_outcomes(
     ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers.
     """
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
-        found = _chosen(table, dict(columns or {}))
+        found = _choose_columns(table, dict(columns or {}))
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
@@ -91,11 +91,11 @@ def read_outcomes(
                 "`columns={'bounced': 'HEADER'}` "
                 "(or reason=HEADER where the list holds only what came back)"
             )
-        raw = _raw(table, chosen).collect(engine="streaming")
+        raw = _raw_cells(table, chosen).collect(engine="streaming")
         rows = raw.height
     only_returns = "bounced" not in chosen
     told = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
-    frame = _read(told, chosen).with_columns(_problem().alias("problem")).collect()
+    frame = _parse_cells(told, chosen).with_columns(_problem_expr().alias("problem")).collect()
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
@@ -138,7 +138,7 @@ def mailing_date(outcomes: Outcomes, given: date | None) -> date:
     raise LabelError(f"{outcomes.name}: holds no mailing date; say with `mailed='DATE'` when the letters were mailed")
 
 
-def _chosen(table: Table, given: dict[str, str]) -> Chosen:
+def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     """The columns by role. A ``row_id`` makes the number optional: it must then be known by its header."""
     if "row_id" not in given:
         places = [place for place, header in enumerate(table.headers) if level_of("row_id", header) == "sure"]
@@ -168,7 +168,7 @@ def _chosen(table: Table, given: dict[str, str]) -> Chosen:
     return chosen
 
 
-def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
+def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     """The cells that are read, as text, numbered from 1; totals and repeated headers marked."""
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
@@ -185,15 +185,15 @@ def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     )
 
 
-def _read(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
+def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     """Add what the cells say to the cells; what is said of many letters in the same words is read once."""
     spoken = [f"written:{role}" for role in _SPOKEN]
-    words = raw.select(spoken).unique().with_columns(_words(chosen)).with_columns(_code())
+    words = raw.select(spoken).unique().with_columns(_parse_words(chosen)).with_columns(_code())
     rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
-    cell = {role: _filled(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
+    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
     said = pl.col("said")
     if "bounced" not in chosen:
-        told = [*cell.values(), pl.col("reason"), _filled(pl.col("written:returned"))]
+        told = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]
         said = pl.when(pl.any_horizontal(part.is_not_null() for part in told)).then(pl.lit(True))
     return rows.with_columns(
         said.alias("said"),
@@ -202,9 +202,9 @@ def _read(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     )
 
 
-def _words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
+def _parse_words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
     """What an outcome says of its letter, but for the code of the reason."""
-    cell = {role: _filled(pl.col(f"written:{role}")) for role in _SPOKEN}
+    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in _SPOKEN}
     why = cell["reason"].is_not_null() | cell["returned"].is_not_null()
     said, own = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
     if "bounced" in chosen:
@@ -215,8 +215,8 @@ def _words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
     return [
         said.alias("said"),
         pl.coalesce(cell["reason"], own).alias("reason"),
-        _day(cell["returned"]).alias("returned"),
-        _day(cell["mailed"]).alias("mailed_on"),
+        _parse_day(cell["returned"]).alias("returned"),
+        _parse_day(cell["mailed"]).alias("mailed_on"),
     ]
 
 
@@ -224,30 +224,30 @@ def _code() -> pl.Expr:
     return reason_code(pl.col("reason")).alias("reason_code")
 
 
-def _problem() -> pl.Expr:
+def _problem_expr() -> pl.Expr:
     """What is wrong with an outcome by itself; the row is left out, but for a date that cannot be read."""
     word, why = (
-        _filled(pl.col("written:bounced")),
+        _non_blank(pl.col("written:bounced")),
         pl.col("reason_code").is_not_null() | pl.col("returned").is_not_null(),
     )
     return (
         pl.when(word.is_not_null() & pl.col("said").is_null())
         .then(pl.lit("not_understood"))
-        .when(_filled(pl.col("written:row_id")).is_not_null() & pl.col("row_id").is_null())
+        .when(_non_blank(pl.col("written:row_id")).is_not_null() & pl.col("row_id").is_null())
         .then(pl.lit("no_row_id"))
         .when(~pl.col("said") & why)
         .then(pl.lit("contradicts_itself"))
-        .when(_filled(pl.col("written:returned")).is_not_null() & pl.col("returned").is_null())
+        .when(_non_blank(pl.col("written:returned")).is_not_null() & pl.col("returned").is_null())
         .then(pl.lit("date_not_read"))
     )
 
 
-def _filled(text: pl.Expr) -> pl.Expr:
+def _non_blank(text: pl.Expr) -> pl.Expr:
     """The cell, null where it holds nothing or only a dash."""
     return pl.when(~text.str.contains(r"^[\s\-]*$")).then(text.str.strip_chars())
 
 
-def _day(text: pl.Expr) -> pl.Expr:
+def _parse_day(text: pl.Expr) -> pl.Expr:
     """A day as is written in Korea: the year first, in four digits or two, or as the number that a workbook has."""
     packed = text.str.replace(_PACKED, "$1-$2-$3").str.replace(_SHORT, "20$1-$2-$3")
     written = packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)

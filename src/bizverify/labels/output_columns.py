@@ -1,8 +1,8 @@
 """What came back, beside the rows that were mailed: three columns more in the enriched file.
 
 :func:`write_labelled` is the whole of it. What enrichment itself writes with outcomes (twelve columns) is made of the
-same parts: :data:`LABEL_COLUMNS` as further names for :func:`bizverify.run.output_layout.layout`, :func:`earlier` for
-where a labelled file has them already, and :func:`labelled` for the rows.
+same parts: :data:`LABEL_COLUMNS` as further names for :func:`bizverify.run.output_layout.layout`, :func:`find_label_columns` for
+where a labelled file has them already, and :func:`join_labels` for the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bizverify.tables import Enriched, Format, Table, open_table, published, rea
 from bizverify.tables.columns import own_columns
 from bizverify.tables.publish import same_file
 
-__all__ = ["LABEL_COLUMNS", "LABEL_DTYPES", "checked", "earlier", "labelled", "write_labelled"]
+__all__ = ["LABEL_COLUMNS", "LABEL_DTYPES", "check_labels", "find_label_columns", "join_labels", "write_labelled"]
 
 log = logging.getLogger(__name__)
 
@@ -67,27 +67,27 @@ def write_labelled(
     """
     path, output = Path(path), Path(output)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
-        labels = checked(labels, table)
+        labels = check_labels(labels, table)
         target = labelled_target(path, output, table.format, output_encoding)
         layout, notes = _layout(table, prefix)
         notes += losses(table, target, same_file(path, output), leaves_out=False, header_unsure=False)
         warned = warned or functools.partial(python_warnings.warn, stacklevel=2)
         for note in (*notes, *changes(table, target, layout)):
             warned(note)
-        rows = output_layout.numbered_out(labelled(table.frame.with_row_index(ROW_ID), labels))
+        rows = output_layout.numbered_out(join_labels(table.frame.with_row_index(ROW_ID), labels))
         with published(output) as temporary:
-            tally = rows.select(*output_layout.row_counts(), pl.col("bounced").count().alias("labelled"))
+            tally = rows.select(*output_layout.row_counts(), pl.col("bounced").count().alias("join_labels"))
             result = Enriched(table, rows, layout, tally, warn=warned)
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
             written = written_rows(table, temporary, target.format, target.encoding)
-            lost = labels["bounced"].count() - found["labelled"]
+            lost = labels["bounced"].count() - found["join_labels"]
             faults = [f"in no row: {counted(lost, 'label')}"] if lost else []
             output_layout.balance_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
-    log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
+    log.info("%s: %d of %d rows have a label", output, found["join_labels"], found["rows"])
     return output
 
 
-def earlier(headers: Sequence[str], prefix: str = "") -> dict[str, int]:
+def find_label_columns(headers: Sequence[str], prefix: str = "") -> dict[str, int]:
     """Where an earlier labelling put the three columns: contract name → position; empty if there was none.
 
     It puts them behind the nine. Before them, or in a file that has not the nine, they are the user's own.
@@ -96,13 +96,13 @@ def earlier(headers: Sequence[str], prefix: str = "") -> dict[str, int]:
     return labels if nine and labels and min(labels.values()) > max(nine.values()) else {}
 
 
-def labelled(rows: pl.LazyFrame, labels: pl.DataFrame) -> pl.LazyFrame:
+def join_labels(rows: pl.LazyFrame, labels: pl.DataFrame) -> pl.LazyFrame:
     """Add the three columns to rows with a ``row_id``, null where a row has no label; rows keep their order."""
     found = labels.lazy().select(pl.col(name).cast(dtype) for name, dtype in LABEL_DTYPES.items())
     return rows.join(found, on=ROW_ID, how="left", maintain_order="left")
 
 
-def checked(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
+def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the labels in their dtypes; raise :class:`LabelError` unless each is about one row of the table."""
     if missing := [name for name in LABEL_DTYPES if name not in labels.columns]:
         raise LabelError(f"{table.name}: the labels have no column {missing[0]!r}; they need {', '.join(LABEL_DTYPES)}")
@@ -131,4 +131,4 @@ def labelled_target(path: Path, output: Path, format: Format, encoding: str | No
 
 def _layout(table: Table, prefix: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     every = range(len(table.headers))
-    return output_layout.layout(table.headers, prefix, earlier(table.headers, prefix), every, LABEL_COLUMNS)
+    return output_layout.layout(table.headers, prefix, find_label_columns(table.headers, prefix), every, LABEL_COLUMNS)

@@ -24,8 +24,8 @@ def reason_code(text: pl.Expr) -> pl.Expr:
 
     White space, case, digits and punctuation do not count. ``other`` where no code fits, or several do.
     """
-    plain = _plain(text)
-    words = _words()["reasons"]
+    plain = _letters_only(text)
+    words = _vocabulary()["reasons"]
     whole = {word: code for code, forms in words.items() for word in forms["exact"]}
     within = {code: forms["within"] for code, forms in words.items() if forms["within"]}
     parts = {code: plain.str.contains_any(found) for code, found in within.items()}
@@ -46,7 +46,7 @@ def came_back(text: pl.Expr, header: str) -> pl.Expr:
     Null for blank cells and for what is not understood. Flags (``Y``, ``O``, ``1``, ``true``) are only read under a
     header that speaks of returns. The word of a reason (``폐문부재``) says that it came back.
     """
-    words = _words()
+    words = _vocabulary()
     plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[\s.\-_()\[\]]", "")
     exact = text.str.normalize("NFKC").str.to_lowercase().str.strip_chars()
     flags = any(word in header.lower() for word in _RETURNS)
@@ -58,10 +58,10 @@ def came_back(text: pl.Expr, header: str) -> pl.Expr:
     return pl.when(yes).then(True).when(no).then(False).when(code != "other").then(True)
 
 
-def _plain(text: pl.Expr) -> pl.Expr:
+def _letters_only(text: pl.Expr) -> pl.Expr:
     return text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
 
 
 @cache
-def _words() -> dict[str, Any]:
+def _vocabulary() -> dict[str, Any]:
     return tomllib.loads(files("bizverify.labels").joinpath("return_reasons.toml").read_text(encoding="utf-8"))

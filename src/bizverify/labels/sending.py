@@ -26,7 +26,7 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.labels.outbox import Delivery, Progress
-from bizverify.labels.output_columns import checked, earlier
+from bizverify.labels.output_columns import check_labels, find_label_columns
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
 from bizverify.ledger.open import ledger_path
 from bizverify.purchase.dispatcher import Halt
@@ -45,7 +45,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendReport:
     """What became of labels that were to be sent.
 
     ``labels``: rows of the file whose letter came back or arrived for certain; ``without_job``: those of them that no
@@ -118,7 +118,7 @@ def send_labels(
     first_row: int | None = None,
     brake: Brake | None = None,
     progress: Progress = lambda _done, _total: None,
-) -> Sent:
+) -> SendReport:
     """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
 
     ``labels``: as for :func:`bizverify.labels.output_columns.write_labelled`; rows whose ``bounced`` is null are not
@@ -135,11 +135,11 @@ def send_labels(
     path, url = Path(path), BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
-        told = _told(checked(labels, table), table, columns, prefix)
+        told = _labels_with_lookups(check_labels(labels, table), table, columns, prefix)
     if not file.exists():  # nothing was ever bought; a ledger is not made for that
-        return Sent(str(file), told.height, told.height)
+        return SendReport(str(file), told.height, told.height)
     with Ledger.open(file) as ledger:
-        found = _found(told, ledger, url.name, mailed)
+        found = _find_jobs(told, ledger, url.name, mailed)
         started = datetime.now(UTC)
         run = Run(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
@@ -149,9 +149,11 @@ def send_labels(
         return _report(found, queue, delivery, halt)
 
 
-def _told(labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None, prefix: str) -> pl.DataFrame:
+def _labels_with_lookups(
+    labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None, prefix: str
+) -> pl.DataFrame:
     """The labels that say something, with what their row asked for: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
-    ours = {*own_columns(table.headers, prefix).values(), *earlier(table.headers, prefix).values()}
+    ours = {*own_columns(table.headers, prefix).values(), *find_label_columns(table.headers, prefix).values()}
     unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
     rows = records(unfolded, chosen.columns, ours)
     asked = rows.select(ROW_ID, lookup_expr(rows, suspect=True).alias(LOOKUP))
@@ -160,7 +162,7 @@ def _told(labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None,
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _JobLabels:
     """Labels by the row of a job that they are about."""
 
     labels: int
@@ -169,7 +171,7 @@ class _Found:
     contradictory: tuple[tuple[int, ...], ...]
 
 
-def _found(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _Found:
+def _find_jobs(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _JobLabels:
     """Find the job of each label: the last one before the mailing, else the first; one label for a row of a job."""
     lookups = told.select(LOOKUP).drop_nulls().unique(maintain_order=True)
     parts = []
@@ -177,7 +179,9 @@ def _found(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None)
         keys = with_keys(lookups, scope_of(origin, offline, paid))[KEY]
         parts.append(ledger.job_rows(keys, origin))
     rows = pl.concat(parts) if parts else ledger.job_rows(pl.Series([], dtype=pl.Binary), origin)
-    rows = rows.with_columns(lookups[LOOKUP].gather(rows["nth"]).alias(LOOKUP), late=pl.col("created") >= _end(mailed))
+    rows = rows.with_columns(
+        lookups[LOOKUP].gather(rows["nth"]).alias(LOOKUP), late=pl.col("created") >= _end_of_day(mailed)
+    )
     by_worth = pl.when("late").then("created").otherwise(-pl.col("created"))
     rows = rows.sort("late", by_worth).unique(LOOKUP, keep="first", maintain_order=True)
     joined = told.join(rows.select(LOOKUP, "upload", "place"), on=LOOKUP, how="left", maintain_order="left")
@@ -194,7 +198,7 @@ def _found(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None)
     )
     sure = grouped.filter(~pl.col("both")).select("upload", "place", "bounced", "reason")
     both = grouped.filter("both").get_column(ROW_ID)
-    return _Found(
+    return _JobLabels(
         labels=told.height,
         without_job=joined["upload"].null_count(),
         wanted=tuple(Wanted(*row) for row in sure.iter_rows()),
@@ -202,18 +206,18 @@ def _found(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None)
     )
 
 
-def _end(mailed: date | None) -> float:
+def _end_of_day(mailed: date | None) -> float:
     """The end of the day of a mailing, in unix seconds; wherever it was sent, it was not later."""
     if mailed is None:
         return float("inf")
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
-def _report(found: _Found, queue: Queue, delivery: Delivery, halt: Halt | None) -> Sent:
+def _report(found: _JobLabels, queue: Queue, delivery: Delivery, halt: Halt | None) -> SendReport:
     rows = {(label.upload, label.place) for label in found.wanted}
     held = delivery.ledger.held_labels(delivery.url.name)
     unnumbered = delivery.unnumbered(queue.labels)
-    return Sent(
+    return SendReport(
         ledger=str(delivery.ledger.path),
         labels=found.labels,
         without_job=found.without_job,

@@ -11,10 +11,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import Book
+from bizverify.labels.label_store import LabelStore
 from bizverify.learning import audit as audits
 from bizverify.learning.audit import Audit
-from bizverify.learning.calibration_run import Learning
+from bizverify.learning.calibration_run import CalibrationRun
 from bizverify.learning.numbers import numpy
 from bizverify.learning.report import Calibrated
 from bizverify.model_store import ModelStore
@@ -43,8 +43,8 @@ def calibrate(
     then.
     """
     numpy()  # says at once what is missing
-    learning = Learning.of(_book(labels), store, today, now or datetime.now(UTC))
-    verdict = None if audited is None else _verdict(learning, Path(audited), dry_run=dry_run)
+    learning = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
+    verdict = None if audited is None else _audit(learning, Path(audited), dry_run=dry_run)
     return learning.concluded(verdict, dry_run=dry_run)
 
 
@@ -61,19 +61,19 @@ def audit_sample(
     Returns how many letters there are. Raises as :func:`calibrate`.
     """
     numpy()
-    learning = Learning.of(_book(labels), store, today, datetime.now(UTC))
-    return audits.draw(learning.book, learning.auditable(), Path(path), size)
+    learning = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
+    return audits.draw_sample(learning.book, learning.auditable(), Path(path), size)
 
 
-def _book(folder: str | Path | None) -> Book:
-    book = Book(None if folder is None else Path(folder))
+def _open_store(folder: str | Path | None) -> LabelStore:
+    book = LabelStore(None if folder is None else Path(folder))
     if not book.mailings():
         raise LabelError(f"{book.folder}: no labels are recorded there; record outcomes with `bizverify label`")
     return book
 
 
-def _verdict(learning: Learning, path: Path, *, dry_run: bool) -> Audit:
-    verdict = audits.audited(learning.book, learning.auditable(), path)
+def _audit(learning: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
+    verdict = audits.evaluate_audit(learning.book, learning.auditable(), path)
     if not dry_run:
         learning.store.note("released" if verdict.releases else "kept", verdict.as_dict())
     return verdict

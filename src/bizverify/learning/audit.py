@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import Book
+from bizverify.labels.label_store import LabelStore
 from bizverify.labels.reasons import came_back
 from bizverify.learning.intervals import interval
 from bizverify.learning.quarantine import FALSE_BOUNCES
@@ -46,7 +46,7 @@ class Audit:
         return asdict(self) | {"releases": self.releases}
 
 
-def draw(book: Book, mailings: Collection[str], path: Path, size: int) -> int:
+def draw_sample(book: LabelStore, mailings: Collection[str], path: Path, size: int) -> int:
     """Write letters of quarantined mailings, chosen by chance, to a CSV file with an empty column ``checked``.
 
     The same labels give the same sample. Returns how many there are; raises :class:`LabelError` where nothing is
@@ -54,19 +54,19 @@ def draw(book: Book, mailings: Collection[str], path: Path, size: int) -> int:
     """
     if not mailings:
         raise LabelError("no labels are quarantined, so there is nothing to audit")
-    rows = _labels(book, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
+    rows = _quarantined_labels(book, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
     sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
     with published(path) as temporary:
         sample.select(_COLUMNS).write_csv(temporary)
     return sample.height
 
 
-def audited(book: Book, mailings: Collection[str], path: Path, size: int = SIZE) -> Audit:
+def evaluate_audit(book: LabelStore, mailings: Collection[str], path: Path, size: int = SIZE) -> Audit:
     """Hold a sample that was looked up against the labels; raise :class:`LabelError` where it is no such sample.
 
     ``checked`` says of every letter what really became of it (returned or not, as in outcomes).
     """
-    labels = _labels(book, mailings)
+    labels = _quarantined_labels(book, mailings)
     with open_table(path, options={}) as table, reading(table):
         places = dict(zip(table.headers, table.ids, strict=True))
         if missing := [name for name in (*_KEY, _CHECKED) if name not in places]:
@@ -93,7 +93,7 @@ def audited(book: Book, mailings: Collection[str], path: Path, size: int = SIZE)
     return Audit(of_mailing, found.height, wrong, interval(wrong, found.height, _ONE_SIDED)[1])
 
 
-def _labels(book: Book, mailings: Collection[str]) -> pl.DataFrame:
+def _quarantined_labels(book: LabelStore, mailings: Collection[str]) -> pl.DataFrame:
     """The letters of mailings of which something is known, in a fixed order."""
     files = {mailing.id: mailing.file for mailing in book.mailings()}
     evidence = book.evidence(mailings, unread=True)

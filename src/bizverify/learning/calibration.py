@@ -137,7 +137,7 @@ class Calibration(Shown):
         found.append(("Brier", f"{self.brier:.4f}; {base * (1 - base):.4f} if every row had the mean"))
         found.append(("log loss", f"{self.log_loss:.4f}"))
         ranked = "not defined, all outcomes are the same" if self.auc is None else f"{self.auc:.3f}"
-        return [*found, ("AUC", ranked), ("ECE", f"{self.ece:.4f} over {counted_bins(self.frame.height)}")]
+        return [*found, ("AUC", ranked), ("ECE", f"{self.ece:.4f} over {_bin_count(self.frame.height)}")]
 
     def _verdict(self, low: float, high: float) -> str:
         if self.n < FEW:
@@ -180,11 +180,11 @@ def calibration(
     known = rows.filter(pl.col("p").is_not_null() & pl.col("b").is_not_null())
     whole, total, odd, *parts = pl.collect_all(
         [
-            _counted(known, []),
+            _count_by_probability(known, []),
             rows.select(pl.len()),
             known.filter(~pl.col("p").is_between(0, 1) | pl.col("p").is_nan()).select("p").head(1),
-            *(_counted(known, [pl.col(column).cast(pl.String).alias("group")]) for column in chosen),
-            *_reasons(known, schema),
+            *(_count_by_probability(known, [pl.col(column).cast(pl.String).alias("group")]) for column in chosen),
+            *_count_by_reason(known, schema),
         ],
         engine="streaming",
     )
@@ -192,19 +192,19 @@ def calibration(
         raise LabelError(
             f"column {probability!r} holds {odd.item()}, which is no probability; give fractions between 0 and 1"
         )
-    return _of_counts(whole, total.item(), dict(zip([*chosen, "reason"], parts, strict=False)), whose)
+    return _from_counts(whole, total.item(), dict(zip([*chosen, "reason"], parts, strict=False)), whose)
 
 
-def _of_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame], whose: str | None) -> Calibration:
+def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame], whose: str | None) -> Calibration:
     """The report from counts: rows and bounces of each probability, in all and by group."""
     whole = whole.sort("p")
     found = whole.select(*_scores()).row(0, named=True)
     n, bounced, expected = found["n"], found["bounced"], found["expected"]
     base = bounced / n if n else None
-    frame = whole.group_by(_bin(), maintain_order=True).agg(
+    frame = whole.group_by(_bin_expr(), maintain_order=True).agg(
         _P.min().alias("lowest"), _P.max().alias("highest"), *_scores()
     )
-    frame = _judged(frame.with_columns(bin=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)), base)
+    frame = _add_intervals(frame.with_columns(bin=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)), base)
     ece = frame.select(((pl.col("mean_p") - pl.col("rate")).abs() * _N).sum() / n).item() if n else None
     low, high = interval(bounced, n) if n else (None, None)
     large = expected if n and expected > 0 else None
@@ -221,12 +221,12 @@ def _of_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame
         auc=found["auc"],
         ece=ece,
         frame=frame.select("bin", "lowest", "highest", *GROUP_DTYPES),
-        groups={column: _group(part, base, column) for column, part in parts.items() if part["group"].count()},
-        whose=whose or _named(parts.get("engine")),
+        groups={column: _group_frame(part, base, column) for column, part in parts.items() if part["group"].count()},
+        whose=whose or _engine_names(parts.get("engine")),
     )
 
 
-def _counted(rows: pl.LazyFrame, keys: Sequence[pl.Expr]) -> pl.LazyFrame:
+def _count_by_probability(rows: pl.LazyFrame, keys: Sequence[pl.Expr]) -> pl.LazyFrame:
     """Rows and bounces of each probability (and key)."""
     return rows.group_by(*keys, "p").agg(
         pl.len().cast(pl.Int64).alias("n"), pl.col("b").sum().cast(pl.Int64).alias("bounced")
@@ -257,24 +257,24 @@ def _ratio(of: pl.Expr, to: pl.Expr) -> pl.Expr:
     return pl.when(to > 0).then(of / to)
 
 
-def _bin() -> pl.Expr:
+def _bin_expr() -> pl.Expr:
     """Which of ten bins of equal count a probability falls into, by the rank of its middle row."""
     middle = _N.cum_sum() - _N / 2
     return (middle * BINS / _N.sum()).floor().clip(0, BINS - 1).cast(pl.UInt32).alias("bin")
 
 
-def _group(part: pl.DataFrame, base: float | None, column: str) -> pl.DataFrame:
+def _group_frame(part: pl.DataFrame, base: float | None, column: str) -> pl.DataFrame:
     part = part.drop_nulls("group").sort("group", "p")
-    bins = part.with_columns(_bin().over("group")).group_by("group", "bin", maintain_order=True)
+    bins = part.with_columns(_bin_expr().over("group")).group_by("group", "bin", maintain_order=True)
     off = bins.agg(_N.sum(), off=((_P * _N).sum() - _BOUNCED.sum()).abs())
     ece = off.group_by("group").agg(ece=pl.col("off").sum() / _N.sum())
     found = part.group_by("group", maintain_order=True).agg(*_scores()).join(ece, on="group", maintain_order="left")
     if column == "reason":
         found = found.sort("n", descending=True, maintain_order=True)
-    return _judged(found, base).select("group", *GROUP_DTYPES, "ece")
+    return _add_intervals(found, base).select("group", *GROUP_DTYPES, "ece")
 
 
-def _judged(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
+def _add_intervals(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
     """Add the interval of the rate and how it compares with the rate of all rows."""
     bounds = [interval(bounced, n) for bounced, n in frame.select("bounced", "n").iter_rows()]  # a row is a group
     return frame.with_columns(
@@ -284,7 +284,7 @@ def _judged(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
     )
 
 
-def _reasons(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
+def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
     """Counts by the label of reasons, each label once a row.
 
     Labels are taken from each distinct text (or pattern of levels), and only the few sets of them are taken apart.
@@ -303,15 +303,15 @@ def _reasons(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFram
         return []
     labels = found.list.drop_nulls().list.unique().list.sort().list.join(" ").alias("labels")
     sets = known.select(keys).unique().with_columns(labels)
-    counts = _counted(known.join(sets, on=keys, nulls_equal=True), [pl.col("labels")])
+    counts = _count_by_probability(known.join(sets, on=keys, nulls_equal=True), [pl.col("labels")])
     each = counts.with_columns(group=pl.col("labels").str.split(" ")).explode("group", empty_as_null=True)
     return [each.filter(pl.col("group") != "").group_by("group", "p").agg(_N.sum(), _BOUNCED.sum())]
 
 
-def _named(engines: pl.DataFrame | None) -> str | None:
+def _engine_names(engines: pl.DataFrame | None) -> str | None:
     return None if engines is None else " and ".join(engines["group"].drop_nulls().unique().sort()) or None
 
 
-def counted_bins(bins: int) -> str:
+def _bin_count(bins: int) -> str:
     """How many bins, for people."""
     return f"{bins} bins of about equal count" if bins > 1 else "1 bin"

@@ -12,17 +12,17 @@ import polars as pl
 from bizverify.engine.dates import day_given
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import Book
+from bizverify.labels.label_store import LabelStore
 from bizverify.learning import drift
 from bizverify.learning.audit import Audit
-from bizverify.learning.decision import Decision, decided
+from bizverify.learning.decision import Decision, evaluate_challenger
 from bizverify.learning.gate import ENOUGH
 from bizverify.learning.impact import Saving, held_share, points_frame, saving
-from bizverify.learning.patterns import patterns
+from bizverify.learning.patterns import count_patterns
 from bizverify.learning.quarantine import distrust
 from bizverify.learning.report import Calibrated
-from bizverify.learning.sequential_test import Past, judged, last_judged
-from bizverify.learning.training_data import RIPE_AT, Material, sifted
+from bizverify.learning.sequential_test import JudgedLabels, continue_test, last_test
+from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import ModelStore
 from bizverify.model_store.journal import DECIDING, PROMOTED
 from bizverify.schema import counted
@@ -32,10 +32,10 @@ Released = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
+class CalibrationRun:
     """What a calibration works on: the book, the store, the champion and since when it answers."""
 
-    book: Book
+    book: LabelStore
     store: ModelStore
     champion: Scorecard
     since: datetime | None
@@ -44,7 +44,7 @@ class Learning:
     now: datetime
 
     @classmethod
-    def of(cls, book: Book, store: ModelStore | None, today: date | str | None, now: datetime) -> Learning:
+    def of(cls, book: LabelStore, store: ModelStore | None, today: date | str | None, now: datetime) -> CalibrationRun:
         """Look up the champion; raises :class:`bizverify.errors.ModelError` where it cannot be read."""
         store = store or ModelStore()
         deciding = [event for event in store.history() if event.kind in DECIDING]
@@ -84,8 +84,8 @@ class Learning:
             return self._nothing(material, audit, dry_run=dry_run)
         version = f"{Scorecard.load().version}+{self.promotions + 1}"
         expert = Scorecard.load()
-        past = judged(material.rows, expert.version, last_judged(self.store.history()))
-        decision = decided(
+        past = continue_test(material.rows, expert.version, last_test(self.store.history()))
+        decision = evaluate_challenger(
             material.rows,
             self.champion,
             expert,
@@ -101,10 +101,10 @@ class Learning:
             self._set_aside(material)
         return report
 
-    def _material(self, released: Released) -> Material:
-        return sifted(self.book, self.today, self.champion, Scorecard.load(), released)
+    def _material(self, released: Released) -> TrainingData:
+        return select_training_rows(self.book, self.today, self.champion, Scorecard.load(), released)
 
-    def _carried_out(self, decision: Decision, report: Calibrated, past: Past) -> None:
+    def _carried_out(self, decision: Decision, report: Calibrated, past: JudgedLabels) -> None:
         learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
         if decision.promotes:
             self.store.promote(decision.challenger, learned)
@@ -113,7 +113,7 @@ class Learning:
             kind = "quarantined" if decision.doubts else "refused"
             self._noted(kind, learned | {"why": why} | past.as_event())
 
-    def _set_aside(self, material: Material) -> None:
+    def _set_aside(self, material: TrainingData) -> None:
         for mailing, (letters, why) in material.set_aside.items():
             self._noted("quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
 
@@ -123,8 +123,8 @@ class Learning:
         if dict(event) not in told:
             self.store.note(kind, event)
 
-    def _report(self, decision: Decision, material: Material, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        counted = patterns(material.rows.lazy())
+    def _report(self, decision: Decision, material: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        counted = count_patterns(material.rows.lazy())
         frame = points_frame(counted, Scorecard.load(), self.champion, decision.challenger)
         contest = decision.gate.steps[-1].labels if decision.gate.steps else 0
         return Calibrated(
@@ -147,12 +147,12 @@ class Learning:
             saving=saving(counted, self.champion, decision.challenger),
             left_out=material.left_out,
             set_aside=material.set_aside,
-            warnings=(*self._drifted(material.mailed, frame), *_unexplored(counted, self.champion)),
+            warnings=(*self._drifted(material.mailed, frame), *_exploration_warning(counted, self.champion)),
             audit=audit,
         )
 
-    def _nothing(self, material: Material, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        counted = patterns(material.rows.lazy())
+    def _nothing(self, material: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        counted = count_patterns(material.rows.lazy())
         return Calibrated(
             champion=self.champion.version,
             version=self.champion.version,
@@ -182,14 +182,16 @@ class Learning:
         of_newest = pl.col("mailing") == newest
         found = []
         if not (older := rows.filter(~of_newest)).is_empty():
-            shifts = drift.drift(drift.level_counts(older.lazy()), drift.level_counts(rows.filter(of_newest).lazy()))
+            shifts = drift.stability_index(
+                drift.level_counts(older.lazy()), drift.level_counts(rows.filter(of_newest).lazy())
+            )
             found += [
                 f"the letters have changed: {row['feature']} {row['level']} was {row['before']:.0%} of them, in "
                 f"mailing {newest} it is {row['after']:.0%} (PSI {row['psi']:.2f})"
                 for row in shifts.filter("alarm").iter_rows(named=True)
             ]
         letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
-        large = drift.large_alarm(letters, bounced, expected)
+        large = drift.overall_calibration(letters, bounced, expected)
         if large is not None and large.alarm:
             found.append(
                 f"{counted(bounced, 'letter')} came back where {expected:,.1f} were expected ({large.ratio:.2f} of it, "
@@ -198,7 +200,7 @@ class Learning:
         return tuple(found)
 
 
-def _unexplored(counted: pl.DataFrame, champion: Scorecard) -> tuple[str, ...]:
+def _exploration_warning(counted: pl.DataFrame, champion: Scorecard) -> tuple[str, ...]:
     """A word where no letters are labelled that would be held: whether they would have arrived cannot be learned."""
     if held_share(counted, champion) >= 0.01:
         return ()

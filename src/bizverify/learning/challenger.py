@@ -21,7 +21,7 @@ MOST: Final = 10
 _CEILING_STEP: Final = 0.05
 
 
-def challenger(fit: Fit, champion: Scorecard) -> Scorecard:
+def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
     """The champion, under its version, with the points of a fit: rounded, each moved by :data:`MOST` at most.
 
     Every level that the expert gives points to is told in the reasons even when it has none now, so that the next
@@ -29,15 +29,15 @@ def challenger(fit: Fit, champion: Scorecard) -> Scorecard:
     """
     points = fit.points()
     features = {
-        feature: {name: _moved(level, points, feature, name) for name, level in levels.items()}
+        feature: {name: _move_level(level, points, feature, name) for name, level in levels.items()}
         for feature, levels in champion.features.items()
     }
-    base = msgspec.structs.replace(champion.base, points=_near(fit.base, champion.base.points))
+    base = msgspec.structs.replace(champion.base, points=_limit_move(fit.base, champion.base.points))
     ceiling = min(max(fit.ceiling, champion.ceiling - _CEILING_STEP), champion.ceiling + _CEILING_STEP, 1.0)
     return msgspec.structs.replace(champion, base=base, features=features, ceiling=round(ceiling, 3))
 
 
-def served(card: Scorecard, levels: Design) -> Array:
+def predict(card: Scorecard, levels: Design) -> Array:
     """The probabilities that a scorecard gives to the rows of a design."""
     np = numpy()
     score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
@@ -45,18 +45,18 @@ def served(card: Scorecard, levels: Design) -> Array:
     return probabilities
 
 
-def _moved(level: Level, points: Mapping[tuple[str, str], float], feature: str, name: str) -> Level:
+def _move_level(level: Level, points: Mapping[tuple[str, str], float], feature: str, name: str) -> Level:
     if (feature, name) not in points:
         return level
-    moved = _near(points[feature, name], level.points)
+    moved = _limit_move(points[feature, name], level.points)
     return msgspec.structs.replace(level, points=moved, always=level.always or bool(level.points or moved))
 
 
-def _near(value: float, before: int) -> int:
+def _limit_move(value: float, before: int) -> int:
     return min(max(round(value), before - MOST), before + MOST)
 
 
-def moves(before: Scorecard, after: Scorecard) -> dict[tuple[str, str], tuple[int, int]]:
+def changed_points(before: Scorecard, after: Scorecard) -> dict[tuple[str, str], tuple[int, int]]:
     """The levels whose points differ, with the points before and after."""
     pairs = zip(TERMS, expert_points(before), expert_points(after), strict=True)
     return {term: (one, other) for term, one, other in pairs if one != other}

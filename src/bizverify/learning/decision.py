@@ -10,11 +10,11 @@ import msgspec
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Learned, Scorecard
-from bizverify.learning.challenger import challenger
+from bizverify.learning.challenger import make_challenger
 from bizverify.learning.fit import Fit
-from bizverify.learning.gate import ENOUGH, Gate, blocks, gate
-from bizverify.learning.patterns import patterns
-from bizverify.learning.quarantine import doubts
+from bizverify.learning.gate import ENOUGH, Gate, blocks, run_gate
+from bizverify.learning.patterns import count_patterns
+from bizverify.learning.quarantine import label_doubts
 from bizverify.learning.training_data import RIPE_AT
 
 
@@ -45,7 +45,7 @@ class Decision:
         return self.gate.fit
 
 
-def decided(
+def evaluate_challenger(
     rows: pl.DataFrame,
     champion: Scorecard,
     prior: Scorecard,
@@ -63,10 +63,10 @@ def decided(
     """
     fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
     before = rows.filter(~fresh)
-    known = patterns(before.lazy()) if before.height else None
-    contest = gate(known, list(blocks(rows.filter(fresh))), champion, prior)
-    counted = patterns(rows.lazy())
-    made = challenger(contest.fit, champion)
+    known = count_patterns(before.lazy()) if before.height else None
+    contest = run_gate(known, list(blocks(rows.filter(fresh))), champion, prior)
+    counted = count_patterns(rows.lazy())
+    made = make_challenger(contest.fit, champion)
     learned = Learned(
         parent=champion.version,
         at=now,
@@ -76,4 +76,4 @@ def decided(
         false_bounces=round(contest.fit.false_bounces, 4),
     )
     made = msgspec.structs.replace(made, version=version, learned=learned)
-    return Decision(champion, made, contest, (*distrusted, *doubts(counted, champion, prior)), required)
+    return Decision(champion, made, contest, (*distrusted, *label_doubts(counted, champion, prior)), required)

@@ -76,13 +76,13 @@ class Design:
             block = self._written(rows)
             sums += block.T @ sides[rows].astype(np.float32)
             pairs += block.T @ (block * weights[rows, None].astype(np.float32))
-        kept = _kept()
+        kept = _term_columns()
         return pairs[np.ix_(kept, kept)], sums[kept]
 
     def matrix(self) -> Array:
         """The matrix itself."""
         np = numpy()
-        whole: Array = self._written(slice(0, len(self)))[:, _kept()].astype(np.float64)
+        whole: Array = self._written(slice(0, len(self)))[:, _term_columns()].astype(np.float64)
         return whole
 
     def _written(self, rows: slice) -> Any:
@@ -114,7 +114,7 @@ def design(patterns: pl.DataFrame) -> Design:
     )
 
 
-def _kept() -> list[int]:
+def _term_columns() -> list[int]:
     """The columns of terms among those of :meth:`Design._written`."""
     kept, first = list[int](), 0
     for size in _SIZES:

@@ -19,7 +19,7 @@ NONE: Final = "(none)"
 
 
 @dataclass(frozen=True, slots=True)
-class LargeAlarm:
+class OverallCalibration:
     """Whether as many letters came back as expected: ``ratio`` of the two, its 99 % interval, and the alarm."""
 
     n: int
@@ -52,7 +52,7 @@ def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
-def drift(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFrame:
+def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFrame:
     """The population stability index of each feature between two tables of :func:`level_counts`, the largest first.
 
     Columns: ``feature`` (String), ``psi`` (Float64), ``chance`` (Float64: what it stays below by chance, in 99 of 100
@@ -88,7 +88,7 @@ def drift(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFrame:
     return found.select("feature", "psi", "chance", "alarm", "level", "before", "after")
 
 
-def large_alarm(n: int, bounced: int, expected: float) -> LargeAlarm | None:
+def overall_calibration(n: int, bounced: int, expected: float) -> OverallCalibration | None:
     """Whether what came back contradicts what was expected: 1 lies outside the ratio's 99 % interval (Wilson).
 
     ``None`` where nothing was expected, since nothing can be compared then.
@@ -96,4 +96,4 @@ def large_alarm(n: int, bounced: int, expected: float) -> LargeAlarm | None:
     if not n or expected <= 0:
         return None
     low, high = (bound * n / expected for bound in interval(bounced, n, WIDE))
-    return LargeAlarm(n, bounced, expected, bounced / expected, low, high, not low <= 1 <= high)
+    return OverallCalibration(n, bounced, expected, bounced / expected, low, high, not low <= 1 <= high)

@@ -94,11 +94,11 @@ class Fit:
         return theta
 
 
-def fitted(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
-    """Fit to counted evidence (see :func:`bizverify.learning.patterns.patterns`); ``start`` only makes it faster."""
+def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
+    """Fit to counted evidence (see :func:`bizverify.learning.patterns.count_patterns`); ``start`` only makes it faster."""
     priors = priors or Priors()
     if start is None and patterns.height > 2 * _FEW:  # most of the way is gone with a part of the letters
-        start = fitted(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
+        start = fit_points(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
     problem = _Problem.of(patterns, prior, priors)
     here = problem.at(problem.mode if start is None else start.theta())
     gained, halved = math.inf, 0

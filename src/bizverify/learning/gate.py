@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import challenger, served
+from bizverify.learning.challenger import make_challenger, predict
 from bizverify.learning.design_matrix import design
-from bizverify.learning.fit import Fit, fitted
+from bizverify.learning.fit import Fit, fit_points
 from bizverify.learning.numbers import numpy
-from bizverify.learning.patterns import patterns, together
+from bizverify.learning.patterns import count_patterns, merge_patterns
 
 if TYPE_CHECKING:
     from bizverify.learning.design_matrix import Array
@@ -59,11 +59,11 @@ def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
     first = 0
     while first < evidence.height:
         size = max(_FIRST, int(first * _GROWTH))
-        yield patterns(evidence.slice(first, size).lazy())
+        yield count_patterns(evidence.slice(first, size).lazy())
         first += size
 
 
-def gate(before: pl.DataFrame | None, after: Sequence[pl.DataFrame], champion: Scorecard, prior: Scorecard) -> Gate:
+def run_gate(before: pl.DataFrame | None, after: Sequence[pl.DataFrame], champion: Scorecard, prior: Scorecard) -> Gate:
     """Let the challenger foretell block after block.
 
     ``before``: patterns that the champion was made with, or that were known when it took its place; ``after``: blocks
@@ -73,19 +73,20 @@ def gate(before: pl.DataFrame | None, after: Sequence[pl.DataFrame], champion: S
     labels, log_e, steps, fit = 0, 0.0, list[Step](), None
     for block in after:
         if seen:
-            fit = fitted(together(seen), prior, start=fit)
-            log_e += _won(fit, champion, block)
+            fit = fit_points(merge_patterns(seen), prior, start=fit)
+            log_e += _log_likelihood_gain(fit, champion, block)
         labels += int(block["n"].sum())
         steps.append(Step(labels, log_e))
-        seen = [together([*seen, block])]
-    return Gate(fitted(together(seen), prior, start=fit), tuple(steps))
+        seen = [merge_patterns([*seen, block])]
+    return Gate(fit_points(merge_patterns(seen), prior, start=fit), tuple(steps))
 
 
-def _won(fit: Fit, champion: Scorecard, block: pl.DataFrame) -> float:
+def _log_likelihood_gain(fit: Fit, champion: Scorecard, block: pl.DataFrame) -> float:
     """By how much the challenger foretold a block better, in log-likelihood; both know of the same wrong labels."""
     levels = design(block)
     challenging, standing = (
-        _likelihood(served(card, levels), fit.false_bounces, block) for card in (challenger(fit, champion), champion)
+        _likelihood(predict(card, levels), fit.false_bounces, block)
+        for card in (make_challenger(fit, champion), champion)
     )
     return challenging - standing
 

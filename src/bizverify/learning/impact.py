@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import served
+from bizverify.learning.challenger import predict
 from bizverify.learning.design_matrix import TERMS, Design, design, expert_points
 from bizverify.learning.numbers import numpy
 from bizverify.schema import GRADES
@@ -45,7 +45,7 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
     """
     levels = design(counted)
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
-    expected = n * served(before, levels)
+    expected = n * predict(before, levels)
     sums = [levels.sums(values) for values in (n, bounced, expected)]
     cards = {"expert": expert, "before": before, "after": after}
     told = pl.DataFrame(
@@ -67,8 +67,8 @@ def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving
     """Say who would be mailed with the new scorecard that was not, and the other way round."""
     levels = design(counted)
     n = counted["n"].cast(pl.Float64).to_numpy()
-    bouncing = n * served(after, levels)
-    was, now = _held(before, levels), _held(after, levels)
+    bouncing = n * predict(after, levels)
+    was, now = _is_held(before, levels), _is_held(after, levels)
     more, fewer = ~was & now, was & ~now
     return Saving(
         letters=int(n.sum()),
@@ -82,10 +82,10 @@ def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving
 def held_share(counted: pl.DataFrame, card: Scorecard) -> float:
     """The share of labelled letters that the scorecard would have held: what is learned of those rests on them."""
     n = counted["n"].cast(pl.Float64).to_numpy()
-    return float(n[_held(card, design(counted))].sum() / max(n.sum(), 1))
+    return float(n[_is_held(card, design(counted))].sum() / max(n.sum(), 1))
 
 
-def _held(card: Scorecard, levels: Design) -> Flags:
+def _is_held(card: Scorecard, levels: Design) -> Flags:
     np = numpy()
     score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
     cuts = np.array([card.grades[grade] for grade in GRADES[:-1]])

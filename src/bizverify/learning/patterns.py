@@ -22,12 +22,12 @@ def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
     return evidence.filter(told)
 
 
-def patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
+def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
     """Count usable evidence by pattern: ``level:<feature>`` (Enum), ``n`` and ``bounced`` (UInt32), any order."""
     counted = usable(evidence).group_by(LEVELS).agg(pl.len().alias("n"), pl.col("bounced").sum())
     return counted.collect(engine="streaming")
 
 
-def together(parts: list[pl.DataFrame]) -> pl.DataFrame:
+def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
     """Patterns of several parts as one."""
     return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())

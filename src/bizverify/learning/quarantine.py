@@ -7,9 +7,9 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import served
+from bizverify.learning.challenger import predict
 from bizverify.learning.design_matrix import design
-from bizverify.learning.fit import fitted
+from bizverify.learning.fit import fit_points
 from bizverify.learning.numbers import numpy
 
 FALSE_BOUNCES: Final = 0.05
@@ -29,21 +29,23 @@ _NONE_EXPECTED: Final = 7.0
 asked of a mailing all of whose letters came back."""
 
 
-def doubts(counted: pl.DataFrame, champion: Scorecard, prior: Scorecard, *, part: bool = False) -> tuple[str, ...]:
+def label_doubts(
+    counted: pl.DataFrame, champion: Scorecard, prior: Scorecard, *, part: bool = False
+) -> tuple[str, ...]:
     """Why these labels (patterns with their counts) are not to be learned from; empty if they are.
 
     ``part``: they are one mailing of several. A few likely returns are no sign there that what arrived was left out.
     """
     np = numpy()
     n, bounced = int(counted["n"].sum()), int(counted["bounced"].sum())
-    probabilities = served(champion, design(counted))
+    probabilities = predict(champion, design(counted))
     expected = float(counted["n"].to_numpy() @ probabilities)
     if bounced == n and (not part or float(counted["n"].to_numpy() @ np.log(probabilities)) < -_NONE_EXPECTED):
         return (one_class(n),)
     if not bounced and expected > _NONE_EXPECTED:
         return (f"one class only: none of {n:,} letters came back where {expected:.1f} were expected",)
     found = []
-    if n >= ENOUGH_TO_FIT and (share := fitted(counted, prior).false_bounces) > FALSE_BOUNCES:
+    if n >= ENOUGH_TO_FIT and (share := fit_points(counted, prior).false_bounces) > FALSE_BOUNCES:
         found.append(
             f"about {share:.0%} of the letters that arrived seem to be recorded as returned (at most "
             f"{FALSE_BOUNCES:.0%} is usual)"

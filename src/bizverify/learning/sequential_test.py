@@ -23,7 +23,7 @@ _JUDGED: Final = ("mailing", "row_id", "bounced")
 _NAME: Final = "past"
 
 
-class Past(msgspec.Struct, frozen=True):
+class JudgedLabels(msgspec.Struct, frozen=True):
     """The labels that were judged: how many ``letters``, their digest, and how often they were ``rewritten`` so far."""
 
     letters: int
@@ -40,21 +40,21 @@ class Past(msgspec.Struct, frozen=True):
         return {_NAME: msgspec.to_builtins(self)}
 
 
-def judged(rows: pl.DataFrame, release: str, earlier: Past | None) -> Past:
+def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None) -> JudgedLabels:
     """The labels that are judged now (in their order, by the expert of a release), after those judged earlier."""
     digest = _digest(rows, release)
     if earlier is None:
-        return Past(rows.height, digest)
+        return JudgedLabels(rows.height, digest)
     same = earlier.letters <= rows.height and _digest(rows.head(earlier.letters), release) == earlier.sha256
-    return Past(rows.height, digest, earlier.rewritten + (not same))
+    return JudgedLabels(rows.height, digest, earlier.rewritten + (not same))
 
 
-def last_judged(events: Sequence[Event]) -> Past | None:
+def last_test(events: Sequence[Event]) -> JudgedLabels | None:
     """What was judged last against the scorecard that answers, by the journal."""
     found: Mapping[str, Any] | None = None
     for event in events:
         found = None if event.kind in DECIDING else event.data.get(_NAME, found)
-    return None if found is None else msgspec.convert(found, Past)
+    return None if found is None else msgspec.convert(found, JudgedLabels)
 
 
 def _digest(rows: pl.DataFrame, release: str) -> str:

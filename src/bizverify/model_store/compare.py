@@ -18,7 +18,7 @@ _TEXTS: Final = ("en", "ko", "source", "always")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ScorecardDifference:
     """One value that two scorecards do not share: ``what`` names it (``status.active points``), ``a`` and ``b`` it."""
 
     what: str
@@ -30,7 +30,7 @@ class Difference:
         return asdict(self)
 
 
-def completed(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
+def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
     """The scorecard with the levels that it does not know taken from the built-in one, and which they are.
 
     A release that knows more features must not make a learned scorecard worthless: of what it has never seen, the
@@ -50,7 +50,7 @@ def completed(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str
     return msgspec.structs.replace(card, features=features), tuple(".".join(place) for place in missing)
 
 
-def differences(a: Scorecard, b: Scorecard) -> list[Difference]:
+def differences(a: Scorecard, b: Scorecard) -> list[ScorecardDifference]:
     """Where two scorecards differ: points first, then grades, ceiling and actions, then texts. Empty for equals."""
     ours, theirs = dict(levels_of(a)), dict(levels_of(b))
     shared = [name for name in ours if name in theirs]
@@ -66,7 +66,7 @@ def differences(a: Scorecard, b: Scorecard) -> list[Difference]:
         for name in shared
         for field in _TEXTS
     ]
-    return [Difference(*found) for found in (*points, *whole, *cuts, *acts, *texts) if found[1] != found[2]]
+    return [ScorecardDifference(*found) for found in (*points, *whole, *cuts, *acts, *texts) if found[1] != found[2]]
 
 
 def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:

@@ -38,7 +38,7 @@ class Event:
         return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
 
 
-def read(path: Path) -> list[Event]:
+def read_events(path: Path) -> list[Event]:
     """All events, the oldest first; none where there is no journal.
 
     A last line that a crash cut off is no event: what it was to say never held. Raises :class:`ModelError` for any
@@ -51,12 +51,12 @@ def read(path: Path) -> list[Event]:
     except OSError as error:
         raise ModelError(f"{path}: the journal of the scorecards cannot be read: {error.strerror}") from error
     *whole, last = content.split(b"\n")
-    events = [_told(path, place, line) for place, line in enumerate(whole, 1)]
-    torn = _event(last)
+    events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
+    torn = _parse_event(last)
     return events if torn is None else [*events, torn]
 
 
-def append(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
+def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
     """Write an event behind the others, on disk when this returns; a last line that was cut off is taken away.
 
     The caller holds the store's lock. Raises :class:`ModelError`.
@@ -69,7 +69,7 @@ def append(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) 
         with os.fdopen(descriptor, "r+b") as file:
             content = file.read()
             cut = content.rfind(b"\n") + 1
-            start = b"\n" if _event(content[cut:]) is not None else b""  # whole but for its line end
+            start = b"\n" if _parse_event(content[cut:]) is not None else b""  # whole but for its line end
             file.seek(len(content) if start else cut)
             file.truncate()
             file.write(start + line + b"\n")
@@ -77,13 +77,13 @@ def append(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) 
             os.fsync(descriptor)
     except OSError as error:
         raise ModelError(f"{path}: the journal of the scorecards cannot be written: {error.strerror}") from error
-    event = _event(line)
+    event = _parse_event(line)
     assert event is not None  # noqa: S101 - it has just been written from its parts
     return event
 
 
-def _told(path: Path, place: int, line: bytes) -> Event:
-    event = _event(line)
+def _parse_line(path: Path, place: int, line: bytes) -> Event:
+    event = _parse_event(line)
     if event is None:
         raise ModelError(
             f"{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
@@ -92,7 +92,7 @@ def _told(path: Path, place: int, line: bytes) -> Event:
     return event
 
 
-def _event(line: bytes) -> Event | None:
+def _parse_event(line: bytes) -> Event | None:
     """The event of a line, ``None`` where it is none. No beginning of an object is one, so a cut line never is."""
     try:
         record = json.loads(line)

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from bizverify.engine.risk.scorecard import Scorecard, checked
 from bizverify.errors import ModelError, parameter
 from bizverify.model_store import journal
-from bizverify.model_store.compare import completed
+from bizverify.model_store.compare import add_missing_levels
 from bizverify.model_store.journal import Event
 from bizverify.storage.paths import state_directory
 from bizverify.tables.publish import published
@@ -36,7 +36,7 @@ _SINCE: Final = "release"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredScorecard:
     """A scorecard as the store gives it. ``added``: levels that its file lacks and the built-in scorecard lent it.
 
     ``release``: the built-in scorecard's version when it was promoted, ``None`` if that is not recorded.
@@ -69,21 +69,21 @@ class ModelStore:
 
     def champion_version(self) -> str:
         """The version of the scorecard that answers, ``builtin`` for the one of the release."""
-        return _line(self.history())[-1]
+        return _succession(self.history())[-1]
 
     def load(self, version: str) -> Scorecard:
         """The scorecard of a version, ``builtin`` or the built-in's own among them; raise :class:`ModelError`."""
         return self.stored(version).card
 
-    def stored(self, version: str | None) -> Stored:
+    def stored(self, version: str | None) -> StoredScorecard:
         """The scorecard of a version, of the champion for ``None``, with what the store knows of it."""
         events = self.history()
-        champion = _line(events)[-1]
+        champion = _succession(events)[-1]
         wanted = champion if version is None else version
         if wanted in (BUILTIN, Scorecard.load().version) and wanted not in _promotions(events):
-            return Stored(Scorecard.load(), release=Scorecard.load().version)
+            return StoredScorecard(Scorecard.load(), release=Scorecard.load().version)
         if wanted not in _promotions(events):
-            raise ModelError(f"{wanted}: no scorecard of that version is stored; {_listed(events)}")
+            raise ModelError(f"{wanted}: no scorecard of that version is stored; {_list_versions(events)}")
         return self._read(wanted, _promotions(events)[wanted], champion)
 
     def versions(self) -> list[str]:
@@ -98,7 +98,7 @@ class ModelStore:
                 f"{self.path}: the journal is missing, so it is not known whether {orphan.stem} answers; restore it "
                 f"from a backup, or begin a new one with `bizverify model rollback {BUILTIN}`"
             )
-        return journal.read(self.path)
+        return journal.read_events(self.path)
 
     def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
         """Make a scorecard the champion, and record the event with it.
@@ -114,7 +114,7 @@ class ModelStore:
             known = {version.casefold() for version in (*_promotions(events), builtin.version)}
             if card.version.casefold() in known:  # two names that differ in case alone may be one file
                 raise ModelError(f"{self._file(card.version)}: this version exists already, and is never changed")
-            champion = _line(events)[-1]
+            champion = _succession(events)[-1]
             answering = builtin.version if champion == BUILTIN else champion
             if card.learned is not None and card.learned.parent != answering:
                 raise ModelError(
@@ -126,7 +126,7 @@ class ModelStore:
             with published(self._file(card.version)) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             own = {"sha256": _digest(text.encode()), _SINCE: builtin.version, "replaced": answering}
-            journal.append(self.path, journal.PROMOTED, card.version, {**event, **own})
+            journal.append_event(self.path, journal.PROMOTED, card.version, {**event, **own})
 
     def note(self, kind: str, event: Mapping[str, Any]) -> None:
         """Record what was decided without a change of the champion: ``refused``, ``quarantined``, ``released``, …"""
@@ -135,7 +135,7 @@ class ModelStore:
         version = event.get("version")
         with self._locked():
             self.history()
-            journal.append(self.path, kind, None if version is None else str(version), event)
+            journal.append_event(self.path, kind, None if version is None else str(version), event)
 
     def rollback(self, to: str | None = None) -> Scorecard:
         """Let an earlier scorecard answer again, by default the one before the champion; recorded, nothing is deleted.
@@ -146,21 +146,23 @@ class ModelStore:
         with self._locked():
             lost = to == BUILTIN and not self.path.exists()
             events = [] if lost else self.history()
-            line = _line(events)
+            line = _succession(events)
             if to is None and len(line) == 1:
-                raise ModelError(f"there is nothing to go back to: the built-in scorecard answers; {_listed(events)}")
+                raise ModelError(
+                    f"there is nothing to go back to: the built-in scorecard answers; {_list_versions(events)}"
+                )
             wanted = line[-2] if to is None else to
             wanted = BUILTIN if wanted == Scorecard.load().version and wanted not in _promotions(events) else wanted
             if wanted == line[-1] and not lost:
-                raise ModelError(f"{wanted}: is the scorecard that answers already; {_listed(events)}")
+                raise ModelError(f"{wanted}: is the scorecard that answers already; {_list_versions(events)}")
             card = Scorecard.load() if wanted == BUILTIN else self.load(wanted)
-            journal.append(self.path, journal.ROLLED_BACK, wanted, {"replaced": line[-1]})
+            journal.append_event(self.path, journal.ROLLED_BACK, wanted, {"replaced": line[-1]})
         return card
 
     def _file(self, version: str) -> Path:
         return self.folder / f"{version}.toml"
 
-    def _read(self, version: str, promoted: Event, champion: str) -> Stored:
+    def _read(self, version: str, promoted: Event, champion: str) -> StoredScorecard:
         path = self._file(version)
         remedy = "restore it from a backup"
         if version == champion:
@@ -172,8 +174,8 @@ class ModelStore:
             content = path.read_bytes()
             if _digest(content) != promoted.data.get("sha256"):
                 raise ModelError("it is not what was promoted, somebody or something changed it")
-            card, added = _card(content, version)
-            return Stored(card, added, promoted.data.get(_SINCE))
+            card, added = _parse_scorecard(content, version)
+            return StoredScorecard(card, added, promoted.data.get(_SINCE))
         except (OSError, ModelError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise ModelError(f"{path}: the scorecard {version} cannot be used: {reason}; {remedy}") from error
@@ -195,7 +197,7 @@ class ModelStore:
             lock.release()
 
 
-def resolved(model: str | Path | Scorecard | None, store: ModelStore | None = None) -> Scorecard:
+def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None = None) -> Scorecard:
     """The scorecard that is meant: a file, ``builtin``, a stored version; ``None`` is the champion.
 
     A file that exists goes before a version of the same name; one called ``builtin`` is reached as ``./builtin`` (a
@@ -217,14 +219,14 @@ def resolved(model: str | Path | Scorecard | None, store: ModelStore | None = No
     events = store.history()
     if name in (*_promotions(events), Scorecard.load().version):
         return store.load(name)
-    raise ModelError(f"{name}: is neither a scorecard file nor a version that is stored; {_listed(events)}")
+    raise ModelError(f"{name}: is neither a scorecard file nor a version that is stored; {_list_versions(events)}")
 
 
 def _promotions(events: Sequence[Event]) -> dict[str, Event]:
     return {event.version: event for event in events if event.kind == journal.PROMOTED and event.version is not None}
 
 
-def _line(events: Sequence[Event]) -> list[str]:
+def _succession(events: Sequence[Event]) -> list[str]:
     """The line of succession, from the built-in scorecard to the champion: what going back goes back along."""
     line = [BUILTIN]
     for event in events:
@@ -237,15 +239,15 @@ def _line(events: Sequence[Event]) -> list[str]:
     return line
 
 
-def _listed(events: Sequence[Event]) -> str:
+def _list_versions(events: Sequence[Event]) -> str:
     versions = ", ".join(_promotions(events)) or "none"
     return f"stored versions: {versions}; {BUILTIN} is the one of this release, {Scorecard.load().version}"
 
 
 @lru_cache(maxsize=8)
-def _card(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
+def _parse_scorecard(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
     """Parse a stored scorecard; kept, since single verifications in a loop ask for the champion again and again."""
-    card, added = completed(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
+    card, added = add_missing_levels(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
     return checked(card, version), added
 
 

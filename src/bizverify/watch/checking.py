@@ -10,14 +10,14 @@ import polars as pl
 from bizverify.engine import LocalEngine
 from bizverify.watch.types import CLOSED
 
-ASKED: Final[dict[str, type[pl.DataType]]] = {
+JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
     "b_no": pl.String,
     "name": pl.String,
     "address": pl.String,
 }
 """What a :class:`Judge` is asked about."""
-ANSWERED: Final[dict[str, type[pl.DataType]]] = {
+VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "biz_status": pl.String,
     "grade": pl.String,
     "bounce_prob": pl.Float64,
@@ -33,7 +33,7 @@ class Judge(Protocol):
     """Who says what a business's status and grade are now: the seam for other sources than the registry."""
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add the columns of :data:`ANSWERED` to a frame of :data:`ASKED`, each row once, in any order.
+        """Add the columns of :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
 
         A row of which nothing could be found may be left out: it stays due. Raises what the source raises.
         """
@@ -52,26 +52,26 @@ class LocalJudge:
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
         """See :meth:`Judge.judge`; raises :class:`bizverify.errors.RegistryError` and the engine's other errors."""
-        answered = self._answer(frame.lazy()).select(*ASKED, *ANSWERED)
+        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS)
         with self._engine.running():
             return answered.collect()
 
 
-def check(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
+def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
     """Ask a judge about the watches of :func:`bizverify.watch.store.due`.
 
     Returns what :func:`bizverify.watch.store.record` takes: number (Int64), name, address (String: what was asked
-    about) and the columns of :data:`ANSWERED`, one row for each that was answered. Raises what the judge raises.
+    about) and the columns of :data:`VERDICT_COLUMNS`, one row for each that was answered. Raises what the judge raises.
     """
-    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(ASKED))
-    return judge.judge(asked).select("number", "name", "address", *_cast(ANSWERED))
+    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
+    return judge.judge(asked).select("number", "name", "address", *_cast(VERDICT_COLUMNS))
 
 
-def compared(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
+def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
     """Hold what a check found against the watches as they are now; one row for each that the answer still fits.
 
     ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
-    ``checked`` is of :func:`check`. An answer does not fit where the watch is gone, or its name or address was changed
+    ``checked`` is of :func:`judge_watches`. An answer does not fit where the watch is gone, or its name or address was changed
     meanwhile. The result has the columns of ``watches``, the last four and ``closed`` as they are to be stored, and
 
     - ``status_before``, ``grade_before`` (String),
@@ -82,11 +82,11 @@ def compared(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.Dat
 
     Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were.
     """
-    found = pl.struct(*ANSWERED)
+    found = pl.struct(*VERDICT_COLUMNS)
     fits = pl.col("name").eq_missing(pl.col("name_asked")) & pl.col("address").eq_missing(pl.col("address_asked"))
     work = (
         watches.with_columns(found.alias("before"))
-        .drop(*ANSWERED)
+        .drop(*VERDICT_COLUMNS)
         .join(
             checked.select("number", found.alias("after"), name_asked="name", address_asked="address"),
             on="number",

@@ -14,8 +14,8 @@ from typing import Final
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
-from bizverify.watch.types import Delivery
-from bizverify.watch.webhook_signature import signed
+from bizverify.watch.types import PendingDelivery
+from bizverify.watch.webhook_signature import signature_headers
 
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
@@ -61,10 +61,10 @@ class Webhook:
     secret: str = field(repr=False)
 
 
-async def send(sender: WebhookSender, webhook: Webhook, delivery: Delivery, now: float) -> Outcome:
+async def send_notification(sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery, now: float) -> Outcome:
     """Send one notice, signed; raises nothing."""
     body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
-    return await sender.send(webhook.url, signed(webhook.secret, event, delivery.id, body, now), body)
+    return await sender.send(webhook.url, signature_headers(webhook.secret, event, delivery.id, body, now), body)
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
@@ -96,7 +96,7 @@ def _write_all(file: int, content: bytes) -> None:
     """Write all of it, or, where the disk is full, nothing."""
     about = os.fstat(file)
     try:
-        _write(file, content)
+        _write_bytes(file, content)
         os.fsync(file)
     except OSError:
         if stat.S_ISREG(about.st_mode):
@@ -104,7 +104,7 @@ def _write_all(file: int, content: bytes) -> None:
         raise
 
 
-def _write(file: int, content: bytes) -> None:
+def _write_bytes(file: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(file, left) :]

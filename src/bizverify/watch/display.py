@@ -30,7 +30,7 @@ def list_lines(frame: pl.DataFrame) -> list[str]:
         "address",
         pl.col("watch_id").alias("watch id"),
     )
-    total = f"{frame.height:,} watched" + (f", {closed:,} of them closed" if (closed := _closed(frame)) else "")
+    total = f"{frame.height:,} watched" + (f", {closed:,} of them closed" if (closed := _count_closed(frame)) else "")
     if frame.is_empty():
         return ["nothing is watched"]
     if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
@@ -42,14 +42,14 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
     """Times as ISO 8601 text in this machine's time zone."""
     # the rules of this machine's zone are known to Python alone
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
-    return frame.with_columns(pl.col(times).map_elements(_local, return_dtype=pl.String)) if times else frame
+    return frame.with_columns(pl.col(times).map_elements(_local_iso, return_dtype=pl.String)) if times else frame
 
 
 def _columns(shown: pl.DataFrame) -> list[str]:
     """The rows under their headers, each column as wide as its widest cell."""
     texts = shown.select(_cell(name) for name in shown.columns)
     headed = pl.concat([pl.DataFrame({name: [name] for name in shown.columns}), texts])
-    padded = headed.select(_padded(name) for name in headed.columns)
+    padded = headed.select(_pad(name) for name in headed.columns)
     return padded.select(pl.concat_str(pl.all(), separator="  ").str.strip_chars_end()).to_series().to_list()
 
 
@@ -60,14 +60,14 @@ def _cell(name: str) -> pl.Expr:
     return pl.when(text.str.len_chars() > _LONGEST).then(text.str.head(_LONGEST - 1) + "…").otherwise(text)
 
 
-def _padded(name: str) -> pl.Expr:
+def _pad(name: str) -> pl.Expr:
     width = pl.col(name).str.len_chars() + pl.col(name).str.count_matches(_WIDE)
     return pl.col(name) + pl.lit(" ").repeat_by(width.max() - width).list.join("")
 
 
-def _closed(frame: pl.DataFrame) -> int:
+def _count_closed(frame: pl.DataFrame) -> int:
     return frame.filter(pl.col("biz_status") == "closed").height
 
 
-def _local(at: datetime) -> str:
+def _local_iso(at: datetime) -> str:
     return at.astimezone().isoformat(timespec="seconds")

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from bizverify.watch.types import CLOSED, Delivery, as_text
+from bizverify.watch.types import CLOSED, PendingDelivery, korean_iso
 
 EVENT: Final = "closure"
 """A business closed: the event of each notice but the summaries."""
@@ -32,8 +32,8 @@ _UNDER_WAY: Final = 5.0
 """Seconds before a notice is due in which it is not changed: it may have been read, to be sent."""
 
 
-def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Make a notice of each closure of :attr:`bizverify.watch.types.Recorded.closures`, to be told on all channels."""
+def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
+    """Make a notice of each closure of :attr:`bizverify.watch.types.CheckResult.closures`, to be told on all channels."""
     if closures.is_empty():
         return
     first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
@@ -49,7 +49,7 @@ def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channel
         "status_before",
         "grade_before",
         pl.col("grade").alias("grade_after"),
-        pl.lit(as_text(now)).alias("detected_at"),
+        pl.lit(korean_iso(now)).alias("detected_at"),
     ).struct.json_encode()
     db.executemany(
         "INSERT INTO notices (number, id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -58,18 +58,20 @@ def announce(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channel
         ).iter_rows(),
     )
     for channel in channels:
-        _begin(db, numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows())
+        _begin_deliveries(
+            db, numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows()
+        )
 
 
-class Gathering(NamedTuple):
+class SummaryWindow(NamedTuple):
     """How long summaries gather: one begun since ``since`` takes what is found now, else one is sent at ``until``."""
 
     since: float
     until: float
 
 
-def summarise(
-    db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], gathering: Gathering
+def add_summaries(
+    db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], gathering: SummaryWindow
 ) -> None:
     """Make one notice for each owner of the watches that were closed already when they were first checked.
 
@@ -77,7 +79,7 @@ def summarise(
     """
     for group in found.partition_by("owner", maintain_order=True):
         owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
-        gathered = _gathering(db, owner, now, channels, gathering.since)
+        gathered = _open_summary(db, owner, now, channels, gathering.since)
         if gathered is not None:
             number, payload = gathered
             numbers = [*payload["biz_nos"], *numbers]
@@ -85,15 +87,21 @@ def summarise(
             db.execute("UPDATE notices SET payload = ? WHERE number = ?", (_as_json(summary), number))
             continue
         id_ = secrets.token_hex(16)
-        summary = {"event": SUMMARY, "id": id_, "closed": len(numbers), "biz_nos": numbers, "detected_at": as_text(now)}
+        summary = {
+            "event": SUMMARY,
+            "id": id_,
+            "closed": len(numbers),
+            "biz_nos": numbers,
+            "detected_at": korean_iso(now),
+        }
         made = db.execute(
             "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
             (id_, owner, _as_json(summary), now),
         )
-        _begin(db, [(made.lastrowid, channel, owner, now, gathering.until) for channel in channels])
+        _begin_deliveries(db, [(made.lastrowid, channel, owner, now, gathering.until) for channel in channels])
 
 
-def _gathering(
+def _open_summary(
     db: sqlite3.Connection, owner: str, now: float, channels: Sequence[str], since: float
 ) -> tuple[int, dict[str, Any]] | None:
     """The number and payload of an owner's summary that is for the same channels, none of which has been tried."""
@@ -108,7 +116,7 @@ def _gathering(
     return None if row is None else (row[0], json.loads(row[1]))
 
 
-def _begin(db: sqlite3.Connection, deliveries: Iterable[tuple[object, ...]]) -> None:
+def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object, ...]]) -> None:
     db.executemany("INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)", deliveries)
 
 
@@ -116,7 +124,7 @@ def _as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def waiting(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
+def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
     """Whose notices are to be delivered now, and on which channels."""
     rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
     return rows.fetchall()
@@ -134,25 +142,25 @@ def bring_forward(db: sqlite3.Connection, until: float) -> None:
     db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
-def open_deliveries(
+def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
-) -> list[Delivery]:
+) -> list[PendingDelivery]:
     """The deliveries that are to be made now, ``limit`` at most: the longest due first, then the least often tried."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
-        f" WHERE d.delivered IS NULL AND d.due <= :now {_only(owner, channel)}"
+        f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
         " ORDER BY d.due, d.attempts, d.notice LIMIT :limit",
         {"now": now, "limit": limit, "owner": owner, "channel": channel},
     )
-    return [Delivery(*row) for row in rows]
+    return [PendingDelivery(*row) for row in rows]
 
 
-def delivered(db: sqlite3.Connection, notice: int, channel: str, now: float) -> None:
+def mark_delivered(db: sqlite3.Connection, notice: int, channel: str, now: float) -> None:
     """A delivery was acknowledged: it is never made again."""
-    delivered_many(db, [(notice, channel)], now)
+    mark_many_delivered(db, [(notice, channel)], now)
 
 
-def delivered_many(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
+def mark_many_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
     """Deliveries, each a notice and a channel, were acknowledged: they are never made again."""
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
@@ -161,13 +169,13 @@ def delivered_many(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]]
     )
 
 
-def failed(db: sqlite3.Connection, notice: int, channel: str, error: str, next_due: float | None) -> None:
+def mark_failed(db: sqlite3.Connection, notice: int, channel: str, error: str, next_due: float | None) -> None:
     """A delivery failed; it is tried again at ``next_due``, or given up (``None``) and listed."""
-    failed_many(db, [(notice, channel, error, next_due)])
+    mark_many_failed(db, [(notice, channel, error, next_due)])
 
 
-def failed_many(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
-    """Deliveries failed, each a notice, a channel, why, and when it is tried again: see :func:`failed`."""
+def mark_many_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
+    """Deliveries failed, each a notice, a channel, why, and when it is tried again: see :func:`mark_failed`."""
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -183,7 +191,7 @@ def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> No
     )
 
 
-def undelivered(db: sqlite3.Connection, owner: str | None = None, limit: int = -1) -> list[Delivery]:
+def list_undelivered(db: sqlite3.Connection, owner: str | None = None, limit: int = -1) -> list[PendingDelivery]:
     """What was not acknowledged yet, the oldest notice first: waiting, given up, or without a channel to go by."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM notices n LEFT JOIN deliveries d ON d.notice = n.number"
@@ -191,7 +199,7 @@ def undelivered(db: sqlite3.Connection, owner: str | None = None, limit: int = -
         " ORDER BY n.number, d.channel LIMIT :limit",
         {"owner": owner, "limit": limit},
     )
-    return [Delivery(*row) for row in rows]
+    return [PendingDelivery(*row) for row in rows]
 
 
 def retry(
@@ -231,6 +239,6 @@ def purge(db: sqlite3.Connection, before: float) -> int:
     ).rowcount
 
 
-def _only(owner: str | None, channel: str | None) -> str:
+def _filter_sql(owner: str | None, channel: str | None) -> str:
     words = "" if owner is None else " AND d.owner = :owner"
     return words if channel is None else f"{words} AND d.channel = :channel"

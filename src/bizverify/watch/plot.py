@@ -12,8 +12,8 @@ import polars as pl
 
 from bizverify.display import Shown
 from bizverify.schema import GRADES
-from bizverify.watch.report import called
-from bizverify.watch.times import local_text
+from bizverify.watch.report import business_label
+from bizverify.watch.times import local_iso
 from bizverify.watch.types import Change
 
 _WIDTH: Final = 560
@@ -58,13 +58,13 @@ class History(Shown):
     @property
     def title(self) -> str:
         """Which business it is."""
-        return called(self.biz_no, self.name)
+        return business_label(self.biz_no, self.name)
 
     def lines(self) -> list[tuple[str, str]]:
         """What people read: (when, what) of each change, in this machine's time zone."""
         return [
             (
-                local_text(change.at) or "at an unknown time",
+                local_iso(change.at) or "at an unknown time",
                 f"{change.before or '–'} → {change.after or '–'}"
                 + (f", {change.biz_status}" if change.biz_status else ""),
             )
@@ -130,7 +130,7 @@ def _grid(level: str, y: str) -> str:
 
 
 def _dot(change: Change, x: str, y: str) -> str:
-    said = f"{local_text(change.at)}: {change.before or '–'} → {change.after or '–'}"
+    said = f"{local_iso(change.at)}: {change.before or '–'} → {change.after or '–'}"
     return f'<circle cx="{x}" cy="{y}" r="3.5" fill="#1f6fb2"><title>{escape(said)}</title></circle>'
 
 

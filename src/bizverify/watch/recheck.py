@@ -17,19 +17,19 @@ import polars as pl
 
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.labels.history import Labels, remembered
-from bizverify.model_store import resolved
+from bizverify.labels.history import Labels, read_history
+from bizverify.model_store import resolve_model
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang
 from bizverify.watch import notices, store
 from bizverify.watch.checking import LocalJudge
-from bizverify.watch.checking import check as judged
+from bizverify.watch.checking import judge_watches as judged
 from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
-from bizverify.watch.notices import Gathering
+from bizverify.watch.notices import SummaryWindow
 from bizverify.watch.report import CheckReport
-from bizverify.watch.stores import Local, in_a_loop
-from bizverify.watch.times import wait_of
-from bizverify.watch.types import Delivery, Recorded
+from bizverify.watch.stores import Local, run_in_loop
+from bizverify.watch.times import recheck_wait
+from bizverify.watch.types import CheckResult, PendingDelivery
 
 if TYPE_CHECKING:
     from bizverify.watch.delivery import Webhook
@@ -40,7 +40,7 @@ SECRET: Final = "BIZVERIFY_WEBHOOK_SECRET"  # noqa: S105 - the name of a variabl
 _SECRET_LENGTH: Final = 16
 EVERY: Final = 24.0
 """Hours after which a watch is due again, unless others are asked for."""
-TOLD: Final = "report"
+REPORT: Final = "report"
 """The channel by which the caller himself is told; beside it :data:`bizverify.watch.delivery.FILE` and ``WEBHOOK``."""
 
 _SELDOM: Final = 1e6
@@ -70,7 +70,7 @@ class _Channels:
     def names(self) -> list[str]:
         from bizverify.watch.delivery import FILE, WEBHOOK
 
-        return [TOLD, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
+        return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
 
 
 def check(
@@ -111,11 +111,11 @@ def check(
         raise UsageError(f"{parameter('every', every)}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
-    known = remembered(labels)
+    known = read_history(labels)
     engine = LocalEngine(
         registry,
         gazetteer=gazetteer,
-        model=resolved(model),
+        model=resolve_model(model),
         lang=lang,
         today=today,
         history=known.history if known else None,
@@ -123,7 +123,7 @@ def check(
     with ExitStack() as held:
         file = held.enter_context(LocalFile(path, create=False))
         held.enter_context(alone(path))
-        patrol = _Round(file, engine, every * 3600, channels, now)
+        patrol = _CheckRun(file, engine, every * 3600, channels, now)
         if forget:
             patrol.forget()
         patrol.make_due(everything=everything)
@@ -137,7 +137,7 @@ def check(
 
 
 @dataclass
-class _Round:
+class _CheckRun:
     """One check of one list."""
 
     file: LocalFile
@@ -156,7 +156,7 @@ class _Round:
 
     def make_due(self, *, everything: bool) -> None:
         """Let all watches be due, or those that should be: ``every`` was another at their check, or the clock."""
-        wait = wait_of(self.interval)
+        wait = recheck_wait(self.interval)
         with self.file.writing() as db:
             store.make_due(db, OWNER, self.started, None if everything else wait)
 
@@ -171,7 +171,7 @@ class _Round:
 
     def look(self) -> None:
         """Check what is due, so many watches at a time, each lot written down with the notices of its closures."""
-        again = self.started + wait_of(self.interval)
+        again = self.started + recheck_wait(self.interval)
         while True:
             with self.file.reading() as db:
                 due = store.due(db, self.started, _AT_ONCE, [OWNER])
@@ -180,8 +180,8 @@ class _Round:
             checked = judged(due, LocalJudge(self.engine))
             at = max(self.now(), self.started)
             with self.file.writing() as db:
-                gathering = Gathering(self.started, at + _GATHERED)
-                recorded: Recorded = store.record(db, checked, at, again, self.channels.names, gathering)
+                gathering = SummaryWindow(self.started, at + _GATHERED)
+                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, gathering)
                 still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
             self._due += due.height
@@ -201,7 +201,7 @@ class _Round:
     def report(self, seconds: float) -> CheckReport:
         """What this check found, and what there is to be told."""
         with self.file.reading() as db:
-            open_ = notices.undelivered(db, OWNER)
+            open_ = notices.list_undelivered(db, OWNER)
             watched, next_due = store.count(db, OWNER), store.next_due(db, OWNER)
         found = pl.concat(self._found) if self._found else pl.DataFrame(schema=_EMPTY)
         return CheckReport(
@@ -213,8 +213,8 @@ class _Round:
             changes=found.filter("changed").select(_SHOWN),
             closures=found.filter("closure").select(_SHOWN),
             closed_already=found.filter("closed_already").select(_SHOWN),
-            notices=tuple(json.loads(one.payload) for one in open_ if one.channel == TOLD),
-            undelivered=tuple(_open(one) for one in open_ if one.channel not in (TOLD, None)),
+            notices=tuple(json.loads(one.payload) for one in open_ if one.channel == REPORT),
+            undelivered=tuple(_undelivered_dict(one) for one in open_ if one.channel not in (REPORT, None)),
             next_due=next_due,
             seconds=seconds,
             warnings=self._warnings(),
@@ -224,15 +224,17 @@ class _Round:
         """The caller was told of the report's closures."""
         ids = {notice["id"] for notice in report.notices}
         with self.file.writing() as db:
-            numbers = [one.notice for one in notices.undelivered(db, OWNER) if one.channel == TOLD and one.id in ids]
-            notices.delivered_many(db, [(number, TOLD) for number in numbers], self.now())
+            numbers = [
+                one.notice for one in notices.list_undelivered(db, OWNER) if one.channel == REPORT and one.id in ids
+            ]
+            notices.mark_many_delivered(db, [(number, REPORT) for number in numbers], self.now())
             notices.purge(db, self.now() - _KEPT)
 
-    def _waiting(self, channel: str) -> list[Delivery]:
+    def _waiting(self, channel: str) -> list[PendingDelivery]:
         with self.file.reading() as db:
-            return [one for one in notices.undelivered(db, OWNER) if one.channel == channel]
+            return [one for one in notices.list_undelivered(db, OWNER) if one.channel == channel]
 
-    def _append(self, waiting: Sequence[Delivery], path: Path) -> None:
+    def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
         from bizverify.watch.delivery import FILE, append_lines
 
         if not waiting:
@@ -243,25 +245,25 @@ class _Round:
             self._failed(waiting, FILE, str(error))
             return
         with self.file.writing() as db:
-            notices.delivered_many(db, [(one.notice, FILE) for one in waiting], self.now())
+            notices.mark_many_delivered(db, [(one.notice, FILE) for one in waiting], self.now())
 
-    def _send(self, waiting: Sequence[Delivery], webhook: Webhook) -> None:
+    def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         if not waiting:
             return
-        in_a_loop(lambda: self._sent(waiting, webhook))
+        run_in_loop(lambda: self._sent(waiting, webhook))
 
-    async def _sent(self, waiting: Sequence[Delivery], webhook: Webhook) -> None:
+    async def _sent(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         from bizverify.client.webhook import WebhookSender
-        from bizverify.watch.delivery import WEBHOOK, send
+        from bizverify.watch.delivery import WEBHOOK, send_notification
 
         sender, failures = WebhookSender(), 0
         try:
             for place, one in enumerate(waiting):
-                outcome = await send(sender, webhook, one, self.now())
+                outcome = await send_notification(sender, webhook, one, self.now())
                 if outcome.error is None:
                     failures = 0
                     with self.file.writing() as db:
-                        notices.delivered(db, one.notice, WEBHOOK, self.now())
+                        notices.mark_delivered(db, one.notice, WEBHOOK, self.now())
                     continue
                 failures += 1
                 self._failed([one], WEBHOOK, outcome.error)
@@ -271,10 +273,10 @@ class _Round:
         finally:
             await sender.aclose()
 
-    def _failed(self, waiting: Sequence[Delivery], channel: str, error: str) -> None:
+    def _failed(self, waiting: Sequence[PendingDelivery], channel: str, error: str) -> None:
         with self.file.writing() as db:
             for one in waiting:
-                notices.failed(db, one.notice, channel, error, self.now())
+                notices.mark_failed(db, one.notice, channel, error, self.now())
 
     def _warnings(self) -> tuple[str, ...]:
         from bizverify.watch.delivery import append_lines
@@ -304,7 +306,7 @@ _EMPTY: Final = {
 }
 
 
-def _open(one: Delivery) -> dict[str, Any]:
+def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
     return {
         "id": one.id,
         "biz_no": one.biz_no,

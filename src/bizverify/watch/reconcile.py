@@ -54,7 +54,7 @@ class Businesses:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class SyncPlan:
     """What would make the list that of the file.
 
     ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with name and address of the file, null where it has none.
@@ -83,14 +83,14 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
         pl.when(pl.col(ROW_PROBLEM).is_null()).then(DIGITS).alias("biz_no"),
         pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no"))).alias("problem"),
         pl.col(RIGHT).alias("right"),
-        *(_text(name, names) for name in ("name", "address")),
+        *(_sent_text(name, names) for name in ("name", "address")),
     ).collect(engine="streaming")
     given = read.drop_nulls("biz_no").sort(ROW_ID)
     texts = [pl.col(name).drop_nulls() for name in ("name", "address")]
     grouped = given.group_by("biz_no", maintain_order=True).agg(
         *(text.first() for text in texts),
         pl.len().cast(pl.UInt32).alias("rows"),
-        pl.any_horizontal(_alike(text).n_unique() > 1 for text in texts).alias("differing"),
+        pl.any_horizontal(_normalised(text).n_unique() > 1 for text in texts).alias("differing"),
         pl.col("right").first(),
     )
     return Businesses(
@@ -102,7 +102,7 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
     )
 
 
-def reconciled(file: pl.DataFrame, listed: pl.DataFrame) -> Reconciled:
+def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
     """Hold the businesses of a file (:data:`BUSINESS`) against a list (:data:`LISTED`).
 
     Names and addresses are compared as they are read: white space and Unicode's ways to write a syllable aside. What
@@ -128,7 +128,7 @@ def reconciled(file: pl.DataFrame, listed: pl.DataFrame) -> Reconciled:
         name_before="name",
         address_before="address",
     )
-    return Reconciled(
+    return SyncPlan(
         add=file.join(known, on="biz_no", how="anti", maintain_order="left").select(*BUSINESS),
         change=changed,
         remove=judged.filter(~pl.col("known")).select(*REMOVAL),
@@ -142,14 +142,14 @@ def reconciled(file: pl.DataFrame, listed: pl.DataFrame) -> Reconciled:
 def _differs(name: str) -> pl.Expr:
     """Whether the file gives something else than what the list shows."""
     given = pl.col(f"{name}_in")
-    return pl.col(f"shows_{name}") & given.is_not_null() & _alike(pl.col(name)).ne_missing(_alike(given))
+    return pl.col(f"shows_{name}") & given.is_not_null() & _normalised(pl.col(name)).ne_missing(_normalised(given))
 
 
-def _alike(text: pl.Expr) -> pl.Expr:
+def _normalised(text: pl.Expr) -> pl.Expr:
     return text.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
 
 
-def _text(name: str, names: list[str]) -> pl.Expr:
+def _sent_text(name: str, names: list[str]) -> pl.Expr:
     """A cell as it is sent: without outer white space, null where it says nothing (``없음``, a dash)."""
     if name not in names:
         return pl.lit(None, pl.String).alias(name)

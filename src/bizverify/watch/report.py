@@ -14,7 +14,7 @@ from bizverify.engine.local import ROW_PROBLEMS
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Choice, counted
 from bizverify.watch.notices import EVENT, SUMMARY
-from bizverify.watch.reconcile import Businesses, Reconciled
+from bizverify.watch.reconcile import Businesses, SyncPlan
 from bizverify.watch.service_sync import Done
 
 SHOWN: Final = 5
@@ -30,7 +30,7 @@ class SyncReport(Shown):
 
     ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
     ``rows``, ``differing``) its rows without a number, and numbers in several rows. ``add``, ``change``, ``remove`` and
-    ``repeated_watches`` are the watches that differ (see :class:`bizverify.watch.reconcile.Reconciled`), ``kept`` those
+    ``repeated_watches`` are the watches that differ (see :class:`bizverify.watch.reconcile.SyncPlan`), ``kept`` those
     of them that stay all the same. ``unchanged``: watches as the file says. ``done`` is ``None`` where nothing was to
     be done (``applied`` false).
     """
@@ -39,7 +39,7 @@ class SyncReport(Shown):
     file: str
     columns: Mapping[str, Choice]
     found: Businesses
-    plan: Reconciled
+    plan: SyncPlan
     kept: bool = False
     applied: bool = False
     done: Done = field(default_factory=Done)
@@ -132,11 +132,11 @@ class SyncReport(Shown):
             return
         yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
         for name, note in self.done.refused[:SHOWN]:
-            yield "refused", f"{dashed(name)}: {note}"
+            yield "refused", f"{format_number(name)}: {note}"
         if len(self.done.refused) > SHOWN:
             yield "refused", f"… and {len(self.done.refused) - SHOWN:,} more"
         if self.done.doubts:
-            names = ", ".join(map(dashed, self.done.doubts[:SHOWN]))
+            names = ", ".join(map(format_number, self.done.doubts[:SHOWN]))
             yield "in doubt", f"{len(self.done.doubts):,} ({names}); the same command looks first, and goes on"
         if self.done.halt is not None:
             yield "stopped", f"{self.left:,} left: {self.done.halt.note}"
@@ -181,7 +181,7 @@ class CheckReport(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON has it."""
-        from bizverify.watch.times import local_text
+        from bizverify.watch.times import local_iso
 
         return {
             "list": self.watches,
@@ -193,7 +193,7 @@ class CheckReport(Shown):
             "closures": [notice for notice in self.notices if notice["event"] == EVENT],
             "closed_already": [number for notice in self._summaries for number in notice["biz_nos"]],
             "undelivered": list(self.undelivered),
-            "next_check_at": local_text(self.next_due),
+            "next_check_at": local_iso(self.next_due),
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
         }
@@ -210,11 +210,11 @@ class CheckReport(Shown):
         return [notice for notice in self.notices if notice["event"] == SUMMARY]
 
     def _progress(self) -> str:
-        from bizverify.watch.times import local_text
+        from bizverify.watch.times import local_iso
 
         if self.due or self.next_due is None:
             return f"{self.checked:,} of {self.watched:,}"
-        at = str(local_text(self.next_due))[:16].replace("T", " ")
+        at = str(local_iso(self.next_due))[:16].replace("T", " ")
         return f"0 of {self.watched:,}: nothing was due; the next is due {at}"
 
     def news(self) -> Iterator[tuple[str, str]]:
@@ -227,7 +227,7 @@ class CheckReport(Shown):
         if others.height > 4 * SHOWN:
             yield "grade", f"… and {others.height - 4 * SHOWN:,} more; the report as JSON lists all"
         for one in self.undelivered[:SHOWN]:
-            what = dashed(one["biz_no"]) or f"{one['notice']['closed']:,} closed already"
+            what = format_number(one["biz_no"]) or f"{one['notice']['closed']:,} closed already"
             yield "undelivered", f"{what} by {one['channel']}: {one['error'] or 'not tried yet'}"
         if len(self.undelivered) > SHOWN:
             yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
@@ -242,7 +242,7 @@ class CheckReport(Shown):
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
-        first = ", ".join(called(number, names.get(number)) for number in numbers[:SHOWN])
+        first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
         more = " …" if len(numbers) > SHOWN else ""
         some = f" of the {self.first:,}" if len(names) == len(numbers) else ""  # else an earlier check found them
         were = "was" if len(numbers) == 1 else "were"
@@ -258,16 +258,16 @@ def _some(frame: pl.DataFrame) -> str:
 
 
 def _business(row: Mapping[str, Any]) -> str:
-    return called(row["biz_no"], row.get("name"))
+    return business_label(row["biz_no"], row.get("name"))
 
 
-def called(biz_no: str | None, name: str | None) -> str:
+def business_label(biz_no: str | None, name: str | None) -> str:
     """A business on a line for people: without what a terminal would obey, and not too long."""
-    text = " ".join(part for part in (dashed(biz_no), name) if part)
+    text = " ".join(part for part in (format_number(biz_no), name) if part)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
-def dashed(text: str | None) -> str:
+def format_number(text: str | None) -> str:
     """Ten digits with hyphens; anything else as it is."""
     return f"{text[:3]}-{text[3:5]}-{text[5:]}" if text and len(text) == 10 and text.isdecimal() else text or ""

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from bizverify.watch.checking import compared
-from bizverify.watch.notices import Gathering, announce, summarise
-from bizverify.watch.types import Added, Change, Entry, Recorded, Watch
+from bizverify.watch.checking import compare_with_check
+from bizverify.watch.notices import SummaryWindow, add_notifications, add_summaries
+from bizverify.watch.types import Added, Business, Change, CheckResult, WatchedBusiness
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
 _FRAME: Final = {
@@ -38,7 +38,7 @@ _BLOCK: Final = 10
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
-def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[Watch, bool]:
+def add(db: sqlite3.Connection, owner: str, entry: Business, now: float) -> tuple[WatchedBusiness, bool]:
     """Put a business on an owner's list, due at once; return it and whether it is new.
 
     A business is on a list once: given again, its name and address are replaced as far as they are given, and only if
@@ -52,7 +52,7 @@ def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[W
             (id_, owner, entry.biz_no, entry.name or None, entry.address or None, now, now),
         )
     else:
-        before = Watch(*found)
+        before = WatchedBusiness(*found)
         id_, name, address = before.watch_id, entry.name or before.name, entry.address or before.address
         if (name, address) != (before.name, before.address):
             db.execute("UPDATE watches SET name = ?, address = ?, due = ? WHERE id = ?", (name, address, now, id_))
@@ -61,7 +61,7 @@ def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[W
     return stored, found is None
 
 
-def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Entry], now: float) -> Added:
+def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], now: float) -> Added:
     """Put many businesses on an owner's list, each as :func:`add` does."""
     before = count(db, owner)
     done = db.executemany(
@@ -82,16 +82,16 @@ def count(db: sqlite3.Connection, owner: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def get(db: sqlite3.Connection, owner: str, watch_id: str) -> Watch | None:
+def get(db: sqlite3.Connection, owner: str, watch_id: str) -> WatchedBusiness | None:
     """One of an owner's watches."""
     row = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
-    return None if row is None else Watch(*row)
+    return None if row is None else WatchedBusiness(*row)
 
 
-def every(db: sqlite3.Connection, owner: str) -> list[Watch]:
+def every(db: sqlite3.Connection, owner: str) -> list[WatchedBusiness]:
     """All watches of an owner, in the order in which they were added."""
     rows = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? ORDER BY number", (owner,))
-    return [Watch(*row) for row in rows]
+    return [WatchedBusiness(*row) for row in rows]
 
 
 def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
@@ -159,7 +159,7 @@ def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
     return Block(text or b"", total)
 
 
-def rendered(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
+def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
     """The number of one of an owner's watches, and the watch as the service says it."""
     query = "SELECT number, CAST(entry AS BLOB) FROM watches WHERE owner = ? AND id = ?"
     found: tuple[int, bytes] | None = db.execute(query, (owner, watch_id)).fetchone()
@@ -220,14 +220,14 @@ def record(
     now: float,
     next_due: float | pl.Expr,
     channels: Sequence[str] = (),
-    gathering: Gathering | None = None,
-) -> Recorded:
+    gathering: SummaryWindow | None = None,
+) -> CheckResult:
     """Write down what a check found: the watches, the changes of grade, and a notice of each closure.
 
     What was closed already when it was first checked is told in one notice, with what other checks found of the kind,
     as far as ``gathering`` says.
 
-    ``checked`` is of :func:`bizverify.watch.checking.check`; what does not fit its watch any more (removed, or its name
+    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`; what does not fit its watch any more (removed, or its name
     or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
     of times over the columns of :func:`due`. Each notice is to be delivered on all ``channels``.
     """
@@ -235,7 +235,7 @@ def record(
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
     )
-    found = compared(_frame(rows), checked, now)
+    found = compare_with_check(_frame(rows), checked, now)
     again = next_due if isinstance(next_due, pl.Expr) else pl.lit(next_due, pl.Float64)
     db.executemany(
         "UPDATE watches SET checked = ?, due = ?, biz_status = ?, grade = ?, bounce_prob = ?, action = ?, closed = ?"
@@ -257,9 +257,9 @@ def record(
         .select("number", pl.lit(now, pl.Float64).alias("at"), "grade_before", "grade", "biz_status")
         .iter_rows(),
     )
-    announce(db, found.filter("closure"), now, channels)
-    summarise(db, found.filter("closed_already"), now, channels, gathering or Gathering(now, now))
-    return Recorded(found)
+    add_notifications(db, found.filter("closure"), now, channels)
+    add_summaries(db, found.filter("closed_already"), now, channels, gathering or SummaryWindow(now, now))
+    return CheckResult(found)
 
 
 def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:

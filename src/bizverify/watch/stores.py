@@ -18,7 +18,7 @@ from bizverify.watch import store
 from bizverify.watch.local import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
 from bizverify.watch.service_sync import Done, Errands, Progress, Steps
-from bizverify.watch.times import seconds_of
+from bizverify.watch.times import parse_time
 from bizverify.watch.types import Change
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ServiceTerms(TypedDict, total=False):
     drain: float
 
 
-class WatchList(Protocol):
+class WatchStore(Protocol):
     """A list of watched businesses. ``name`` says which one, for people."""
 
     name: str
@@ -67,7 +67,7 @@ class WatchList(Protocol):
         ...
 
 
-def opened(local: Local = None, **terms: Any) -> WatchList:
+def open_store(local: Local = None, **terms: Any) -> WatchStore:
     """Return the local list where ``local`` says so (a path, or true for the user's own), else the service's.
 
     ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` where they contradict ``local``.
@@ -79,13 +79,13 @@ def opened(local: Local = None, **terms: Any) -> WatchList:
             raise UsageError(
                 f"no base URL: give the service's address, or set {ENV_BASE_URL}; for a local list: `local=True`"
             )
-        return ServiceList(**terms)
+        return ServiceStore(**terms)
     if terms:
         raise UsageError(f"{parameter(next(iter(terms)))} is for the service's list, not for a local one")
-    return LocalList(None if local is True else local)
+    return LocalStore(None if local is True else local)
 
 
-class ServiceList:
+class ServiceStore:
     """The watch list at the hosted service (INTERFACE §4.5 to §4.8)."""
 
     def __init__(self, **terms: Any) -> None:
@@ -101,16 +101,16 @@ class ServiceList:
         self.name = self._url.origin
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchList`. Raises what the service says."""
-        return self._asked(_listed)
+        """See :class:`WatchStore`. Raises what the service says."""
+        return self._asked(_list_frame)
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchList`. A time that cannot be read is ``NaN``."""
+        """See :class:`WatchStore`. A time that cannot be read is ``NaN``."""
         changes = self._asked(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchList`. A request of which it is not known what became of it is not sent again."""
+        """See :class:`WatchStore`. A request of which it is not known what became of it is not sent again."""
         brake, done = Brake(), Done()
 
         async def main(client: Client) -> None:
@@ -146,10 +146,10 @@ class ServiceList:
             async with client:
                 return await ask(client)
 
-        return in_a_loop(main) if brake is None else run_async(main, brake)
+        return run_in_loop(main) if brake is None else run_async(main, brake)
 
 
-class LocalList:
+class LocalStore:
     """The watch list in a file (see :mod:`bizverify.watch.local`), made by the first addition."""
 
     def __init__(self, path: str | Path | None = None, *, now: Callable[[], float] = time.time) -> None:
@@ -158,19 +158,19 @@ class LocalList:
         self._now = now
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchList`; empty where there is no file yet. Raises :class:`StoreError`."""
+        """See :class:`WatchStore`; empty where there is no file yet. Raises :class:`StoreError`."""
         if not self.path.exists():
             return pl.DataFrame(schema=LISTED)
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return local_frame(db)
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchList`."""
+        """See :class:`WatchStore`."""
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return store.history(db, OWNER, watch_id) or []
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchList`: all of it, or nothing."""
+        """See :class:`WatchStore`: all of it, or nothing."""
         with LocalFile(self.path) as file, file.writing() as db:
             entries = [*steps.add, *(entry for _, entry in steps.change)]
             added = store.add_many(db, OWNER, entries, self._now())
@@ -200,13 +200,13 @@ _TIMES: Final = {
 """How a service may call the times of a watch; INTERFACE.md does not say."""
 
 
-async def _listed(client: Client) -> pl.DataFrame:
+async def _list_frame(client: Client) -> pl.DataFrame:
     return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
 
 
 def _row(entry: WatchEntry) -> tuple[object, ...]:
     more = entry.model_extra or {}
-    times = (next((seconds_of(more[name]) for name in names if name in more), None) for names in _TIMES.values())
+    times = (next((parse_time(more[name]) for name in names if name in more), None) for names in _TIMES.values())
     given = entry.model_fields_set
     return (
         *(entry.watch_id, entry.biz_no, entry.name, entry.address, entry.biz_status, entry.grade),
@@ -217,14 +217,14 @@ def _row(entry: WatchEntry) -> tuple[object, ...]:
 
 
 def _change(change: WatchChange) -> Change:
-    at = seconds_of(change.at)
+    at = parse_time(change.at)
     status = getattr(change, "biz_status", None)
     return Change(
         float("nan") if at is None else at, change.before, change.after, None if status is None else str(status)
     )
 
 
-def in_a_loop(main: Callable[[], Awaitable[T]]) -> T:
+def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
     """Run async code in an event loop of its own thread, whatever loop runs in this one; Ctrl-C cancels it."""
     from anyio.from_thread import start_blocking_portal
 

@@ -16,7 +16,7 @@ _MOST_SLACK: Final = 2 * 3600.0
 """Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
 
 
-def wait_of(interval: float) -> float:
+def recheck_wait(interval: float) -> float:
     """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
 
     A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
@@ -27,7 +27,7 @@ def wait_of(interval: float) -> float:
     return interval - min(interval * _SLACK, _MOST_SLACK)
 
 
-def seconds_of(text: object) -> float | None:
+def parse_time(text: object) -> float | None:
     """A time that a service wrote, as seconds since 1970; ``None`` for what is none.
 
     It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
@@ -52,7 +52,7 @@ def seconds_of(text: object) -> float | None:
     return number / 1000 if number >= _MILLISECONDS else number
 
 
-def local_text(seconds: float | None) -> str | None:
+def local_iso(seconds: float | None) -> str | None:
     """A time as ISO 8601 in this machine's time zone, to the second; ``None`` where there is none."""
     if seconds is None or math.isnan(seconds):
         return None

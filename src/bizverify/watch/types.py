@@ -16,7 +16,7 @@ CLOSED: Final = "closed"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Business:
     """A business to be watched: ten digits, and what is known of name and address."""
 
     biz_no: str
@@ -25,7 +25,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedBusiness:
     """A watched business, and what its last check found. ``closed``: when its closure was found, ``None`` if open."""
 
     watch_id: str
@@ -61,12 +61,12 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class CheckResult:
     """What a check found out: one row of ``watches`` for each watch that was checked.
 
     Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
     grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
-    :func:`bizverify.watch.checking.compared`).
+    :func:`bizverify.watch.checking.compare_with_check`).
     """
 
     watches: pl.DataFrame
@@ -88,7 +88,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class PendingDelivery:
     """A notice that is to be told on one channel.
 
     ``notice`` is its number in the file; ``id`` names it for ever, so that a receiver can tell repeats; ``payload`` is
@@ -111,6 +111,6 @@ class Delivery:
     error: str | None
 
 
-def as_text(seconds: float) -> str:
+def korean_iso(seconds: float) -> str:
     """A time as the service says it: ISO 8601 in Korea's time, to the second."""
     return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
