@@ -35,7 +35,7 @@ REFIT = """
 import polars as pl, sys
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.fit import fitted
-from bizverify.learning.patterns import patterns
+from bizverify.learning.design_matrix import patterns
 counted = patterns(pl.scan_parquet(sys.argv[1]))
 print(counted.height, fitted(counted, Scorecard.load()).base)
 """

@@ -12,10 +12,15 @@ import pytest
 
 from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.errors import LabelError, UsageError
-from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration
-from bizverify.learning.drift import NONE, level_counts, overall_calibration, stability_index
-from bizverify.learning.intervals import chi_square_bound, interval
-from bizverify.learning.labelled_files import file_calibration
+from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
+from bizverify.learning.drift import (
+    NONE,
+    chi_square_bound,
+    interval,
+    level_counts,
+    overall_calibration,
+    stability_index,
+)
 
 Rows = list[tuple[float, bool]]
 

@@ -14,13 +14,10 @@ from hypothesis import strategies as st
 
 from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import MOST, changed_points, make_challenger, predict
-from bizverify.learning.decision import evaluate_challenger
-from bizverify.learning.design_matrix import TERMS, design, expert_points
+from bizverify.learning.challenger import MOST, changed_points, make_challenger, points_frame, predict, saving
+from bizverify.learning.design_matrix import TERMS, count_patterns, design, expert_points
 from bizverify.learning.fit import Priors, fit_points
-from bizverify.learning.gate import ENOUGH, blocks, run_gate
-from bizverify.learning.impact import points_frame, saving
-from bizverify.learning.patterns import count_patterns
+from bizverify.learning.gate import ENOUGH, blocks, evaluate_challenger, run_gate
 from bizverify.learning.quarantine import label_doubts
 from bizverify.learning.training_data import RIPE_AT
 from examples import examples

@@ -255,13 +255,13 @@ def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> Non
 
 def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is what counts: without it the file that was written before means nothing."""
-    from bizverify.model_store import journal
+    from bizverify.model_store import store as module
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(journal.os, "fsync", full)
+        patched.setattr(module.os, "fsync", full)
         with pytest.raises(bv.BizverifyError, match="No space left on device"):
             two.promote(learned("v3", "v2"), {})
     assert two.champion_version() == "v2"

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from bizverify.engine import LocalEngine
 from bizverify.server.wire import WatchEntry
 from bizverify.watch import notices, store
-from bizverify.watch.checking import VERDICT_COLUMNS, LocalJudge, judge_watches
+from bizverify.watch.recheck import LocalJudge, judge_watches
 from bizverify.watch.schema import DDL
+from bizverify.watch.store import VERDICT_COLUMNS
 from bizverify.watch.types import Business, CheckResult
 
 OWNER = "k1"

@@ -19,7 +19,7 @@ from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment import LOCAL, Progress, Run, looked_over, staged, statuses_of
 from bizverify.errors import UsageError, parameter
-from bizverify.labels.history import Labels, history_of, read_history
+from bizverify.labels.label_store import Labels, history_of, read_history
 from bizverify.model_store import resolve_model
 from bizverify.purchase.options import PAYING, ServiceOptions, Terms, hide_key, terms_of
 from bizverify.report import Report

@@ -18,7 +18,7 @@ from bizverify import business_number
 from bizverify.engine import LocalEngine
 from bizverify.engine.history import with_letters
 from bizverify.errors import parameter
-from bizverify.labels.history import LabelHistory
+from bizverify.labels.label_store import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES as JOINED_DTYPES
 from bizverify.labels.output_columns import find_label_columns
 from bizverify.report import (

@@ -92,7 +92,7 @@ def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
 
 
 def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None:
-    from bizverify.learning.labelled_files import file_calibration, store_calibration
+    from bizverify.learning.calibration import file_calibration, store_calibration
 
     reports = {str(path): file_calibration(path) for path in files} or dict([store_calibration(labels)])
     for name, report in reports.items():

@@ -78,7 +78,7 @@ def retry(db: Path, key_id: str | None, notice_id: str | None, as_json: bool) ->
 
 def _retried(db: sqlite3.Connection, key_id: str | None, notice_id: str | None, now: float) -> int:
     from bizverify.server.store import keys as stored
-    from bizverify.watch.delivery import WEBHOOK
+    from bizverify.watch.notices import WEBHOOK
     from bizverify.watch.notices import retry as again
 
     count = 0

@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from bizverify.errors import LabelError, parameter
-from bizverify.labels.reasons import SAYS_NOTHING
+from bizverify.labels.outcomes import SAYS_NOTHING
 
 ALL: Final = "all"
 _FIRST_YEAR: Final = 2000

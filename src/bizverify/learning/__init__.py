@@ -12,10 +12,9 @@ from pathlib import Path
 
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
-from bizverify.learning import audit as audits
-from bizverify.learning.audit import Audit
 from bizverify.learning.calibration_run import CalibrationRun
-from bizverify.learning.numbers import numpy
+from bizverify.learning.design_matrix import numpy
+from bizverify.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
 from bizverify.learning.report import Calibrated
 from bizverify.model_store import ModelStore
 
@@ -54,7 +53,7 @@ def audit_sample(
     labels: str | Path | None = None,
     store: ModelStore | None = None,
     today: date | str | None = None,
-    size: int = audits.SIZE,
+    size: int = SIZE,
 ) -> int:
     """Write letters of quarantined mailings to a CSV file; somebody fills in its column ``checked``.
 
@@ -62,7 +61,7 @@ def audit_sample(
     """
     numpy()
     learning = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
-    return audits.draw_sample(learning.book, learning.auditable(), Path(path), size)
+    return draw_sample(learning.book, learning.auditable(), Path(path), size)
 
 
 def _open_store(folder: str | Path | None) -> LabelStore:
@@ -73,7 +72,7 @@ def _open_store(folder: str | Path | None) -> LabelStore:
 
 
 def _audit(learning: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
-    verdict = audits.evaluate_audit(learning.book, learning.auditable(), path)
+    verdict = evaluate_audit(learning.book, learning.auditable(), path)
     if not dry_run:
         learning.store.note("released" if verdict.releases else "kept", verdict.as_dict())
     return verdict

@@ -14,17 +14,14 @@ from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
 from bizverify.learning import drift
-from bizverify.learning.audit import Audit
-from bizverify.learning.decision import Decision, evaluate_challenger
-from bizverify.learning.gate import ENOUGH
-from bizverify.learning.impact import Saving, held_share, points_frame, saving
-from bizverify.learning.patterns import count_patterns
-from bizverify.learning.quarantine import distrust
+from bizverify.learning.challenger import Saving, held_share, points_frame, saving
+from bizverify.learning.design_matrix import count_patterns
+from bizverify.learning.gate import ENOUGH, Decision, JudgedLabels, continue_test, evaluate_challenger, last_test
+from bizverify.learning.quarantine import Audit, distrust
 from bizverify.learning.report import Calibrated
-from bizverify.learning.sequential_test import JudgedLabels, continue_test, last_test
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import ModelStore
-from bizverify.model_store.journal import DECIDING, PROMOTED
+from bizverify.model_store.store import DECIDING, PROMOTED
 from bizverify.schema import counted
 
 Released = Mapping[str, tuple[int, int]]

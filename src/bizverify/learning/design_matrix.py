@@ -4,20 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.numbers import numpy
-from bizverify.learning.patterns import LEVELS
+from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Codes = np.ndarray[Any, np.dtype[np.intp]]
+
+
+def numpy() -> ModuleType:
+    """The module, or :class:`UsageError` saying how to have it."""
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise UsageError('learning needs numpy: pip install "bizverify[learn]"') from error
+    return np
+
+
+LEVELS: Final = tuple(LEVEL_DTYPES)
+"""The columns that make a pattern: ``level:<feature>``."""
+
+COUNTS: Final = ("n", "bounced")
+
+
+def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows of evidence that say something: the outcome is known, and all reasons could be read."""
+    told = pl.col("bounced").is_not_null() & pl.col("score").is_not_null()
+    if "unread" in evidence.collect_schema().names():
+        told &= ~pl.col("unread")
+    return evidence.filter(told)
+
+
+def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
+    """Count usable evidence by pattern: ``level:<feature>`` (Enum), ``n`` and ``bounced`` (UInt32), any order."""
+    counted = usable(evidence).group_by(LEVELS).agg(pl.len().alias("n"), pl.col("bounced").sum())
+    return counted.collect(engine="streaming")
+
+
+def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Patterns of several parts as one."""
+    return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
+
 
 TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
 """Every level of every feature: the columns of a design."""

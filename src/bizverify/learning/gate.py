@@ -10,21 +10,27 @@ change later is in ``past``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from hashlib import sha256
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import polars as pl
 
-from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.learning.challenger import make_challenger, predict
-from bizverify.learning.design_matrix import design
+from bizverify.learning.design_matrix import count_patterns, design, merge_patterns, numpy
 from bizverify.learning.fit import Fit, fit_points
-from bizverify.learning.numbers import numpy
-from bizverify.learning.patterns import count_patterns, merge_patterns
+from bizverify.learning.quarantine import label_doubts
+from bizverify.learning.training_data import RIPE_AT
+from bizverify.model_store.store import DECIDING, Event
 
 if TYPE_CHECKING:
     from bizverify.learning.design_matrix import Array
+
 
 ENOUGH: Final = 20.0
 """The e-value at which the champion is replaced."""
@@ -97,3 +103,109 @@ def _likelihood(probabilities: Array, false_bounces: float, block: pl.DataFrame)
     bounced = block["bounced"].cast(pl.Float64).to_numpy()
     rest = block["n"].cast(pl.Float64).to_numpy() - bounced
     return float(bounced @ np.log(label) + rest @ np.log1p(-label))
+
+
+_JUDGED: Final = ("mailing", "row_id", "bounced")
+_NAME: Final = "past"
+
+
+class JudgedLabels(msgspec.Struct, frozen=True):
+    """The labels that were judged: how many ``letters``, their digest, and how often they were ``rewritten`` so far."""
+
+    letters: int
+    sha256: str
+    rewritten: int = 0
+
+    @property
+    def required(self) -> float:
+        """The e-value at which the champion is replaced."""
+        return ENOUGH * (1 + self.rewritten) ** 2
+
+    def as_event(self) -> dict[str, object]:
+        """What the journal keeps of it."""
+        return {_NAME: msgspec.to_builtins(self)}
+
+
+def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None) -> JudgedLabels:
+    """The labels that are judged now (in their order, by the expert of a release), after those judged earlier."""
+    digest = _digest(rows, release)
+    if earlier is None:
+        return JudgedLabels(rows.height, digest)
+    same = earlier.letters <= rows.height and _digest(rows.head(earlier.letters), release) == earlier.sha256
+    return JudgedLabels(rows.height, digest, earlier.rewritten + (not same))
+
+
+def last_test(events: Sequence[Event]) -> JudgedLabels | None:
+    """What was judged last against the scorecard that answers, by the journal."""
+    found: Mapping[str, Any] | None = None
+    for event in events:
+        found = None if event.kind in DECIDING else event.data.get(_NAME, found)
+    return None if found is None else msgspec.convert(found, JudgedLabels)
+
+
+def _digest(rows: pl.DataFrame, release: str) -> str:
+    text = BytesIO(f"{release}\n".encode())
+    text.seek(0, 2)
+    rows.select(_JUDGED).write_csv(text)
+    return sha256(text.getbuffer()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Champion and challenger, what the gate says, ``doubts`` about all labels together, the e-value ``required``."""
+
+    champion: Scorecard
+    challenger: Scorecard
+    gate: Gate
+    doubts: tuple[str, ...]
+    required: float = ENOUGH
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the challenger takes the champion's place."""
+        return self.gate.e_value >= self.required and not self.doubts
+
+    @property
+    def labels_needed(self) -> int | None:
+        """After how many labels of the contest the evidence was enough, ``None`` if it is not."""
+        enough = math.log(self.required)
+        return next((step.labels for step in self.gate.steps if step.log_e >= enough), None)
+
+    @property
+    def fit(self) -> Fit:
+        """The fit to all labels."""
+        return self.gate.fit
+
+
+def evaluate_challenger(
+    rows: pl.DataFrame,
+    champion: Scorecard,
+    prior: Scorecard,
+    since: datetime | None,
+    version: str,
+    now: datetime,
+    required: float = ENOUGH,
+    distrusted: tuple[str, ...] = (),
+) -> Decision:
+    """Let a challenger be learned from evidence in its order, and held against the champion.
+
+    ``since``: when the champion took its place; labels that could be used by then may have chosen it, so they teach
+    the challenger and are no part of the contest. ``version`` and ``now`` are the challenger's. ``required`` is the
+    e-value that is enough. ``distrusted``: why the labels are doubted whatever they say.
+    """
+    fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
+    before = rows.filter(~fresh)
+    known = count_patterns(before.lazy()) if before.height else None
+    contest = run_gate(known, list(blocks(rows.filter(fresh))), champion, prior)
+    counted = count_patterns(rows.lazy())
+    made = make_challenger(contest.fit, champion)
+    learned = Learned(
+        parent=champion.version,
+        at=now,
+        labels=int(counted["n"].sum()),
+        bounced=int(counted["bounced"].sum()),
+        e_value=round(min(contest.e_value, 1e12), 3),
+        false_bounces=round(contest.fit.false_bounces, 4),
+    )
+    made = msgspec.structs.replace(made, version=version, learned=learned)
+    return Decision(champion, made, contest, (*distrusted, *label_doubts(counted, champion, prior)), required)

@@ -9,9 +9,9 @@ from typing import Final
 import polars as pl
 
 from bizverify.display import Shown
-from bizverify.learning.audit import Audit
+from bizverify.learning.challenger import Saving
 from bizverify.learning.gate import ENOUGH
-from bizverify.learning.impact import Saving
+from bizverify.learning.quarantine import Audit
 from bizverify.schema import counted
 
 _SHOWN: Final = 8
@@ -25,7 +25,7 @@ class Calibrated(Shown):
     ``version`` is the challenger's, ``promoted`` whether it answers from now on (in a dry run: would). ``e_value`` is
     the most that the evidence ever came to, ``required`` what is enough, ``needed`` after how many of the contest
     labels it was (``None``: not yet).
-    ``frame``: points before and after, see :func:`bizverify.learning.impact.points_frame`. ``left_out``: letters by
+    ``frame``: points before and after, see :func:`bizverify.learning.challenger.points_frame`. ``left_out``: letters by
     why they are not used; ``set_aside``: quarantined mailings, with their letters and why.
     """
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from bizverify.model_store.compare import ScorecardDifference, add_missing_levels, differences, points_table
-from bizverify.model_store.journal import Event
-from bizverify.model_store.store import BUILTIN, ModelStore, resolve_model
+from bizverify.model_store.store import (
+    BUILTIN,
+    Event,
+    ModelStore,
+    ScorecardDifference,
+    add_missing_levels,
+    differences,
+    points_table,
+    resolve_model,
+)
 
 __all__ = [
     "BUILTIN",

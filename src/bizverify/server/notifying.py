@@ -18,7 +18,7 @@ from bizverify.server.clock import Clock
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.watch import notices
-from bizverify.watch.delivery import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
+from bizverify.watch.notices import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
 from bizverify.watch.types import PendingDelivery
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from bizverify.labels.label_store import LabelBatch, MailingMetadata
 from bizverify.labels.mailing import LETTER_SCHEMA
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
-from bizverify.labels.reasons import reason_code
+from bizverify.labels.outcomes import reason_code
 from bizverify.model_store import ModelStore
 from bizverify.schema import REASON_SEPARATOR
 from bizverify.server.clock import SEOUL

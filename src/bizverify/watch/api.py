@@ -15,9 +15,8 @@ from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceEr
 from bizverify.purchase.options import hide_key
 from bizverify.schema import Choice, counted
 from bizverify.tables import open_table, reading
-from bizverify.watch.plot import History
-from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, businesses, reconcile
-from bizverify.watch.report import SyncReport
+from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
+from bizverify.watch.report import History
 from bizverify.watch.service_sync import Done, Progress, Steps
 from bizverify.watch.stores import Local, ServiceTerms, WatchStore, open_store
 from bizverify.watch.types import Business

@@ -11,28 +11,78 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import polars as pl
 
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.labels.history import Labels, read_history
+from bizverify.labels.label_store import Labels, read_history
 from bizverify.model_store import resolve_model
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang
 from bizverify.watch import notices, store
-from bizverify.watch.checking import LocalJudge
-from bizverify.watch.checking import judge_watches as judged
 from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
 from bizverify.watch.notices import SummaryWindow
 from bizverify.watch.report import CheckReport
+from bizverify.watch.store import VERDICT_COLUMNS
 from bizverify.watch.stores import Local, run_in_loop
-from bizverify.watch.times import recheck_wait
 from bizverify.watch.types import CheckResult, PendingDelivery
 
 if TYPE_CHECKING:
-    from bizverify.watch.delivery import Webhook
+    from bizverify.watch.notices import Webhook
+
+
+JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "number": pl.Int64,
+    "b_no": pl.String,
+    "name": pl.String,
+    "address": pl.String,
+}
+"""What a :class:`Judge` is asked about."""
+
+
+class Judge(Protocol):
+    """Who says what a business's status and grade are now: the seam for other sources than the registry."""
+
+    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add the columns of :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
+
+        A row of which nothing could be found may be left out: it stays due. Raises what the source raises.
+        """
+        ...
+
+
+class LocalJudge:
+    """Judges by the embedded engine: its registry, gazetteer and model.
+
+    ``answer`` is used in the place of the engine's own, where a source knows statuses better than its registry.
+    """
+
+    def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
+        self._engine = engine
+        self._answer = answer or engine.answer
+
+    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """See :meth:`Judge.judge`; raises :class:`bizverify.errors.RegistryError` and the engine's other errors."""
+        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS)
+        with self._engine.running():
+            return answered.collect()
+
+
+def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
+    """Ask a judge about the watches of :func:`bizverify.watch.store.due`.
+
+    Returns what :func:`bizverify.watch.store.record` takes: number (Int64), name, address (String: what was asked
+    about) and the columns of :data:`VERDICT_COLUMNS`, one row for each that was answered. Raises what the judge raises.
+    """
+    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
+    return judge.judge(asked).select("number", "name", "address", *_cast(VERDICT_COLUMNS))
+
+
+def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
+    return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
+
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +91,7 @@ _SECRET_LENGTH: Final = 16
 EVERY: Final = 24.0
 """Hours after which a watch is due again, unless others are asked for."""
 REPORT: Final = "report"
-"""The channel by which the caller himself is told; beside it :data:`bizverify.watch.delivery.FILE` and ``WEBHOOK``."""
+"""The channel by which the caller himself is told; beside it :data:`bizverify.watch.notices.FILE` and ``WEBHOOK``."""
 
 _SELDOM: Final = 1e6
 _AT_ONCE: Final = 10_000
@@ -68,7 +118,7 @@ class _Channels:
 
     @property
     def names(self) -> list[str]:
-        from bizverify.watch.delivery import FILE, WEBHOOK
+        from bizverify.watch.notices import FILE, WEBHOOK
 
         return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
 
@@ -177,7 +227,7 @@ class _CheckRun:
                 due = store.due(db, self.started, _AT_ONCE, [OWNER])
             if due.is_empty():
                 return
-            checked = judged(due, LocalJudge(self.engine))
+            checked = judge_watches(due, LocalJudge(self.engine))
             at = max(self.now(), self.started)
             with self.file.writing() as db:
                 gathering = SummaryWindow(self.started, at + _GATHERED)
@@ -191,7 +241,7 @@ class _CheckRun:
 
     def deliver(self) -> None:
         """Tell the file and the webhook what they have not acknowledged."""
-        from bizverify.watch.delivery import FILE, WEBHOOK
+        from bizverify.watch.notices import FILE, WEBHOOK
 
         if self.channels.file is not None:
             self._append(self._waiting(FILE), self.channels.file)
@@ -235,7 +285,7 @@ class _CheckRun:
             return [one for one in notices.list_undelivered(db, OWNER) if one.channel == channel]
 
     def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
-        from bizverify.watch.delivery import FILE, append_lines
+        from bizverify.watch.notices import FILE, append_lines
 
         if not waiting:
             return
@@ -254,7 +304,7 @@ class _CheckRun:
 
     async def _sent(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         from bizverify.client.webhook import WebhookSender
-        from bizverify.watch.delivery import WEBHOOK, send_notification
+        from bizverify.watch.notices import WEBHOOK, send_notification
 
         sender, failures = WebhookSender(), 0
         try:
@@ -279,7 +329,7 @@ class _CheckRun:
                 notices.mark_failed(db, one.notice, channel, error, self.now())
 
     def _warnings(self) -> tuple[str, ...]:
-        from bizverify.watch.delivery import append_lines
+        from bizverify.watch.notices import append_lines
 
         notes: list[str] = [] if self.engine.registry is not None else [_NO_REGISTRY]
         today = self.engine.today or date.today()
@@ -321,7 +371,7 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
     if url is None:
         return None
     from bizverify.client.webhook import WebhookUrl
-    from bizverify.watch.delivery import Webhook
+    from bizverify.watch.notices import Webhook
 
     secret = os.environ.get(SECRET, "")
     if not secret.strip():
@@ -331,3 +381,21 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
             f"{SECRET}: can be guessed; take {_SECRET_LENGTH} characters and more, as of `openssl rand -hex 32`"
         )
     return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())
+
+
+_SLACK: Final = 0.1
+
+
+_MOST_SLACK: Final = 2 * 3600.0
+"""Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
+
+
+def recheck_wait(interval: float) -> float:
+    """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
+
+    A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
+
+    >>> wait_of(24 * 3600) / 3600, wait_of(3600) / 60
+    (22.0, 54.0)
+    """
+    return interval - min(interval * _SLACK, _MOST_SLACK)

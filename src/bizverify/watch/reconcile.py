@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import polars as pl
 
 from bizverify import business_number
+from bizverify.display import Shown
 from bizverify.engine.blanks import is_blank
-from bizverify.engine.local import ROW_PROBLEM
+from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
+from bizverify.schema import Choice, counted
+from bizverify.watch.report import SHOWN, format_number, name_first
+from bizverify.watch.service_sync import Done
 
 LISTED: Final = {
     "watch_id": pl.String,
@@ -166,3 +171,121 @@ def _unusable(read: pl.DataFrame) -> pl.DataFrame:
         .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
         .sort(ROW_ID)
     )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SyncReport(Shown):
+    """A file held against a watch list, and what was done about it.
+
+    ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
+    ``rows``, ``differing``) its rows without a number, and numbers in several rows. ``add``, ``change``, ``remove`` and
+    ``repeated_watches`` are the watches that differ (see :class:`bizverify.watch.reconcile.SyncPlan`), ``kept`` those
+    of them that stay all the same. ``unchanged``: watches as the file says. ``done`` is ``None`` where nothing was to
+    be done (``applied`` false).
+    """
+
+    watches: str
+    file: str
+    columns: Mapping[str, Choice]
+    found: Businesses
+    plan: SyncPlan
+    kept: bool = False
+    applied: bool = False
+    done: Done = field(default_factory=Done)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def to_remove(self) -> pl.DataFrame:
+        """The watches that go: those not in the file, then second ones of a business; none where they are kept."""
+        gone = pl.concat([self.plan.remove, self.plan.repeated])
+        return gone.clear() if self.kept else gone
+
+    @property
+    def to_do(self) -> int:
+        """How many watches are not as they should be."""
+        return self.plan.add.height + self.plan.change.height + self.to_remove.height
+
+    @property
+    def left(self) -> int:
+        """How many of them still are not, after what was done."""
+        return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
+
+    @property
+    def exit_code(self) -> int:
+        """0; 3 where the service refused some or it is not known what became of some; 4 refused, 5 paused."""
+        if self.done.halt is not None:
+            return 4 if self.done.halt.why == "refused" else 5
+        return 3 if self.done.refused or self.done.doubts else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return {
+            "list": self.watches,
+            "file": self.file,
+            "applied": self.applied,
+            "rows": self.found.rows,
+            "businesses": self.found.frame.height,
+            "watched_before": self.plan.watched,
+            "unchanged": self.plan.unchanged,
+            "add": self.plan.add.to_dicts(),
+            "change": self.plan.change.to_dicts(),
+            "remove": self.to_remove.to_dicts(),
+            "kept": pl.concat([self.plan.remove, self.plan.repeated]).to_dicts() if self.kept else [],
+            "unusable_rows": self.found.unusable.to_dicts(),
+            "repeated": self.found.repeated.to_dicts(),
+            "wrong_check_digits": self.found.suspect,
+            "added": self.done.added,
+            "changed": self.done.changed,
+            "removed": self.done.removed,
+            "left": self.left if self.applied else self.to_do,
+            "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
+            "in_doubt": list(self.done.doubts),
+            "paused": self.done.halt.note if self.done.halt else None,
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What people read: what is the case, what differs, what was done."""
+        return list(self._said())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _said(self) -> Iterator[tuple[str, str]]:
+        yield "list", f"{self.watches}: {counted(self.plan.watched, 'business', 'businesses')}"
+        yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
+        yield from self._rows_left_out()
+        yield "unchanged", f"{self.plan.unchanged:,}"
+        yield "to add", name_first(self.plan.add)
+        yield "to change", name_first(self.plan.change)
+        if self.kept:
+            yield "kept", f"{name_first(self.plan.remove)}; they are not in the file"
+        else:
+            yield "to remove", name_first(self.plan.remove)
+        if self.plan.repeated.height:
+            what = "left" if self.kept else "removed, too"
+            yield "watched twice", f"{name_first(self.plan.repeated)}; the second watch is {what}"
+        yield from self._outcome()
+
+    def _rows_left_out(self) -> Iterator[tuple[str, str]]:
+        problems = self.found.unusable.group_by("problem", maintain_order=True).agg(ROW_ID).rows()
+        for problem, rows in problems:
+            words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
+            places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
+            more = " …" if len(rows) > SHOWN else ""
+            yield "no number", f"{counted(len(rows), 'row')} ({places}{more}): {words}"
+
+    def _outcome(self) -> Iterator[tuple[str, str]]:
+        if not self.applied:
+            yield "", "nothing was changed; `apply=True` does it" if self.to_do else "nothing is to be done"
+            return
+        yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
+        for name, note in self.done.refused[:SHOWN]:
+            yield "refused", f"{format_number(name)}: {note}"
+        if len(self.done.refused) > SHOWN:
+            yield "refused", f"… and {len(self.done.refused) - SHOWN:,} more"
+        if self.done.doubts:
+            names = ", ".join(map(format_number, self.done.doubts[:SHOWN]))
+            yield "in doubt", f"{len(self.done.doubts):,} ({names}); the same command looks first, and goes on"
+        if self.done.halt is not None:
+            yield "stopped", f"{self.left:,} left: {self.done.halt.note}"

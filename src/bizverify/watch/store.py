@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from bizverify.watch.checking import compare_with_check
 from bizverify.watch.notices import SummaryWindow, add_notifications, add_summaries
-from bizverify.watch.types import Added, Business, Change, CheckResult, WatchedBusiness
+from bizverify.watch.types import CLOSED, Added, Business, Change, CheckResult, WatchedBusiness
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
 _FRAME: Final = {
@@ -227,7 +226,7 @@ def record(
     What was closed already when it was first checked is told in one notice, with what other checks found of the kind,
     as far as ``gathering`` says.
 
-    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`; what does not fit its watch any more (removed, or its name
+    ``checked`` is of :func:`bizverify.watch.recheck.judge_watches`; what does not fit its watch any more (removed, or its name
     or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
     of times over the columns of :func:`due`. Each notice is to be delivered on all ``channels``.
     """
@@ -272,3 +271,76 @@ def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None
 
 def _frame(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=_FRAME, orient="row")
+
+
+VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+}
+"""What it adds."""
+
+
+UNKNOWN: Final = "unknown"
+
+
+OPEN: Final = ("active", "suspended")
+"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
+
+
+def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
+    """Hold what a check found against the watches as they are now; one row for each that the answer still fits.
+
+    ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
+    ``checked`` is of :func:`judge_watches`. An answer does not fit where the watch is gone, or its name or address was changed
+    meanwhile. The result has the columns of ``watches``, the last four and ``closed`` as they are to be stored, and
+
+    - ``status_before``, ``grade_before`` (String),
+    - ``changed`` (Boolean): the grade is another than at the last check; never so at the first,
+    - ``first`` (Boolean): it is the first check, or the first that found a status,
+    - ``closure`` (Boolean): found closed, and not closed before, though its status was known,
+    - ``closed_already`` (Boolean): found closed by the first check that found a status; nobody saw it close.
+
+    Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were.
+    """
+    found = pl.struct(*VERDICT_COLUMNS)
+    fits = pl.col("name").eq_missing(pl.col("name_asked")) & pl.col("address").eq_missing(pl.col("address_asked"))
+    work = (
+        watches.with_columns(found.alias("before"))
+        .drop(*VERDICT_COLUMNS)
+        .join(
+            checked.select("number", found.alias("after"), name_asked="name", address_asked="address"),
+            on="number",
+            how="inner",
+            maintain_order="left",
+        )
+        .filter(fits)
+        .drop("name_asked", "address_asked")
+    )
+    before = pl.col("before").struct.field("biz_status")
+    after = pl.col("after").struct.field("biz_status")
+    was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
+    in_the_dark = was_known & ~is_known
+    closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
+    return (
+        work.with_columns(
+            pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
+            before.alias("status_before"),
+            pl.col("before").struct.field("grade").alias("grade_before"),
+            (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
+            (closed & was_known & pl.col("closed").is_null()).alias("closure"),
+            (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
+            pl.when(open_again)
+            .then(None)
+            .when(closed)
+            .then(pl.coalesce("closed", pl.lit(now, pl.Float64)))
+            .otherwise("closed")
+            .alias("closed"),
+        )
+        .unnest("found")
+        .drop("before", "after")
+        .with_columns(
+            (pl.col("checked").is_not_null() & pl.col("grade").ne_missing(pl.col("grade_before"))).alias("changed")
+        )
+    )

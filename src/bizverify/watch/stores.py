@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
@@ -18,7 +21,6 @@ from bizverify.watch import store
 from bizverify.watch.local import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
 from bizverify.watch.service_sync import Done, Errands, Progress, Steps
-from bizverify.watch.times import parse_time
 from bizverify.watch.types import Change
 
 if TYPE_CHECKING:
@@ -237,3 +239,32 @@ def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
         except KeyboardInterrupt:
             task.cancel()
             raise
+
+
+_MILLISECONDS: Final = 1e11
+"""A number of seconds that large is in the year 5138, so it is milliseconds."""
+
+
+def parse_time(text: object) -> float | None:
+    """A time that a service wrote, as seconds since 1970; ``None`` for what is none.
+
+    It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
+
+    >>> seconds_of("2026-11-22T09:00:00+09:00") == seconds_of("1795305600") == seconds_of(1795305600000)
+    True
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        return None
+    if isinstance(text, str) and re.fullmatch(r"\s*\d{1,4}-\d.*", text, flags=re.A | re.S):
+        try:
+            read = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return None
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = float(text)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(number) or not 0 <= number < _MILLISECONDS * 1000:
+        return None
+    return number / 1000 if number >= _MILLISECONDS else number

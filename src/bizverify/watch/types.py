@@ -66,7 +66,7 @@ class CheckResult:
 
     Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
     grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
-    :func:`bizverify.watch.checking.compare_with_check`).
+    :func:`bizverify.watch.store.compare_with_check`).
     """
 
     watches: pl.DataFrame
