@@ -13,7 +13,7 @@ import pytest
 from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.errors import LabelError, UsageError
 from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
-from bizverify.learning.drift import (
+from bizverify.learning.significance import (
     NONE,
     chi_square_bound,
     interval,

@@ -24,7 +24,7 @@ from bizverify.server.auth import PUBLIC
 from bizverify.server.endpoints.me import IDEMPOTENCY
 from bizverify.server.openapi import OPERATIONS, PARAMETERS, REFUSALS, document
 from bizverify.server.plans import load_plans
-from bizverify.watch.notices import SummaryWindow, add_notifications, add_summaries
+from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
 from bizverify.watch.schema import DDL as SCHEMA
 from bizverify.watch.webhook_signature import signature_headers
 from serving import Served, served

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bizverify.engine import LocalEngine
 from bizverify.server.wire import WatchEntry
-from bizverify.watch import notices, store
-from bizverify.watch.recheck import LocalJudge, judge_watches
+from bizverify.watch import notifications, store
+from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.schema import DDL
 from bizverify.watch.store import VERDICT_COLUMNS
 from bizverify.watch.types import Business, CheckResult
@@ -130,7 +130,7 @@ def gathered(db: sqlite3.Connection, number: str, now: float, channels: tuple[st
     """Add a closed business and check it, half a minute of gathering; how many notices there are then."""
     store.add(db, OWNER, Business(number), now)
     checked = answered(store.due(db, now, 10), "closed", "E")
-    store.record(db, checked, now, 1e9, channels, notices.SummaryWindow(now - 30, now + 30))
+    store.record(db, checked, now, 1e9, channels, notifications.SummaryWindow(now - 30, now + 30))
     return len(payloads(db))
 
 
@@ -138,12 +138,12 @@ def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> N
     """A list that is being sent is one notice; what may have been told already is never changed."""
     assert [gathered(db, "1", 100.0), gathered(db, "2", 120.0)] == [1, 1]
     assert (payloads(db)[0]["closed"], payloads(db)[0]["biz_nos"]) == (2, ["1", "2"])
-    assert notices.due_deliveries(db, 129.0, 10) == []
+    assert notifications.due_deliveries(db, 129.0, 10) == []
     assert gathered(db, "3", 126.0) == 2  # the first is due in four seconds, and may be under way
     assert gathered(db, "4", 127.0, ("file", "webhook")) == 3  # a webhook was set meanwhile
     assert gathered(db, "5", 140.0, ("file", "webhook")) == 3
-    (delivery, *_) = notices.due_deliveries(db, 1e12, 10, channel="webhook")
-    notices.mark_failed(db, delivery.notice, "webhook", "answered 500", 1e9)
+    (delivery, *_) = notifications.due_deliveries(db, 1e12, 10, channel="webhook")
+    notifications.mark_failed(db, delivery.notice, "webhook", "answered 500", 1e9)
     assert gathered(db, "6", 141.0, ("file", "webhook")) == 4
     told = [number for payload in payloads(db) for number in payload["biz_nos"]]
     assert sorted(told) == ["1", "2", "3", "4", "5", "6"]
@@ -271,33 +271,37 @@ def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None
     """On each channel a notice is open until it is acknowledged, and never after, whatever is said later."""
     store.add(db, OWNER, Business(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ("file", "webhook"))
-    first, second = notices.due_deliveries(db, 2.0, 10)
+    first, second = notifications.due_deliveries(db, 2.0, 10)
     assert (first.channel, second.channel, first.id == second.id) == ("file", "webhook", True)
-    notices.mark_failed(db, first.notice, "file", "disk full", 50.0)
-    notices.mark_delivered(db, second.notice, "webhook", 3.0)
-    notices.mark_failed(db, second.notice, "webhook", "late", 4.0)
-    assert notices.due_deliveries(db, 49.0, 10) == []
-    (again,) = notices.due_deliveries(db, 50.0, 10)
+    notifications.mark_failed(db, first.notice, "file", "disk full", 50.0)
+    notifications.mark_delivered(db, second.notice, "webhook", 3.0)
+    notifications.mark_failed(db, second.notice, "webhook", "late", 4.0)
+    assert notifications.due_deliveries(db, 49.0, 10) == []
+    (again,) = notifications.due_deliveries(db, 50.0, 10)
     assert (again.attempts, again.error, again.payload) == (1, "disk full", first.payload)
-    notices.mark_failed(db, first.notice, "file", "gone", None)
-    assert notices.due_deliveries(db, 1e12, 10) == []
-    assert [one.error for one in notices.list_undelivered(db, OWNER)] == ["gone"]
-    assert notices.purge(db, 1e12) == 0
-    assert notices.retry(db, 60.0, owner="other") == 0
-    assert notices.retry(db, 60.0) == 1
-    (again,) = notices.due_deliveries(db, 60.0, 10)
-    notices.mark_delivered(db, again.notice, "file", 61.0)
-    assert (notices.list_undelivered(db), notices.retry(db, 62.0), notices.purge(db, 2.5)) == ([], 0, 1)
+    notifications.mark_failed(db, first.notice, "file", "gone", None)
+    assert notifications.due_deliveries(db, 1e12, 10) == []
+    assert [one.error for one in notifications.list_undelivered(db, OWNER)] == ["gone"]
+    assert notifications.purge(db, 1e12) == 0
+    assert notifications.retry(db, 60.0, owner="other") == 0
+    assert notifications.retry(db, 60.0) == 1
+    (again,) = notifications.due_deliveries(db, 60.0, 10)
+    notifications.mark_delivered(db, again.notice, "file", 61.0)
+    assert (notifications.list_undelivered(db), notifications.retry(db, 62.0), notifications.purge(db, 2.5)) == (
+        [],
+        0,
+        1,
+    )
 
 
 def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
     """A closure found while there was nowhere to tell it is listed, and told when it is retried with a channel."""
     store.add(db, OWNER, Business(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ())
-    (one,) = notices.list_undelivered(db)
+    (one,) = notifications.list_undelivered(db)
     assert (one.channel, one.due) == (None, None)
-    assert notices.retry(db, 3.0, notice_id=one.id, channels=["webhook"]) == 1
-    assert [(d.channel, d.id) for d in notices.due_deliveries(db, 3.0, 10)] == [("webhook", one.id)]
+    assert notifications.retry(db, 3.0, notice_id=one.id, channels=["webhook"]) == 1
+    assert [(d.channel, d.id) for d in notifications.due_deliveries(db, 3.0, 10)] == [("webhook", one.id)]
 
 
 def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
@@ -305,12 +309,12 @@ def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
     store.add_many(db, OWNER, [Business("1"), Business("2")], 1.0)
     found(db, "active", "B", 1.0)
     found(db, "closed", "E", 2.0, ("webhook",))
-    first, second = notices.due_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
-    assert notices.due_channels(db, 2.0) == [(OWNER, "webhook")]
-    notices.mark_failed(db, first.notice, "webhook", "answered 500", 32.0)
-    notices.postpone(db, OWNER, "webhook", 32.0)
-    assert (notices.due_channels(db, 31.0), notices.next_due(db, 31.0)) == ([], 32.0)
-    assert [one.notice for one in notices.due_deliveries(db, 32.0, 10)] == [second.notice, first.notice]
+    first, second = notifications.due_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
+    assert notifications.due_channels(db, 2.0) == [(OWNER, "webhook")]
+    notifications.mark_failed(db, first.notice, "webhook", "answered 500", 32.0)
+    notifications.postpone(db, OWNER, "webhook", 32.0)
+    assert (notifications.due_channels(db, 31.0), notifications.next_due(db, 31.0)) == ([], 32.0)
+    assert [one.notice for one in notifications.due_deliveries(db, 32.0, 10)] == [second.notice, first.notice]
 
 
 STATUS = st.sampled_from(["active", "suspended", "closed", "unregistered", "unknown", None])
@@ -339,9 +343,9 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
                 status, grade = new_status, new_grade
             checked = True
             if acknowledge:
-                for delivery in notices.due_deliveries(db, 1e12, 10):
-                    notices.mark_delivered(db, delivery.notice, "file", float(at))
-                assert notices.list_undelivered(db) == []
+                for delivery in notifications.due_deliveries(db, 1e12, 10):
+                    notifications.mark_delivered(db, delivery.notice, "file", float(at))
+                assert notifications.list_undelivered(db) == []
             stored = store.get(db, OWNER, watch.watch_id)
             assert stored is not None
             assert (stored.biz_status, stored.grade, stored.closed is not None) == (status, grade, closed)

@@ -14,7 +14,7 @@ from bizverify.schema import counted
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
     from bizverify.model_store import Event, ModelStore, ScorecardDifference
-    from bizverify.model_store.store import StoredScorecard
+    from bizverify.model_store.scorecard_store import StoredScorecard
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
@@ -114,7 +114,7 @@ def _found(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
     """A scorecard, and what to call it."""
     from bizverify.engine.risk.scorecard import Scorecard
     from bizverify.model_store import BUILTIN, resolve_model
-    from bizverify.model_store.store import StoredScorecard
+    from bizverify.model_store.scorecard_store import StoredScorecard
 
     if which is None:
         version = store.champion_version()

@@ -44,7 +44,7 @@ def notices() -> None:
 @json_option
 def list_(db: Path, key_id: str | None, as_json: bool) -> None:
     """List what was not acknowledged: for whom, since when, how often it was tried, what went wrong."""
-    from bizverify.watch.notices import list_undelivered
+    from bizverify.watch.notifications import list_undelivered
 
     found = _changed(db, lambda it: list_undelivered(it, _known(it, db, key_id)))
     rows = [_row(delivery) for delivery in found]
@@ -78,8 +78,8 @@ def retry(db: Path, key_id: str | None, notice_id: str | None, as_json: bool) ->
 
 def _retried(db: sqlite3.Connection, key_id: str | None, notice_id: str | None, now: float) -> int:
     from bizverify.server.store import keys as stored
-    from bizverify.watch.notices import WEBHOOK
-    from bizverify.watch.notices import retry as again
+    from bizverify.watch.notifications import WEBHOOK
+    from bizverify.watch.notifications import retry as again
 
     count = 0
     for key in stored.every(db):

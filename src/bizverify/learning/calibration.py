@@ -22,7 +22,7 @@ from bizverify.engine.risk.features import LABELS
 from bizverify.errors import LabelError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.labels.outcomes import came_back
-from bizverify.learning.drift import interval
+from bizverify.learning.significance import interval
 from bizverify.schema import REASON_SEPARATOR, counted
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.table import TEXTS

@@ -13,7 +13,7 @@ from bizverify.engine.dates import day_given
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
-from bizverify.learning import drift
+from bizverify.learning import significance
 from bizverify.learning.challenger import Saving, held_share, points_frame, saving
 from bizverify.learning.design_matrix import count_patterns
 from bizverify.learning.gate import ENOUGH, Decision, JudgedLabels, continue_test, evaluate_challenger, last_test
@@ -21,7 +21,7 @@ from bizverify.learning.quarantine import Audit, distrust
 from bizverify.learning.report import Calibrated
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import ModelStore
-from bizverify.model_store.store import DECIDING, PROMOTED
+from bizverify.model_store.scorecard_store import DECIDING, PROMOTED
 from bizverify.schema import counted
 
 Released = Mapping[str, tuple[int, int]]
@@ -179,8 +179,8 @@ class CalibrationRun:
         of_newest = pl.col("mailing") == newest
         found = []
         if not (older := rows.filter(~of_newest)).is_empty():
-            shifts = drift.stability_index(
-                drift.level_counts(older.lazy()), drift.level_counts(rows.filter(of_newest).lazy())
+            shifts = significance.stability_index(
+                significance.level_counts(older.lazy()), significance.level_counts(rows.filter(of_newest).lazy())
             )
             found += [
                 f"the letters have changed: {row['feature']} {row['level']} was {row['before']:.0%} of them, in "
@@ -188,7 +188,7 @@ class CalibrationRun:
                 for row in shifts.filter("alarm").iter_rows(named=True)
             ]
         letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
-        large = drift.overall_calibration(letters, bounced, expected)
+        large = significance.overall_calibration(letters, bounced, expected)
         if large is not None and large.alarm:
             found.append(
                 f"{counted(bounced, 'letter')} came back where {expected:,.1f} were expected ({large.ratio:.2f} of it, "

@@ -26,7 +26,7 @@ from bizverify.learning.design_matrix import count_patterns, design, merge_patte
 from bizverify.learning.fit import Fit, fit_points
 from bizverify.learning.quarantine import label_doubts
 from bizverify.learning.training_data import RIPE_AT
-from bizverify.model_store.store import DECIDING, Event
+from bizverify.model_store.scorecard_store import DECIDING, Event
 
 if TYPE_CHECKING:
     from bizverify.learning.design_matrix import Array

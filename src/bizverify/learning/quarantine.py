@@ -15,8 +15,8 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.labels.outcomes import came_back
 from bizverify.learning.challenger import predict
 from bizverify.learning.design_matrix import design, numpy
-from bizverify.learning.drift import interval
 from bizverify.learning.fit import fit_points
+from bizverify.learning.significance import interval
 from bizverify.tables import open_table, published, reading
 
 FALSE_BOUNCES: Final = 0.05

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bizverify.model_store.store import (
+from bizverify.model_store.scorecard_store import (
     BUILTIN,
     Event,
     ModelStore,

@@ -17,8 +17,8 @@ from bizverify.server.alarm import Alarm
 from bizverify.server.clock import Clock
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
-from bizverify.watch import notices
-from bizverify.watch.notices import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
+from bizverify.watch import notifications
+from bizverify.watch.notifications import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
 from bizverify.watch.types import PendingDelivery
 
 _log = logging.getLogger(__name__)
@@ -84,11 +84,13 @@ class Notifying:
         now = self._clock.now()
         if now - self._purged > _PURGED_EVERY:
             self._purged = now
-            await self._store.write(lambda db: notices.purge(db, now - _KEPT))
-        waiting, due = await self._store.read(lambda db: (notices.due_channels(db, now), notices.next_due(db, now)))
+            await self._store.write(lambda db: notifications.purge(db, now - _KEPT))
+        waiting, due = await self._store.read(
+            lambda db: (notifications.due_channels(db, now), notifications.next_due(db, now))
+        )
         latest = now + self._backoff.most
         if due is not None and due > latest:
-            await self._store.write(lambda db: notices.bring_forward(db, latest))
+            await self._store.write(lambda db: notifications.bring_forward(db, latest))
         for owner, channel in waiting:
             place = _FILE_PLACE if channel == FILE else owner
             if place not in self._busy:
@@ -107,7 +109,7 @@ class Notifying:
     async def _append(self) -> None:
         """Append what waits for the operator's file."""
         now = self._clock.now()
-        waiting = await self._store.read(lambda db: notices.due_deliveries(db, now, _LINES, channel=FILE))
+        waiting = await self._store.read(lambda db: notifications.due_deliveries(db, now, _LINES, channel=FILE))
         if not waiting:
             return
         outcome = await anyio.to_thread.run_sync(self._appended, waiting)
@@ -128,7 +130,7 @@ class Notifying:
         now = self._clock.now()
         waiting, key = await self._store.read(
             lambda db: (
-                notices.due_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
+                notifications.due_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
                 stored.find(db, owner),
             )
         )
@@ -152,7 +154,7 @@ class Notifying:
                 group.start_soon(one, delivery)
         if failing:
             until = self._clock.now() + self._backoff.first
-            await self._store.write(lambda db: notices.postpone(db, owner, WEBHOOK, until))
+            await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
 
     async def _sent(self, sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery) -> bool:
         """Send one notice and write down what became of it; whether it failed."""
@@ -178,14 +180,14 @@ class Notifying:
         ]
 
         def settled(db: sqlite3.Connection) -> None:
-            notices.mark_many_delivered(db, done, now)
-            notices.mark_many_failed(db, failed)
+            notifications.mark_many_delivered(db, done, now)
+            notifications.mark_many_failed(db, failed)
 
         await self._store.write(settled)
 
     async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
         failed = [(delivery.notice, str(delivery.channel), why, None) for delivery in waiting]
-        await self._store.write(lambda db: notices.mark_many_failed(db, failed))
+        await self._store.write(lambda db: notifications.mark_many_failed(db, failed))
 
 
 def _webhook(key: stored.Key | None) -> Webhook | str:

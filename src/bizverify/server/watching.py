@@ -25,8 +25,8 @@ from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.server.store.keys import Key
 from bizverify.watch import store as book
-from bizverify.watch.notices import FILE, WEBHOOK, SummaryWindow
-from bizverify.watch.recheck import LocalJudge, judge_watches
+from bizverify.watch.checking import LocalJudge, judge_watches
+from bizverify.watch.notifications import FILE, WEBHOOK, SummaryWindow
 from bizverify.watch.types import CheckResult
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.display import Shown
 from bizverify.schema import GRADES
-from bizverify.watch.notices import EVENT, SUMMARY
+from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.types import Change
 
 SHOWN: Final = 5

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from bizverify.watch.notices import SummaryWindow, add_notifications, add_summaries
+from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
 from bizverify.watch.types import CLOSED, Added, Business, Change, CheckResult, WatchedBusiness
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
@@ -226,7 +226,7 @@ def record(
     What was closed already when it was first checked is told in one notice, with what other checks found of the kind,
     as far as ``gathering`` says.
 
-    ``checked`` is of :func:`bizverify.watch.recheck.judge_watches`; what does not fit its watch any more (removed, or its name
+    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`; what does not fit its watch any more (removed, or its name
     or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
     of times over the columns of :func:`due`. Each notice is to be delivered on all ``channels``.
     """

@@ -93,7 +93,7 @@ class PendingDelivery:
 
     ``notice`` is its number in the file; ``id`` names it for ever, so that a receiver can tell repeats; ``payload`` is
     the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it tells of several
-    businesses (:data:`bizverify.watch.notices.SUMMARY`). ``due``: when it is tried again, ``None`` if
+    businesses (:data:`bizverify.watch.notifications.SUMMARY`). ``due``: when it is tried again, ``None`` if
     it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
     closure was found.
     """

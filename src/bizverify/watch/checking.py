@@ -21,16 +21,16 @@ from bizverify.labels.label_store import Labels, read_history
 from bizverify.model_store import resolve_model
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang
-from bizverify.watch import notices, store
+from bizverify.watch import notifications, store
 from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
-from bizverify.watch.notices import SummaryWindow
+from bizverify.watch.notifications import SummaryWindow
 from bizverify.watch.report import CheckReport
 from bizverify.watch.store import VERDICT_COLUMNS
 from bizverify.watch.stores import Local, run_in_loop
 from bizverify.watch.types import CheckResult, PendingDelivery
 
 if TYPE_CHECKING:
-    from bizverify.watch.notices import Webhook
+    from bizverify.watch.notifications import Webhook
 
 
 JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
@@ -91,7 +91,7 @@ _SECRET_LENGTH: Final = 16
 EVERY: Final = 24.0
 """Hours after which a watch is due again, unless others are asked for."""
 REPORT: Final = "report"
-"""The channel by which the caller himself is told; beside it :data:`bizverify.watch.notices.FILE` and ``WEBHOOK``."""
+"""The channel by which the caller himself is told; beside it :data:`bizverify.watch.notifications.FILE` and ``WEBHOOK``."""
 
 _SELDOM: Final = 1e6
 _AT_ONCE: Final = 10_000
@@ -118,7 +118,7 @@ class _Channels:
 
     @property
     def names(self) -> list[str]:
-        from bizverify.watch.notices import FILE, WEBHOOK
+        from bizverify.watch.notifications import FILE, WEBHOOK
 
         return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
 
@@ -241,7 +241,7 @@ class _CheckRun:
 
     def deliver(self) -> None:
         """Tell the file and the webhook what they have not acknowledged."""
-        from bizverify.watch.notices import FILE, WEBHOOK
+        from bizverify.watch.notifications import FILE, WEBHOOK
 
         if self.channels.file is not None:
             self._append(self._waiting(FILE), self.channels.file)
@@ -251,7 +251,7 @@ class _CheckRun:
     def report(self, seconds: float) -> CheckReport:
         """What this check found, and what there is to be told."""
         with self.file.reading() as db:
-            open_ = notices.list_undelivered(db, OWNER)
+            open_ = notifications.list_undelivered(db, OWNER)
             watched, next_due = store.count(db, OWNER), store.next_due(db, OWNER)
         found = pl.concat(self._found) if self._found else pl.DataFrame(schema=_EMPTY)
         return CheckReport(
@@ -275,17 +275,19 @@ class _CheckRun:
         ids = {notice["id"] for notice in report.notices}
         with self.file.writing() as db:
             numbers = [
-                one.notice for one in notices.list_undelivered(db, OWNER) if one.channel == REPORT and one.id in ids
+                one.notice
+                for one in notifications.list_undelivered(db, OWNER)
+                if one.channel == REPORT and one.id in ids
             ]
-            notices.mark_many_delivered(db, [(number, REPORT) for number in numbers], self.now())
-            notices.purge(db, self.now() - _KEPT)
+            notifications.mark_many_delivered(db, [(number, REPORT) for number in numbers], self.now())
+            notifications.purge(db, self.now() - _KEPT)
 
     def _waiting(self, channel: str) -> list[PendingDelivery]:
         with self.file.reading() as db:
-            return [one for one in notices.list_undelivered(db, OWNER) if one.channel == channel]
+            return [one for one in notifications.list_undelivered(db, OWNER) if one.channel == channel]
 
     def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
-        from bizverify.watch.notices import FILE, append_lines
+        from bizverify.watch.notifications import FILE, append_lines
 
         if not waiting:
             return
@@ -295,7 +297,7 @@ class _CheckRun:
             self._failed(waiting, FILE, str(error))
             return
         with self.file.writing() as db:
-            notices.mark_many_delivered(db, [(one.notice, FILE) for one in waiting], self.now())
+            notifications.mark_many_delivered(db, [(one.notice, FILE) for one in waiting], self.now())
 
     def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         if not waiting:
@@ -304,7 +306,7 @@ class _CheckRun:
 
     async def _sent(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         from bizverify.client.webhook import WebhookSender
-        from bizverify.watch.notices import WEBHOOK, send_notification
+        from bizverify.watch.notifications import WEBHOOK, send_notification
 
         sender, failures = WebhookSender(), 0
         try:
@@ -313,7 +315,7 @@ class _CheckRun:
                 if outcome.error is None:
                     failures = 0
                     with self.file.writing() as db:
-                        notices.mark_delivered(db, one.notice, WEBHOOK, self.now())
+                        notifications.mark_delivered(db, one.notice, WEBHOOK, self.now())
                     continue
                 failures += 1
                 self._failed([one], WEBHOOK, outcome.error)
@@ -326,10 +328,10 @@ class _CheckRun:
     def _failed(self, waiting: Sequence[PendingDelivery], channel: str, error: str) -> None:
         with self.file.writing() as db:
             for one in waiting:
-                notices.mark_failed(db, one.notice, channel, error, self.now())
+                notifications.mark_failed(db, one.notice, channel, error, self.now())
 
     def _warnings(self) -> tuple[str, ...]:
-        from bizverify.watch.notices import append_lines
+        from bizverify.watch.notifications import append_lines
 
         notes: list[str] = [] if self.engine.registry is not None else [_NO_REGISTRY]
         today = self.engine.today or date.today()
@@ -371,7 +373,7 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
     if url is None:
         return None
     from bizverify.client.webhook import WebhookUrl
-    from bizverify.watch.notices import Webhook
+    from bizverify.watch.notifications import Webhook
 
     secret = os.environ.get(SECRET, "")
     if not secret.strip():
