@@ -339,7 +339,7 @@ def test_the_stability_index_is_that_of_its_definition() -> None:
         0, named=True
     )
     assert found["psi"] == pytest.approx(0.3 * math.log(0.6 / 0.3) + -0.3 * math.log(0.4 / 0.7))
-    assert (found["feature"], found["level"], found["alarm"]) == ("age", "young", True)
+    assert (found["feature"], found["level"], found["shifted"]) == ("age", "young", True)
     assert (found["before"], found["after"]) == pytest.approx((0.3, 0.6))
 
 
@@ -347,13 +347,13 @@ def test_equal_shares_are_no_drift_however_many_rows() -> None:
     """The index is about shares, not counts."""
     found = stability_index(counts(age={"young": 30, NONE: 70}), counts(age={"young": 3000, NONE: 7000}))
     assert found["psi"].to_list() == pytest.approx([0])
-    assert found["alarm"].to_list() == [False]
+    assert found["shifted"].to_list() == [False]
 
 
 def test_a_level_that_is_new_or_gone_is_drift_and_finite() -> None:
     """A gazetteer given for the first time moves every row to another level."""
     found = stability_index(counts(address={"x": 1000}), counts(address={"y": 1000}))
-    assert found["alarm"].to_list() == [True]
+    assert found["shifted"].to_list() == [True]
     assert found["psi"].is_finite().all()
 
 
@@ -367,7 +367,7 @@ def test_few_rows_do_not_alarm_by_chance() -> None:
         now = counts(status={level: drawn.count(level) for level in levels if level in drawn})
         found = stability_index(counts(status=dict.fromkeys(levels, 100)), now).row(0, named=True)
         above += found["psi"] > 0.2
-        alarms += found["alarm"]
+        alarms += found["shifted"]
     assert above > 50
     assert alarms <= 10
 
@@ -406,10 +406,10 @@ def test_the_alarm_in_the_large_needs_more_than_chance() -> None:
     assert calm is not None
     assert high is not None
     assert low is not None
-    assert (calm.alarm, high.alarm, low.alarm) == (False, True, True)
+    assert (calm.significant, high.significant, low.significant) == (False, True, True)
     assert high.ratio == pytest.approx(80 / 45)
     assert high.low > 1
-    assert calm.as_dict()["expected"] == 78
+    assert calm.expected == 78
     assert overall_calibration(0, 0, 0) is None
     assert overall_calibration(10, 0, 0) is None
 

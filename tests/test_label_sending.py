@@ -22,12 +22,13 @@ import pytest
 import bizverify as bv
 from bizverify.cancellation import Brake
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
-from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
-from bizverify.labels.sending import SendReport, send_labels
+from bizverify.labels.output_columns import LABEL_DTYPES
+from bizverify.labels.sending import SendReport
 from bizverify.ledger import Ledger
 from bizverify.purchase.options import Terms, terms_of
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
+from labelling import send_labels, write_labelled
 from test_paid import KEY, customers, numbers
 
 ROWS, REPEATS = 120, 20
@@ -333,11 +334,15 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
 
 _SENDER = """
 import sys
+from pathlib import Path
 import polars as pl
 from bizverify.purchase.options import terms_of
-from bizverify.labels.sending import send_labels
+from bizverify.labels.sending import labels_with_lookups, send_labels
+from bizverify.tables import open_table
 
 labels, file, url = sys.argv[1:]
 terms = terms_of("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
-sys.exit(send_labels(pl.read_parquet(labels), file, terms=terms).exit_code)
+with open_table(Path(file)) as table:
+    found = labels_with_lookups(pl.read_parquet(labels), table)
+sys.exit(send_labels(found, Path(file), terms=terms).exit_code)
 """

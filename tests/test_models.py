@@ -389,7 +389,7 @@ def test_a_champion_of_an_earlier_release_goes_on_answering(store: ModelStore) -
     """It is completed when it is read; its file stays as it was."""
     old = without(learned("v1"), "history")
     store.promote(old, {})
-    found = store.stored(None)
+    found = store.load_stored(None)
     assert found.added == ("history.moved", "history.absent", "history.delivered")
     assert found.release == BUILT_IN.version
     assert found.card.features["history"]["moved"].points == BUILT_IN.features["history"]["moved"].points

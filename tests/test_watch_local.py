@@ -219,7 +219,7 @@ def test_a_summary_is_one_however_many_lots_a_check_has(town: Town, monkeypatch:
     other.closed = set(other.numbers)
     kept = store.record
     with monkeypatch.context() as patch:
-        patch.setattr(checking.book, "record", lambda *a: _raise() if told(other) else kept(*a))
+        patch.setattr(checking.store, "record", lambda *a: _raise() if told(other) else kept(*a))
         with pytest.raises(SystemExit):
             other.check()
     report = other.check()
@@ -279,7 +279,7 @@ def test_killed_before_it_was_recorded_the_same_watches_are_due(town: Town, monk
     town.closed = {town.numbers[2]}
     town.check_before()
     with monkeypatch.context() as patch:
-        patch.setattr(checking.book, "postpone", _raise)
+        patch.setattr(checking.store, "postpone", _raise)
         with pytest.raises(SystemExit):
             town.check()
     report = town.check()

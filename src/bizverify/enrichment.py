@@ -280,7 +280,7 @@ class Run:
                 *warnings,
             ),
             purchase=purchase,
-            history=History(known.letters, known.mailings, str(known.book.folder)) if known else None,
+            history=History(known.letters, known.mailings, str(known.store.folder)) if known else None,
             **found,
         )
 

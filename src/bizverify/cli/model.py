@@ -118,14 +118,14 @@ def _found(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
 
     if which is None:
         version = store.champion_version()
-        found = store.stored(None)
+        found = store.load_stored(None)
         name = f"{BUILTIN} {found.card.version}" if version == BUILTIN else version
         return found, f"{name} (the champion)"
     card = resolve_model(which, store)
     if card is Scorecard.load():
         return StoredScorecard(card, release=card.version), f"{BUILTIN} {card.version}"
     if which in store.versions() and store.load(which) is card:
-        return store.stored(which), which
+        return store.load_stored(which), which
     return StoredScorecard(card), f"{card.version}, {which}"
 
 

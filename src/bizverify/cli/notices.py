@@ -85,7 +85,7 @@ def _retried(db: sqlite3.Connection, key_id: str | None, notice_id: str | None, 
     for key in stored.every(db):
         if key_id in (None, key.id):
             channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
-            count += again(db, now, owner=key.id, notice_id=notice_id, channels=channels)
+            count += again(db, now, owner=key.id, notification_id=notice_id, channels=channels)
     return count
 
 

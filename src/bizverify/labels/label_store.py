@@ -1,4 +1,4 @@
-"""The label book: what became of the letters of each mailing, and what was known of them when they were mailed."""
+"""The label store (for users the label book): the outcomes of each mailing, and what was known when it went out."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ STORE_SCHEMA: Final[dict[str, Any]] = {
     "returned": pl.Date,
     "recorded": pl.Datetime("us", "UTC"),
 }
-"""A row of a book file: the evidence, what an outcome said (``said``, null for silence), and whose letter it was.
+"""A row of a mailing's file: the evidence, what an outcome said (``said``, null for silence), and whose letter it was.
 
 ``address_key``, ``fixed_key``: its address as written, and as corrected if it was. ``doubt``: outcomes of it could
 not be used, so its silence says nothing.
 """
 
 KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
-"""What a row of the enriched file tells of itself."""
+"""The columns of a row that come from the enriched file."""
 
 _LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
 _HISTORY: Final = {"moved": "moved", "absent": "absent"}
@@ -59,7 +59,7 @@ class OutcomeSource(msgspec.Struct, frozen=True):
 
 
 class MailingMetadata(msgspec.Struct, frozen=True):
-    """What a book file says of its mailing."""
+    """The metadata of a mailing's file."""
 
     id: str
     file: str
@@ -73,7 +73,7 @@ class MailingMetadata(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A mailing in the book: its declaration, and how many of its rows came back, arrived, or are not known."""
+    """A recorded mailing: its metadata, and how many of its rows came back, arrived, or are not known."""
 
     id: str
     path: Path
@@ -84,23 +84,8 @@ class Mailing:
 
     @property
     def declaration(self) -> MailingTerms:
-        """What was declared of it."""
+        """What the user said of it."""
         return self.about.declaration
-
-    @property
-    def recorded_at(self) -> datetime:
-        """When outcomes of it were first recorded."""
-        return self.about.recorded_at
-
-    @property
-    def run_id(self) -> str | None:
-        """The run that wrote the enriched file."""
-        return self.about.run_id
-
-    @property
-    def file(self) -> str:
-        """The enriched file."""
-        return self.about.file
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +108,7 @@ class LabelBatch:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """What recording did: labels that were ``new``, ``known`` before or ``replaced`` what was.
+    """The outcome of recording: how many labels were ``new``, ``known`` before or ``replaced`` others.
 
     ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept,
     too. ``unmailed``: labels of rows that, by what was declared, were not mailed: nothing is learned from these.
@@ -152,16 +137,16 @@ class LabelStore:
         self.folder = folder if folder is not None else state_directory() / "labels"
 
     def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
-        """Unite labels with what is recorded of their mailing; the same ones again change nothing.
+        """Merge labels with what is recorded of their mailing; the same ones again change nothing.
 
         A label that contradicts a recorded one is not taken, unless ``replace``. Rows keep what was known of them when
         they were first recorded. Where the declaration says that silence is delivery, letters without an outcome are
         kept as well. Another process that records waits. ``dry_run`` writes nothing.
         """
         if dry_run:
-            return self._united(batch, replace)[0]
-        with self._locked():
-            recorded, about = self._united(batch, replace)
+            return self._merge_batch(batch, replace)[0]
+        with self._lock():
+            recorded, about = self._merge_batch(batch, replace)
             self._write(recorded, about)
         return recorded
 
@@ -214,9 +199,9 @@ class LabelStore:
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
     def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
-        """What the engine may know of an addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty book.
+        """Return what the engine may know of each addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
 
-        ``b_no``: ten digits, of which alone the book is asked.
+        ``b_no``: ten digits, to read one business alone.
 
         ``moved`` and ``absent`` as the return reason said; ``delivered`` where a letter has surely arrived. Other
         outcomes say nothing here, and hide no older one.
@@ -230,8 +215,7 @@ class LabelStore:
             .when(~pl.col("bounced"))
             .then(pl.lit("delivered"))
         )
-        told = self._outcomes(b_no).with_columns(outcome.alias("outcome"))
-        rows = told.filter(pl.col("outcome").is_not_null())
+        rows = self._outcomes(b_no).with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
     def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
@@ -243,10 +227,10 @@ class LabelStore:
         both = ["address_key", "fixed_key"]
         empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
         rows = pl.concat([empty, *(_scan(path).select(*names, *both) for path in self._files())])
-        told = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
-        asked = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
+        has_outcome = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
+        wanted = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
         keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
-        found = rows.filter(told, asked).select(*names, keys).explode("address_key")
+        found = rows.filter(has_outcome, wanted).select(*names, keys).explode("address_key")
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def is_own(self, path: Path) -> bool:
@@ -259,7 +243,7 @@ class LabelStore:
         return sorted(self.folder.glob("*.parquet"))
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with FileLock(self.folder / ".lock", timeout=_WAIT, mode=0o600):
@@ -272,24 +256,23 @@ class LabelStore:
             why = error.strerror or str(error)
             raise LabelError(f"{self.folder}: the label book cannot be written: {why}") from error
 
-    def _united(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
+    def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
+        """Return a mailing's rows and metadata with those of a batch; nothing is written."""
         path = self.folder / f"{batch.about.id}.parquet"
         before, about = pl.DataFrame(schema=STORE_SCHEMA), batch.about
         if path.exists():
-            kept = _read_metadata(path)
-            before, about = _collect(_scan(path), path), _merge_metadata(kept, batch.about, replace=replace)
-        told = before.filter(pl.col("said").is_not_null())
-        labels, clashing, replaced = _merge_labels(told, batch.labels, replace)
-        again = batch.labels.join(told, on="row_id", how="semi").height - clashing.len() - replaced
+            before, about = _collect(_scan(path), path), _merge_metadata(_read_metadata(path), batch.about, replace)
+        known = before.filter(pl.col("said").is_not_null())
+        labels, clashing, replaced = _merge_labels(known, batch.labels, replace)
+        again = batch.labels.join(known, on="row_id", how="semi").height - clashing.len() - replaced
         doubts = pl.concat([before.filter("doubt").select("row_id", "letter"), batch.doubtful])
         doubtful = _silent_letters(doubts, labels, doubt=True)
         mailed = batch.sent(about.declaration)
         if about.declaration.tells_who_was_sent:
             labels = labels.with_columns(doubt=~pl.col("letter").is_in(mailed["letter"].implode()))
         silent = _silent_letters(mailed, pl.concat([labels, doubtful]), doubt=False)
-        rows = pl.concat([labels, doubtful, silent])
-        frame = _add_known(rows, before, batch, about.declaration)
-        recorded = RecordResult(
+        frame = _add_known(pl.concat([labels, doubtful, silent]), before, batch, about.declaration)
+        result = RecordResult(
             id=about.id,
             path=path,
             new=batch.labels.height - clashing.len() - replaced - again,
@@ -301,7 +284,7 @@ class LabelStore:
             declaration=about.declaration,
             frame=frame,
         )
-        return recorded, about
+        return result, about
 
     def _write(self, recorded: RecordResult, about: MailingMetadata) -> None:
         """Write the mailing's file in one step, unless nothing has changed."""
@@ -313,21 +296,16 @@ class LabelStore:
             recorded.frame.write_parquet(temporary, metadata={METADATA_KEY: text})
 
 
-def _merge_labels(told: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
+def _merge_labels(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
     """Recorded and new labels as one; the row numbers where they differ and the recorded one stays; those replaced."""
-    told, new = (frame.select(list(_LABEL)) for frame in (told, new.with_columns(doubt=pl.lit(False))))
-    both = told.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
+    known, new = (frame.select(list(_LABEL)) for frame in (known, new.with_columns(doubt=pl.lit(False))))
+    both = known.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
     differs = (pl.col("was") != pl.col("said")) | (pl.col("was_code") != pl.col("reason_code"))
     clashing = both.filter(differs.fill_null(False))["row_id"]
     agreeing = ~pl.col("row_id").is_in(clashing.implode())
-    if replace:
-        return _one_per_row(pl.concat([told.filter(agreeing), new])), clashing.clear(), clashing.len()
-    return _one_per_row(pl.concat([told, new.filter(agreeing)])), clashing, 0
-
-
-def _one_per_row(labels: pl.DataFrame) -> pl.DataFrame:
-    """One label a row, as columns of a book file."""
-    return merge_labels(labels).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
+    parts = [known.filter(agreeing), new] if replace else [known, new.filter(agreeing)]
+    labels = merge_labels(pl.concat(parts)).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
+    return (labels, clashing.clear(), clashing.len()) if replace else (labels, clashing, 0)
 
 
 def _silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
@@ -337,15 +315,15 @@ def _silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool)
     return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
 
 
-def _add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, declaration: MailingTerms) -> pl.DataFrame:
+def _add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
     """Labels with what is known of their rows: as recorded before, else as the enriched file says it."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
     frame = rows.join(known, on="row_id", how="left").join(when, on="row_id", how="left")
     frame = frame.with_columns(
-        pl.lit(declaration.mailed).alias("mailed"),
-        pl.when(~pl.col("doubt")).then(declaration.bounced()).alias("bounced"),
+        pl.lit(terms.mailed).alias("mailed"),
+        pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced"),
     )
     # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
@@ -353,12 +331,12 @@ def _add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, decl
     return frame.select(pl.col(name).cast(dtype) for name, dtype in STORE_SCHEMA.items()).sort("row_id")
 
 
-def _merge_metadata(before: MailingMetadata, now: MailingMetadata, *, replace: bool) -> MailingMetadata:
+def _merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
     """What a book file says of its mailing once outcomes of another source are in it."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
         before,
-        declaration=before.declaration.joined(now.declaration, replace=replace),
+        declaration=before.declaration.merge(now.declaration, replace=replace),
         sources=(*before.sources, *(source for source in now.sources if source.sha256 not in known)),
     )
 
@@ -408,18 +386,18 @@ def _damaged_file(path: Path, error: BaseException) -> LabelError:
 
 
 Labels = str | Path | Literal[False] | None
-"""The folder of a label book; ``None`` is the user's own, if there is one; ``False`` is none."""
+"""The folder of a label store; ``None`` is the user's own, if there is one; ``False`` is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelHistory:
-    """A label book as one run sees it, read once: what is recorded meanwhile is for the next run.
+    """The history that one run takes from a label store, read once: what is recorded meanwhile is for the next run.
 
     ``letters``: addressees of whom something is known. ``recorded``: when something was recorded last. ``history``:
     :data:`bizverify.engine.history.HISTORY_SCHEMA`.
     """
 
-    book: LabelStore
+    store: LabelStore
     letters: int
     mailings: int
     recorded: datetime
@@ -428,35 +406,33 @@ class LabelHistory:
     def outcomes(self) -> pl.LazyFrame:
         """What became of the last letter to each ``b_no`` (UInt64) and ``address_key``: the three label columns."""
         columns = ("b_no", "address_key", "bounced", "bounce_reason", "bounced_at")
-        return self.book.outcomes().select(columns).collect(engine="streaming").lazy()
+        return self.store.outcomes().select(columns).collect(engine="streaming").lazy()
 
 
 def read_history(labels: Labels) -> LabelHistory | None:
-    """Read a label book; ``None`` where it has no mailing yet, or none is wanted.
+    """Read a label store; ``None`` where it has no mailing yet, or none is wanted.
 
-    Raises :class:`LabelError` where a folder was given that does not exist, or a file of the book is damaged.
+    Raises :class:`LabelError` where a folder was given that does not exist, or a file of the store is damaged.
     """
-    book = _open_store(labels)
-    if book is None:
-        return None
-    history, mailings = book.history(), book.mailings()
-    if history is None or not mailings:
+    store = _open_store(labels)
+    history, mailings = (None, []) if store is None else (store.history(), store.mailings())
+    if store is None or history is None or not mailings:
         return None
     letters = history.collect(engine="streaming")
     recorded = max(source.recorded_at for mailing in mailings for source in mailing.about.sources)
-    return LabelHistory(book, letters.height, len(mailings), recorded, letters.lazy())
+    return LabelHistory(store, letters.height, len(mailings), recorded, letters.lazy())
 
 
 def history_of(labels: Labels, b_no: str) -> pl.LazyFrame | None:
-    """What a label book has of one business (ten digits), without reading the others; else as :func:`read_history`."""
-    book = _open_store(labels)
-    return None if book is None else book.history(b_no)
+    """Return the history of one business (ten digits), without reading the others; else as :func:`read_history`."""
+    store = _open_store(labels)
+    return None if store is None else store.history(b_no)
 
 
 def _open_store(labels: Labels) -> LabelStore | None:
     if labels is False:
         return None
-    book = LabelStore(None if labels is None else Path(labels))
-    if labels is not None and not book.folder.is_dir():
-        raise LabelError(f"{book.folder}: there is no such folder; give `labels=` the folder of a label book")
-    return book
+    store = LabelStore(None if labels is None else Path(labels))
+    if labels is not None and not store.folder.is_dir():
+        raise LabelError(f"{store.folder}: there is no such folder; give `labels=` the folder of a label book")
+    return store

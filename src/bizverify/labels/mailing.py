@@ -1,4 +1,4 @@
-"""The mailing that outcomes are about: an enriched file, with what is known of the run that wrote it."""
+"""The mailing that outcomes are about: an enriched file, with its letters and the run that wrote it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import polars as pl
 
@@ -18,15 +18,16 @@ from bizverify import business_number
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.storage.paths import state_directory
-from bizverify.tables import Format, Table, open_table, reading
+from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
 from bizverify.tables.remedies import FILE_OPTIONS
 from bizverify.tables.role_cell import role_cell
 
-SERVICE: Final = ("verify", "batch")
-"""The engines of which no answer is the scorecard's."""
+_NO_SCORECARD: Final = ("verify", "batch")
+_WITH_JOBS: Final = ("batch", "hybrid")
+"""Engines as manifests name them: those of which no answer is the scorecard's, and those that buy through jobs."""
 
 LETTER_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -57,34 +58,33 @@ class Enrichment:
     headers: dict[str, tuple[str, ...]]
 
 
-class TableOptions(TypedDict):
-    """With what a file is opened, where it is not found rightly."""
-
-    sheet: str | None
-    encoding: str | None
-    json_path: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class OpenMailing:
-    """An enriched file as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
+    """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
 
-    ``columns``: where number, name and address are, as ``#3``. ``how``: sheet, encoding and JSON path with which it was
-    opened, if they were given. ``id`` tells it from other files: the run's id, else the
-    start of a hash of its answers.
+    ``id`` tells it from other files: the run's id, else the start of a hash of its answers. ``prefix``: of the nine
+    columns. ``columns``: where number, name and address are, as ``#3``.
     """
 
     id: str
-    path: Path
-    name: str
+    table: Table
     prefix: str
     letters: pl.LazyFrame
     rows: int
     columns: Mapping[str, str]
-    format: Format
-    how: TableOptions
     by: Enrichment | None
     notes: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """The enriched file."""
+        assert self.table.path is not None  # noqa: S101 - it was opened by its path
+        return self.table.path
+
+    @property
+    def name(self) -> str:
+        """The enriched file as messages call it."""
+        return self.table.name
 
     @property
     def run_id(self) -> str | None:
@@ -97,9 +97,19 @@ class OpenMailing:
         return self.by.engine if self.by else None
 
     @property
+    def has_jobs(self) -> bool:
+        """Whether rows of the file were bought through jobs of the service, to which outcomes can be sent."""
+        return self.engine in _WITH_JOBS
+
+    @property
+    def has_scorecard(self) -> bool:
+        """Whether the reasons may be those of a scorecard: the hosted service's never are."""
+        return self.engine not in _NO_SCORECARD
+
+    @property
     def model(self) -> str | None:
         """The version of the scorecard that answered; ``None`` where that is not known, or none did."""
-        return self.by.model if self.by and self.by.engine not in SERVICE else None
+        return self.by.model if self.by and self.has_scorecard else None
 
 
 @contextmanager
@@ -122,12 +132,12 @@ def open_mailing(
         raise UsageError("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
     by = _find_run(run) if run is not None else None
     path = Path(file) if file is not None else _run_output(by)
-    how = TableOptions(sheet=sheet, encoding=encoding, json_path=json_path)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
         prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
         with reading(table):
-            rows = table.count()
+            table = replace(table, rows=table.count())
+        rows = table.count()
         if by is not None and rows != by.rows:
             raise LabelError(
                 f"{path}: has {counted(rows, 'row')}, run {by.run_id} wrote {by.rows:,}; give the file "
@@ -139,9 +149,9 @@ def open_mailing(
         letters = _letters(unfolded, ours, columns)
         with reading(table):
             id_ = by.run_id if by else _content_id(letters)
-        places = _positions(columns)
+        places = {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in columns.items()}
         with _blame_file(table, letters):
-            yield OpenMailing(id_, path, table.name, prefix, letters, rows, places, table.format, how, by, notes)
+            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
 
 
 @contextmanager
@@ -287,10 +297,6 @@ def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -
             raise
         return table, {}  # left out by --select: rows can still be named by their row_id
     return unfolded, dict(chosen.columns)
-
-
-def _positions(chosen: Mapping[str, Choice]) -> dict[str, str]:
-    return {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in chosen.items()}
 
 
 class _HashingFile:

@@ -1,4 +1,4 @@
-"""What the user says of a mailing: when, how, to whom it went, and what it means that a letter did not come back."""
+"""The terms of a mailing, as the user says them: when, how, to whom it went, and whether silence means delivery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIRST_YEAR: Final = 2000
 
 
 class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is declared of the outcomes of one mailing.
+    """What the user says of one mailing and its outcomes.
 
     ``mailed``: the day of mailing. ``returns_requested``: whether undeliverable letters were to come back (in Korea
     bulk letters only do where they are marked so). ``complete``: whether all that came back is recorded by now.
@@ -42,8 +42,8 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether it is known of every row if it was mailed, so that an outcome of another contradicts that."""
         return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
 
-    def bounced(self) -> pl.Expr:
-        """What learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
+    def certain_outcome(self) -> pl.Expr:
+        """Return what learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
 
         True: the letter came back, unless the addressee refused it. False: it did not, by an outcome or by silence,
         and it would have. ``said`` is what an outcome says, null for a mailed row without one.
@@ -58,8 +58,8 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return pl.lit(False)
         return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
 
-    def joined(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
-        """The declaration with what a later one for the same mailing adds.
+    def merge(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
+        """Return the terms with what later ones for the same mailing add.
 
         Complete once is complete; what was not said before may be said now. Raises :class:`LabelError` where the two
         contradict each other, unless ``replace``: then the later one counts.
@@ -94,7 +94,7 @@ def parse_terms(
     sent: str | Sequence[str] | None,
     today: date,
 ) -> MailingTerms:
-    """Return what was declared, checked; raise :class:`LabelError` naming the option and the remedy."""
+    """Return the terms of a mailing, checked; raise :class:`LabelError` naming the option and the remedy."""
     if mailed > today:
         raise LabelError(
             f"{parameter('mailed', str(mailed))}: is in the future, so nothing of it can have come back yet"

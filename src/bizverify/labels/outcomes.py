@@ -154,8 +154,8 @@ def read_outcomes(
         raw = _raw_cells(table, chosen).collect(engine="streaming")
         rows = raw.height
     only_returns = "bounced" not in chosen
-    told = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
-    frame = _parse_cells(told, chosen).with_columns(_problem_expr().alias("problem")).collect()
+    spoken = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
+    frame = _parse_cells(spoken, chosen).with_columns(_problem_expr().alias("problem")).collect()
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
@@ -253,8 +253,8 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFram
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
     said = pl.col("said")
     if "bounced" not in chosen:
-        told = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]
-        said = pl.when(pl.any_horizontal(part.is_not_null() for part in told)).then(pl.lit(True))
+        given = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]
+        said = pl.when(pl.any_horizontal(part.is_not_null() for part in given)).then(pl.lit(True))
     return rows.with_columns(
         said.alias("said"),
         cell["row_id"].str.replace(r"\.0+$", "").cast(pl.UInt32, strict=False).alias("row_id"),

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
-from bizverify.learning.calibration_run import CalibrationRun
+from bizverify.learning.calibration_run import Calibrated, CalibrationRun
 from bizverify.learning.design_matrix import numpy
 from bizverify.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
-from bizverify.learning.report import Calibrated
 from bizverify.model_store import ModelStore
 
 __all__ = ["Calibrated", "audit_sample", "calibrate"]
@@ -42,9 +41,9 @@ def calibrate(
     then.
     """
     numpy()  # says at once what is missing
-    learning = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
-    verdict = None if audited is None else _audit(learning, Path(audited), dry_run=dry_run)
-    return learning.concluded(verdict, dry_run=dry_run)
+    run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
+    verdict = None if audited is None else _audit(run, Path(audited), dry_run=dry_run)
+    return run.finish(verdict, dry_run=dry_run)
 
 
 def audit_sample(
@@ -60,19 +59,19 @@ def audit_sample(
     Returns how many letters there are. Raises as :func:`calibrate`.
     """
     numpy()
-    learning = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
-    return draw_sample(learning.book, learning.auditable(), Path(path), size)
+    run = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
+    return draw_sample(run.labels, run.auditable(), Path(path), size)
 
 
 def _open_store(folder: str | Path | None) -> LabelStore:
-    book = LabelStore(None if folder is None else Path(folder))
-    if not book.mailings():
-        raise LabelError(f"{book.folder}: no labels are recorded there; record outcomes with `bizverify label`")
-    return book
+    store = LabelStore(None if folder is None else Path(folder))
+    if not store.mailings():
+        raise LabelError(f"{store.folder}: no labels are recorded there; record outcomes with `bizverify label`")
+    return store
 
 
-def _audit(learning: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
-    verdict = evaluate_audit(learning.book, learning.auditable(), path)
+def _audit(run: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
+    verdict = evaluate_audit(run.labels, run.auditable(), path)
     if not dry_run:
-        learning.store.note("released" if verdict.releases else "kept", verdict.as_dict())
+        run.models.note("released" if verdict.releases else "kept", verdict.as_dict())
     return verdict

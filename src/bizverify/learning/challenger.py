@@ -99,7 +99,7 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
     expected = n * predict(before, levels)
     sums = [levels.sums(values) for values in (n, bounced, expected)]
     cards = {"expert": expert, "before": before, "after": after}
-    told = pl.DataFrame(
+    levels_frame = pl.DataFrame(
         {
             "feature": [feature for feature, _ in TERMS],
             "level": [level for _, level in TERMS],
@@ -111,7 +111,9 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
     )
     base = {name: card.base.points for name, card in cards.items()}
     totals = {"letters": int(n.sum()), "bounced": int(bounced.sum()), "expected": float(expected.sum())}
-    return pl.concat([pl.DataFrame([{"feature": "base", "level": "", **base, **totals}], schema=told.schema), told])
+    return pl.concat(
+        [pl.DataFrame([{"feature": "base", "level": "", **base, **totals}], schema=levels_frame.schema), levels_frame]
+    )
 
 
 def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving:

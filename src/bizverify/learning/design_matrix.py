@@ -1,4 +1,4 @@
-"""Which level of each feature holds in each pattern: a matrix of zeros and ones that is never written out whole."""
+"""Evidence as numbers: letters counted by pattern, and the levels of each pattern as a matrix of zeros and ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def numpy() -> ModuleType:
-    """The module, or :class:`UsageError` saying how to have it."""
+    """Return the module numpy (the extra ``learn``); raise :class:`UsageError` where it is not installed."""
     try:
         import numpy as np
     except ImportError as error:
@@ -38,10 +38,10 @@ COUNTS: Final = ("n", "bounced")
 
 def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
     """The rows of evidence that say something: the outcome is known, and all reasons could be read."""
-    told = pl.col("bounced").is_not_null() & pl.col("score").is_not_null()
+    known = pl.col("bounced").is_not_null() & pl.col("score").is_not_null()
     if "unread" in evidence.collect_schema().names():
-        told &= ~pl.col("unread")
-    return evidence.filter(told)
+        known &= ~pl.col("unread")
+    return evidence.filter(known)
 
 
 def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
@@ -109,19 +109,19 @@ class Design:
         sums: Array = np.zeros((width, sides.shape[1]))
         for first in range(0, len(self), _ROWS):
             rows = slice(first, first + _ROWS)
-            block = self._written(rows)
+            block = self._dense_rows(rows)
             sums += block.T @ sides[rows].astype(np.float32)
             pairs += block.T @ (block * weights[rows, None].astype(np.float32))
         kept = _term_columns()
         return pairs[np.ix_(kept, kept)], sums[kept]
 
     def matrix(self) -> Array:
-        """The matrix itself."""
+        """Return the whole matrix (for benchmarks of other models)."""
         np = numpy()
-        whole: Array = self._written(slice(0, len(self)))[:, _term_columns()].astype(np.float64)
+        whole: Array = self._dense_rows(slice(0, len(self)))[:, _term_columns()].astype(np.float64)
         return whole
 
-    def _written(self, rows: slice) -> Any:
+    def _dense_rows(self, rows: slice) -> Any:
         """Rows of the matrix, in single precision, with one column more behind each feature: none of its levels."""
         np = numpy()
         width = len(TERMS) + len(_SIZES)
@@ -151,7 +151,7 @@ def design(patterns: pl.DataFrame) -> Design:
 
 
 def _term_columns() -> list[int]:
-    """The columns of terms among those of :meth:`Design._written`."""
+    """The columns of terms among those of :meth:`Design._dense_rows`."""
     kept, first = list[int](), 0
     for size in _SIZES:
         kept += range(first, first + size)

@@ -94,7 +94,7 @@ class Fit:
 
 
 def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
-    """Fit to counted evidence (see :func:`bizverify.learning.design_matrix.count_patterns`); ``start`` only makes it faster."""
+    """Fit to patterns (of :func:`bizverify.learning.design_matrix.count_patterns`); ``start`` only makes it faster."""
     priors = priors or Priors()
     if start is None and patterns.height > 2 * _FEW:  # most of the way is gone with a part of the letters
         start = fit_points(patterns.sample(patterns.height // _PART, seed=1), prior, priors)

@@ -158,7 +158,7 @@ def evaluate_audit(book: LabelStore, mailings: Collection[str], path: Path, size
 
 def _quarantined_labels(book: LabelStore, mailings: Collection[str]) -> pl.DataFrame:
     """The letters of mailings of which something is known, in a fixed order."""
-    files = {mailing.id: mailing.file for mailing in book.mailings()}
+    files = {mailing.id: mailing.about.file for mailing in book.mailings()}
     evidence = book.evidence(mailings, unread=True)
     known = evidence.filter(pl.col("bounced").is_not_null(), ~pl.col("unread")).sort(_KEY).collect()
     return known.with_columns(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
@@ -47,7 +47,10 @@ NONE: Final = "(none)"
 
 @dataclass(frozen=True, slots=True)
 class OverallCalibration:
-    """Whether as many letters came back as expected: ``ratio`` of the two, its 99 % interval, and the alarm."""
+    """Whether as many letters came back as expected: ``ratio`` of the two, and its 99 % interval.
+
+    ``significant``: 1 lies outside of it.
+    """
 
     n: int
     bounced: int
@@ -55,11 +58,7 @@ class OverallCalibration:
     ratio: float
     low: float
     high: float
-    alarm: bool
-
-    def as_dict(self) -> dict[str, object]:
-        """The finding as plain values."""
-        return asdict(self)
+    significant: bool
 
 
 def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
@@ -83,7 +82,7 @@ def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFr
     """The population stability index of each feature between two tables of :func:`level_counts`, the largest first.
 
     Columns: ``feature`` (String), ``psi`` (Float64), ``chance`` (Float64: what it stays below by chance, in 99 of 100
-    cases, with so few rows), ``alarm`` (Boolean: above both 0.2 and chance), ``level`` (String: the one whose share
+    cases, with so few rows), ``shifted`` (Boolean: above both 0.2 and chance), ``level`` (String: the one whose share
     changed most), ``before``, ``after`` (Float64, its shares). A level that one side lacks counts as half a row there,
     so that the index stays finite. A feature that only one side knows, or has no rows of, is left out.
     """
@@ -110,9 +109,9 @@ def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFr
     bounds = {freedom: chi_square_bound(freedom) for freedom in found["freedom"].unique()}
     by_chance = pl.col("freedom").replace_strict(bounds, default=0.0, return_dtype=pl.Float64) * pl.col("spread")
     found = found.with_columns(chance=by_chance)
-    alarm = (pl.col("psi") > SHIFTED) & (pl.col("psi") > pl.col("chance"))
-    found = found.with_columns(alarm=alarm).sort(["psi", "feature"], descending=[True, False])
-    return found.select("feature", "psi", "chance", "alarm", "level", "before", "after")
+    shifted = (pl.col("psi") > SHIFTED) & (pl.col("psi") > pl.col("chance"))
+    found = found.with_columns(shifted=shifted).sort(["psi", "feature"], descending=[True, False])
+    return found.select("feature", "psi", "chance", "shifted", "level", "before", "after")
 
 
 def overall_calibration(n: int, bounced: int, expected: float) -> OverallCalibration | None:

@@ -238,7 +238,7 @@ class ModelStore:
 
     def champion(self) -> Scorecard:
         """The scorecard that answers; raise :class:`ModelError` where its file is missing, damaged or was changed."""
-        return self.stored(None).card
+        return self.load_stored(None).card
 
     def champion_version(self) -> str:
         """The version of the scorecard that answers, ``builtin`` for the one of the release."""
@@ -246,9 +246,9 @@ class ModelStore:
 
     def load(self, version: str) -> Scorecard:
         """The scorecard of a version, ``builtin`` or the built-in's own among them; raise :class:`ModelError`."""
-        return self.stored(version).card
+        return self.load_stored(version).card
 
-    def stored(self, version: str | None) -> StoredScorecard:
+    def load_stored(self, version: str | None) -> StoredScorecard:
         """The scorecard of a version, of the champion for ``None``, with what the store knows of it."""
         events = self.history()
         champion = _succession(events)[-1]
@@ -282,7 +282,7 @@ class ModelStore:
         if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
             raise ModelError(f"{card.version!r} cannot be a version: letters, digits and . _ + - only, not {BUILTIN!r}")
         builtin, text = Scorecard.load(), card.to_toml()
-        with self._locked():
+        with self._lock():
             events = self.history()
             known = {version.casefold() for version in (*_promotions(events), builtin.version)}
             if card.version.casefold() in known:  # two names that differ in case alone may be one file
@@ -306,7 +306,7 @@ class ModelStore:
         if kind in DECIDING:
             raise ValueError(f"{kind!r} changes the champion; use promote() or rollback()")
         version = event.get("version")
-        with self._locked():
+        with self._lock():
             self.history()
             append_event(self.path, kind, None if version is None else str(version), event)
 
@@ -316,7 +316,7 @@ class ModelStore:
         ``to``: a version or ``builtin``. Raises :class:`ModelError` where there is nothing to go back to, or where
         what is gone back to cannot be read: the champion stays then.
         """
-        with self._locked():
+        with self._lock():
             lost = to == BUILTIN and not self.path.exists()
             events = [] if lost else self.history()
             line = _succession(events)
@@ -354,7 +354,7 @@ class ModelStore:
             raise ModelError(f"{path}: the scorecard {version} cannot be used: {reason}; {remedy}") from error
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """The only process that writes: what is decided depends on what was decided before."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -167,10 +167,10 @@ class Notifying:
 
     async def _settle(self, made: list[tuple[PendingDelivery, Outcome]]) -> None:
         now = self._clock.now()
-        done = [(delivery.notice, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
+        done = [(delivery.number, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
         failed = [
             (
-                delivery.notice,
+                delivery.number,
                 str(delivery.channel),
                 outcome.error,
                 self._backoff.next_due(delivery.attempts + 1, delivery.begun, now, outcome.retry_after),
@@ -186,7 +186,7 @@ class Notifying:
         await self._store.write(settled)
 
     async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
-        failed = [(delivery.notice, str(delivery.channel), why, None) for delivery in waiting]
+        failed = [(delivery.number, str(delivery.channel), why, None) for delivery in waiting]
         await self._store.write(lambda db: notifications.mark_many_failed(db, failed))
 
 

@@ -91,7 +91,7 @@ _SECRET_LENGTH: Final = 16
 EVERY: Final = 24.0
 """Hours after which a watch is due again, unless others are asked for."""
 REPORT: Final = "report"
-"""The channel by which the caller himself is told; beside it :data:`bizverify.watch.notifications.FILE` and ``WEBHOOK``."""
+"""The channel of the caller, who gets the report; the others are ``FILE`` and ``WEBHOOK`` of the notifications."""
 
 _SELDOM: Final = 1e6
 _AT_ONCE: Final = 10_000
@@ -141,7 +141,7 @@ def check(
     tell: Tell | None = None,
     now: Callable[[], float] = time.time,
 ) -> CheckReport:
-    """Verify again what is due on a local list, with the embedded engine, and tell of closures.
+    """Verify again what is due on a local list, with the embedded engine, and notify of closures.
 
     ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today`` as for :func:`bizverify.enrich`. A watch is
     due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a nightly
@@ -173,16 +173,16 @@ def check(
     with ExitStack() as held:
         file = held.enter_context(LocalFile(path, create=False))
         held.enter_context(alone(path))
-        patrol = _CheckRun(file, engine, every * 3600, channels, now)
+        run = _CheckRun(file, engine, every * 3600, channels, now)
         if forget:
-            patrol.forget()
-        patrol.make_due(everything=everything)
-        patrol.look()
-        patrol.deliver()
-        report = patrol.report(time.monotonic() - clock)
+            run.forget()
+        run.make_due(everything=everything)
+        run.look()
+        run.deliver()
+        report = run.report(time.monotonic() - clock)
         if tell is not None:
             tell(report)
-        patrol.told(report)
+        run.acknowledge(report)
     return report
 
 
@@ -220,7 +220,7 @@ class _CheckRun:
             )
 
     def look(self) -> None:
-        """Check what is due, so many watches at a time, each lot written down with the notices of its closures."""
+        """Check what is due, so many watches at a time, each lot recorded with the notifications of its closures."""
         again = self.started + recheck_wait(self.interval)
         while True:
             with self.file.reading() as db:
@@ -230,8 +230,8 @@ class _CheckRun:
             checked = judge_watches(due, LocalJudge(self.engine))
             at = max(self.now(), self.started)
             with self.file.writing() as db:
-                gathering = SummaryWindow(self.started, at + _GATHERED)
-                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, gathering)
+                window = SummaryWindow(self.started, at + _GATHERED)
+                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
                 still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
             self._due += due.height
@@ -240,7 +240,7 @@ class _CheckRun:
             self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
 
     def deliver(self) -> None:
-        """Tell the file and the webhook what they have not acknowledged."""
+        """Deliver to the file and the webhook what they have not acknowledged."""
         from bizverify.watch.notifications import FILE, WEBHOOK
 
         if self.channels.file is not None:
@@ -249,7 +249,7 @@ class _CheckRun:
             self._send(self._waiting(WEBHOOK), self.channels.webhook)
 
     def report(self, seconds: float) -> CheckReport:
-        """What this check found, and what there is to be told."""
+        """Return what this check found, with the notifications for the caller."""
         with self.file.reading() as db:
             open_ = notifications.list_undelivered(db, OWNER)
             watched, next_due = store.count(db, OWNER), store.next_due(db, OWNER)
@@ -270,12 +270,12 @@ class _CheckRun:
             warnings=self._warnings(),
         )
 
-    def told(self, report: CheckReport) -> None:
-        """The caller was told of the report's closures."""
-        ids = {notice["id"] for notice in report.notices}
+    def acknowledge(self, report: CheckReport) -> None:
+        """Mark the notifications of a report as delivered: the caller has it."""
+        ids = {one["id"] for one in report.notices}
         with self.file.writing() as db:
             numbers = [
-                one.notice
+                one.number
                 for one in notifications.list_undelivered(db, OWNER)
                 if one.channel == REPORT and one.id in ids
             ]
@@ -294,17 +294,17 @@ class _CheckRun:
         try:
             append_lines(path, [one.payload for one in waiting])
         except OutputError as error:
-            self._failed(waiting, FILE, str(error))
+            self._mark_failed(waiting, FILE, str(error))
             return
         with self.file.writing() as db:
-            notifications.mark_many_delivered(db, [(one.notice, FILE) for one in waiting], self.now())
+            notifications.mark_many_delivered(db, [(one.number, FILE) for one in waiting], self.now())
 
     def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         if not waiting:
             return
-        run_in_loop(lambda: self._sent(waiting, webhook))
+        run_in_loop(lambda: self._send_all(waiting, webhook))
 
-    async def _sent(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
+    async def _send_all(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         from bizverify.client.webhook import WebhookSender
         from bizverify.watch.notifications import WEBHOOK, send_notification
 
@@ -315,20 +315,20 @@ class _CheckRun:
                 if outcome.error is None:
                     failures = 0
                     with self.file.writing() as db:
-                        notifications.mark_delivered(db, one.notice, WEBHOOK, self.now())
+                        notifications.mark_delivered(db, one.number, WEBHOOK, self.now())
                     continue
                 failures += 1
-                self._failed([one], WEBHOOK, outcome.error)
+                self._mark_failed([one], WEBHOOK, outcome.error)
                 if failures >= _PATIENCE:
-                    log.info("%d notices are left to the next check", len(waiting) - place - 1)
+                    log.info("%d notifications are left to the next check", len(waiting) - place - 1)
                     return
         finally:
             await sender.aclose()
 
-    def _failed(self, waiting: Sequence[PendingDelivery], channel: str, error: str) -> None:
+    def _mark_failed(self, waiting: Sequence[PendingDelivery], channel: str, error: str) -> None:
         with self.file.writing() as db:
             for one in waiting:
-                notifications.mark_failed(db, one.notice, channel, error, self.now())
+                notifications.mark_failed(db, one.number, channel, error, self.now())
 
     def _warnings(self) -> tuple[str, ...]:
         from bizverify.watch.notifications import append_lines

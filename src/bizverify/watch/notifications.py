@@ -42,7 +42,7 @@ _UNDER_WAY: Final = 5.0
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Make a notice of each closure of :attr:`bizverify.watch.types.CheckResult.closures`, to be told on all channels."""
+    """Add a notification of each closure of :attr:`bizverify.watch.types.CheckResult.closures`, on all channels."""
     if closures.is_empty():
         return
     first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
@@ -80,7 +80,7 @@ class SummaryWindow(NamedTuple):
 
 
 def add_summaries(
-    db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], gathering: SummaryWindow
+    db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], window: SummaryWindow
 ) -> None:
     """Make one notice for each owner of the watches that were closed already when they were first checked.
 
@@ -88,7 +88,7 @@ def add_summaries(
     """
     for group in found.partition_by("owner", maintain_order=True):
         owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
-        gathered = _open_summary(db, owner, now, channels, gathering.since)
+        gathered = _open_summary(db, owner, now, channels, window.since)
         if gathered is not None:
             number, payload = gathered
             numbers = [*payload["biz_nos"], *numbers]
@@ -107,7 +107,7 @@ def add_summaries(
             "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
             (id_, owner, _as_json(summary), now),
         )
-        _begin_deliveries(db, [(made.lastrowid, channel, owner, now, gathering.until) for channel in channels])
+        _begin_deliveries(db, [(made.lastrowid, channel, owner, now, window.until) for channel in channels])
 
 
 def _open_summary(
@@ -164,9 +164,9 @@ def due_deliveries(
     return [PendingDelivery(*row) for row in rows]
 
 
-def mark_delivered(db: sqlite3.Connection, notice: int, channel: str, now: float) -> None:
+def mark_delivered(db: sqlite3.Connection, number: int, channel: str, now: float) -> None:
     """A delivery was acknowledged: it is never made again."""
-    mark_many_delivered(db, [(notice, channel)], now)
+    mark_many_delivered(db, [(number, channel)], now)
 
 
 def mark_many_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
@@ -174,13 +174,13 @@ def mark_many_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, 
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
-        [(now, notice, channel) for notice, channel in deliveries],
+        [(now, number, channel) for number, channel in deliveries],
     )
 
 
-def mark_failed(db: sqlite3.Connection, notice: int, channel: str, error: str, next_due: float | None) -> None:
+def mark_failed(db: sqlite3.Connection, number: int, channel: str, error: str, next_due: float | None) -> None:
     """A delivery failed; it is tried again at ``next_due``, or given up (``None``) and listed."""
-    mark_many_failed(db, [(notice, channel, error, next_due)])
+    mark_many_failed(db, [(number, channel, error, next_due)])
 
 
 def mark_many_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
@@ -188,7 +188,7 @@ def mark_many_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
-        [(due, error[:_LONGEST_ERROR], notice, channel) for notice, channel, error, due in deliveries],
+        [(due, error[:_LONGEST_ERROR], number, channel) for number, channel, error, due in deliveries],
     )
 
 
@@ -216,7 +216,7 @@ def retry(
     now: float,
     *,
     owner: str | None = None,
-    notice_id: str | None = None,
+    notification_id: str | None = None,
     channels: Sequence[str] = (),
 ) -> int:
     """Deliver again what was not acknowledged: of one owner, of one notice, or all of it; return how many deliveries.
@@ -224,7 +224,7 @@ def retry(
     Attempts are counted anew. Notices that had no channel get ``channels``. What was acknowledged stays so.
     """
     chosen = "SELECT number FROM notices WHERE (:owner IS NULL OR owner = :owner) AND (:notice IS NULL OR id = :notice)"
-    values = {"now": now, "owner": owner, "notice": notice_id, "channels": json.dumps(channels)}
+    values = {"now": now, "owner": owner, "notice": notification_id, "channels": json.dumps(channels)}
     tried = db.execute(
         "UPDATE deliveries SET begun = :now, due = :now, attempts = 0, error = NULL"
         f" WHERE delivered IS NULL AND notice IN ({chosen})",

@@ -95,7 +95,7 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
     grouped = given.group_by("biz_no", maintain_order=True).agg(
         *(text.first() for text in texts),
         pl.len().cast(pl.UInt32).alias("rows"),
-        pl.any_horizontal(_normalised(text).n_unique() > 1 for text in texts).alias("differing"),
+        pl.any_horizontal(_normalise(text).n_unique() > 1 for text in texts).alias("differing"),
         pl.col("right").first(),
     )
     return Businesses(
@@ -147,10 +147,10 @@ def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
 def _differs(name: str) -> pl.Expr:
     """Whether the file gives something else than what the list shows."""
     given = pl.col(f"{name}_in")
-    return pl.col(f"shows_{name}") & given.is_not_null() & _normalised(pl.col(name)).ne_missing(_normalised(given))
+    return pl.col(f"shows_{name}") & given.is_not_null() & _normalise(pl.col(name)).ne_missing(_normalise(given))
 
 
-def _normalised(text: pl.Expr) -> pl.Expr:
+def _normalise(text: pl.Expr) -> pl.Expr:
     return text.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
 
 
@@ -246,12 +246,12 @@ class SyncReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """What people read: what is the case, what differs, what was done."""
-        return list(self._said())
+        return list(self._describe())
 
     def __repr__(self) -> str:
         return str(self)
 
-    def _said(self) -> Iterator[tuple[str, str]]:
+    def _describe(self) -> Iterator[tuple[str, str]]:
         yield "list", f"{self.watches}: {counted(self.plan.watched, 'business', 'businesses')}"
         yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
         yield from self._rows_left_out()

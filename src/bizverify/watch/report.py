@@ -70,8 +70,8 @@ class CheckReport(Shown):
             "checked": self.checked,
             "first_checks": self.first,
             "changes": self.changes.to_dicts(),
-            "closures": [notice for notice in self.notices if notice["event"] == EVENT],
-            "closed_already": [number for notice in self._summaries for number in notice["biz_nos"]],
+            "closures": [one for one in self.notices if one["event"] == EVENT],
+            "closed_already": [number for one in self._summaries for number in one["biz_nos"]],
             "undelivered": list(self.undelivered),
             "next_check_at": local_iso(self.next_due),
             "seconds": round(self.seconds, 3),
@@ -87,7 +87,7 @@ class CheckReport(Shown):
 
     @property
     def _summaries(self) -> list[dict[str, Any]]:
-        return [notice for notice in self.notices if notice["event"] == SUMMARY]
+        return [one for one in self.notices if one["event"] == SUMMARY]
 
     def _progress(self) -> str:
 
@@ -98,9 +98,9 @@ class CheckReport(Shown):
 
     def news(self) -> Iterator[tuple[str, str]]:
         """The lines of what happened; none where nothing did."""
-        yield from self._closed()
-        told = [notice["watch_id"] for notice in self.notices if notice["event"] == EVENT]
-        others = self.changes.filter(~pl.col("watch_id").is_in(told))
+        yield from self._closed_lines()
+        closed = [one["watch_id"] for one in self.notices if one["event"] == EVENT]
+        others = self.changes.filter(~pl.col("watch_id").is_in(closed))
         for change in others.head(4 * SHOWN).iter_rows(named=True):
             yield "grade", f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
         if others.height > 4 * SHOWN:
@@ -111,13 +111,13 @@ class CheckReport(Shown):
         if len(self.undelivered) > SHOWN:
             yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
 
-    def _closed(self) -> Iterator[tuple[str, str]]:
+    def _closed_lines(self) -> Iterator[tuple[str, str]]:
         """What closed one by one, then in one line what was closed already."""
-        for notice in self.notices:
-            if notice["event"] == EVENT:
-                before = f" (was {notice['status_before']})" if notice["status_before"] else ""
-                yield "closed", f"{_business(notice)}{before}"
-        numbers = [number for notice in self._summaries for number in notice["biz_nos"]]
+        for closure in self.notices:
+            if closure["event"] == EVENT:
+                before = f" (was {closure['status_before']})" if closure["status_before"] else ""
+                yield "closed", f"{_business(closure)}{before}"
+        numbers = [number for one in self._summaries for number in one["biz_nos"]]
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())

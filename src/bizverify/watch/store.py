@@ -219,16 +219,16 @@ def record(
     now: float,
     next_due: float | pl.Expr,
     channels: Sequence[str] = (),
-    gathering: SummaryWindow | None = None,
+    window: SummaryWindow | None = None,
 ) -> CheckResult:
-    """Write down what a check found: the watches, the changes of grade, and a notice of each closure.
+    """Record what a check found: the watches, the changes of grade, and a notification of each closure.
 
-    What was closed already when it was first checked is told in one notice, with what other checks found of the kind,
-    as far as ``gathering`` says.
+    What was closed already when it was first checked is in one notification, with what other checks found of the kind,
+    as far as ``window`` says.
 
-    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`; what does not fit its watch any more (removed, or its name
-    or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
-    of times over the columns of :func:`due`. Each notice is to be delivered on all ``channels``.
+    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`; what does not fit its watch any more (removed, or
+    its name or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an
+    expression of times over the columns of :func:`due`. Each notification is to be delivered on all ``channels``.
     """
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
@@ -257,7 +257,7 @@ def record(
         .iter_rows(),
     )
     add_notifications(db, found.filter("closure"), now, channels)
-    add_summaries(db, found.filter("closed_already"), now, channels, gathering or SummaryWindow(now, now))
+    add_summaries(db, found.filter("closed_already"), now, channels, window or SummaryWindow(now, now))
     return CheckResult(found)
 
 
@@ -293,8 +293,8 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
     """Hold what a check found against the watches as they are now; one row for each that the answer still fits.
 
     ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
-    ``checked`` is of :func:`judge_watches`. An answer does not fit where the watch is gone, or its name or address was changed
-    meanwhile. The result has the columns of ``watches``, the last four and ``closed`` as they are to be stored, and
+    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`. An answer does not fit where the watch is gone, or
+    its name or address was changed meanwhile. The result has the columns of ``watches``, the last four and ``closed`` as they are to be stored, and
 
     - ``status_before``, ``grade_before`` (String),
     - ``changed`` (Boolean): the grade is another than at the last check; never so at the first,

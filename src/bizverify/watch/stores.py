@@ -104,11 +104,11 @@ class ServiceStore:
 
     def frame(self) -> pl.DataFrame:
         """See :class:`WatchStore`. Raises what the service says."""
-        return self._asked(_list_frame)
+        return self._call(_list_frame)
 
     def history(self, watch_id: str) -> list[Change]:
         """See :class:`WatchStore`. A time that cannot be read is ``NaN``."""
-        changes = self._asked(lambda client: client.watch_history(watch_id))
+        changes = self._call(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
@@ -127,7 +127,7 @@ class ServiceStore:
                 done.halt = errands.stop.halt
 
         try:
-            self._asked(main, brake)
+            self._call(main, brake)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"{done.added:,} added, {done.changed:,} changed, {done.removed:,} removed in this run; "
@@ -137,7 +137,7 @@ class ServiceStore:
             raise done.halt.error
         return done
 
-    def _asked(self, ask: Callable[[Client], Awaitable[T]], brake: Brake | None = None) -> T:
+    def _call(self, ask: Callable[[Client], Awaitable[T]], brake: Brake | None = None) -> T:
         from bizverify.client import Client
 
         terms = self._terms

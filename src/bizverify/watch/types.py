@@ -89,16 +89,16 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A notice that is to be told on one channel.
+    """A notification that is to be delivered on one channel.
 
-    ``notice`` is its number in the file; ``id`` names it for ever, so that a receiver can tell repeats; ``payload`` is
-    the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it tells of several
-    businesses (:data:`bizverify.watch.notifications.SUMMARY`). ``due``: when it is tried again, ``None`` if
-    it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
+    ``number`` is that of the notification in the file; ``id`` names it for ever, so that a receiver can tell repeats;
+    ``payload`` is the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it is
+    about several businesses (:data:`bizverify.watch.notifications.SUMMARY`). ``due``: when it is tried again, ``None``
+    if it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
     closure was found.
     """
 
-    notice: int
+    number: int
     id: str
     owner: str
     biz_no: str
