@@ -20,12 +20,12 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.cancellation import Brake
+from bizverify.cancellation import CancelToken
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.labels.sending import SendReport
 from bizverify.ledger import Ledger
-from bizverify.purchase.options import Terms, terms_of
+from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
 from labelling import send_labels, write_labelled
@@ -67,9 +67,9 @@ def send(url: str, mailed: Path) -> Send:
     return call
 
 
-def terms(url: str, key: str = KEY, concurrency: int = 4) -> Terms:
+def terms(url: str, key: str = KEY, concurrency: int = 4) -> ServiceOptions:
     options: Any = {"base_url": url, "api_key": bv.ApiKey(key), "rate": 1e5, "concurrency": concurrency, "timeout": 3}
-    return terms_of("batch", options)
+    return service_options("batch", options)
 
 
 def labels(*rows: tuple[int, bool | None, str | None]) -> pl.DataFrame:
@@ -144,7 +144,7 @@ def test_what_was_not_bought_in_an_upload_has_no_job(service: FakeService, url: 
     assert (sent.labels, sent.without_job, sent.exit_code) == (ROWS, ROWS, 0)
     assert service.labels == []
     empty = tmp_path / "none.sqlite"
-    none = terms_of("batch", {"base_url": url, "ledger": empty})
+    none = service_options("batch", {"base_url": url, "ledger": empty})
     assert send_labels(all_bounced(), mailed, terms=none).without_job == ROWS
     assert not empty.exists()
 
@@ -258,8 +258,8 @@ def test_a_wrong_key_ends_the_run_and_is_nowhere_to_be_seen(
 def test_a_stopped_run_settles_what_is_under_way(service: FakeService, send: Send) -> None:
     """The brake, as Ctrl-C does: what was sent is waited for, and the same command sends the rest."""
     service.faults.add(Fault("label", Delay(0.2, after_paying=True)))
-    brake = Brake()
-    Timer(0.5, brake.pull).start()
+    brake = CancelToken()
+    Timer(0.5, brake.cancel).start()
     with pytest.raises(StoppedError, match="sent in this run"):
         send(all_bounced(), brake=brake)
     service.faults.clear()
@@ -336,12 +336,12 @@ _SENDER = """
 import sys
 from pathlib import Path
 import polars as pl
-from bizverify.purchase.options import terms_of
+from bizverify.options import service_options
 from bizverify.labels.sending import labels_with_lookups, send_labels
 from bizverify.tables import open_table
 
 labels, file, url = sys.argv[1:]
-terms = terms_of("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
+terms = service_options("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
 with open_table(Path(file)) as table:
     found = labels_with_lookups(pl.read_parquet(labels), table)
 sys.exit(send_labels(found, Path(file), terms=terms).exit_code)

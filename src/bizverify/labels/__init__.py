@@ -34,7 +34,7 @@ from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcom
 from bizverify.labels.output_columns import label_target, write_labels
 from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.model_store import ModelStore
-from bizverify.purchase.options import ServiceOptions, Terms, hide_key, terms_of
+from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.destination import keep_apart
 from bizverify.schema import LABEL_COLUMNS, counted
 
@@ -76,7 +76,7 @@ def label(
     send: bool | None = None,
     resend: bool = False,
     first_row: int | None = None,
-    **service: Unpack[ServiceOptions],
+    **service: Unpack[ServiceKeywords],
 ) -> LabelReport:
     """Record what became of the letters of one mailing: which came back, why and when.
 
@@ -167,8 +167,8 @@ def label(
 
 
 def _service_terms(
-    send: bool | None, mailing: OpenMailing, service: ServiceOptions
-) -> tuple[Terms | None, tuple[str, ...]]:
+    send: bool | None, mailing: OpenMailing, service: ServiceKeywords
+) -> tuple[ServiceOptions | None, tuple[str, ...]]:
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and not mailing.has_jobs):
         if service:
@@ -176,7 +176,7 @@ def _service_terms(
         return None, ()
     from bizverify.client.base_url import ENV_BASE_URL, BaseUrl
 
-    terms = terms_of("batch", service)
+    terms = service_options("batch", service)
     if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
         return None, (f"the outcomes are not sent to the service: give `base_url=`, or set {ENV_BASE_URL}",)
     # to say it before anything is recorded
@@ -280,7 +280,7 @@ def _label_batch(
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
     """What the enriched file says of letters: read from its own reasons, never computed again."""
-    if not mailing.has_scorecard:  # its reasons are its own, even where they look like a scorecard's
+    if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
         return letters.with_columns(*nothing, unread=pl.lit(True))
     versioned = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))

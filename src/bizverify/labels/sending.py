@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.cancellation import Brake
+from bizverify.cancellation import CancelToken
 from bizverify.client import BaseUrl
 from bizverify.errors import UsageError
 from bizverify.labels.outbox import Delivery, Progress
 from bizverify.labels.output_columns import check_labels, find_label_columns
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
 from bizverify.ledger.open import ledger_path
+from bizverify.options import ServiceOptions
 from bizverify.purchase.dispatcher import Halt
-from bizverify.purchase.options import Terms
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, counted
@@ -119,11 +119,11 @@ def send_labels(
     labels: pl.DataFrame,
     path: Path,
     *,
-    terms: Terms,
+    terms: ServiceOptions,
     mailed: date | None = None,
     resend: bool = False,
     first_row: int | None = None,
-    brake: Brake | None = None,
+    brake: CancelToken | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> SendReport:
     """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
@@ -149,7 +149,7 @@ def send_labels(
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
         delivery = Delivery(ledger, terms, url, first_row, progress)
-        halt = delivery.carried_out(run.run_id, queue.labels, brake or Brake()) if queue.labels else None
+        halt = delivery.carried_out(run.run_id, queue.labels, brake or CancelToken()) if queue.labels else None
         return _report(found, queue, delivery, halt)
 
 

@@ -294,7 +294,8 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
 
     ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
     ``checked`` is of :func:`bizverify.watch.checking.judge_watches`. An answer does not fit where the watch is gone, or
-    its name or address was changed meanwhile. The result has the columns of ``watches``, the last four and ``closed`` as they are to be stored, and
+    its name or address was changed meanwhile. The result has the columns of ``watches``, the last four and ``closed``
+    as they are to be stored, and
 
     - ``status_before``, ``grade_before`` (String),
     - ``changed`` (Boolean): the grade is another than at the last check; never so at the first,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 import polars as pl
 
-from bizverify.cancellation import Brake, run_async
+from bizverify.cancellation import CancelToken, run_async
 from bizverify.errors import UsageError, parameter
+from bizverify.options import service_options
 from bizverify.purchase.dispatcher import Halt
-from bizverify.purchase.options import terms_of
 from bizverify.watch import store
 from bizverify.watch.local import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
@@ -97,7 +97,7 @@ class ServiceStore:
             raise UsageError(
                 f"unknown option {unknown[0]!r}; known are {', '.join(sorted(ServiceTerms.__annotations__))}"
             )
-        self._terms = terms_of("verify", terms)  # type: ignore[arg-type]
+        self._terms = service_options("verify", terms)  # type: ignore[arg-type]
         self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
         self._key = self._terms.api_key or ApiKey.load(self._terms.key_file)
         self.name = self._url.origin
@@ -113,17 +113,17 @@ class ServiceStore:
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
         """See :class:`WatchStore`. A request of which it is not known what became of it is not sent again."""
-        brake, done = Brake(), Done()
+        brake, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
             errands = Errands(client, self._terms, done, len(steps), progress)
-            brake.leads_to(lambda: errands.stop.pull(Halt("interrupted", "interrupted")))
+            brake.set_handler(lambda: errands.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 await errands.put(steps.add, steps.change)
                 if not errands.stop.pulled:
                     await errands.remove(steps.remove)
             finally:
-                brake.leads_to(None)
+                brake.set_handler(None)
                 done.halt = errands.stop.halt
 
         try:
@@ -137,7 +137,7 @@ class ServiceStore:
             raise done.halt.error
         return done
 
-    def _call(self, ask: Callable[[Client], Awaitable[T]], brake: Brake | None = None) -> T:
+    def _call(self, ask: Callable[[Client], Awaitable[T]], brake: CancelToken | None = None) -> T:
         from bizverify.client import Client
 
         terms = self._terms
@@ -230,10 +230,10 @@ def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
     """Run async code in an event loop of its own thread, whatever loop runs in this one; Ctrl-C cancels it."""
     from anyio.from_thread import start_blocking_portal
 
-    from bizverify.waiting import Task
+    from bizverify.cancellation import PortalTask
 
     with start_blocking_portal() as portal:
-        task = Task(portal, main)
+        task = PortalTask(portal, main)
         try:
             return task.wait()
         except KeyboardInterrupt:
