@@ -1,4 +1,4 @@
-"""What became of the letters: :func:`label` reads outcomes, matches them to a mailing, records, writes and sends them.
+"""Outcomes of mailings: :func:`label` reads them, matches them to mailed rows, records, writes and sends them.
 
 - ``outcomes``, ``mailing``: the two inputs, a table of outcomes and the enriched file that was mailed
 - ``mailing_terms``: what the user says of a mailing (day, returns requested, complete, sent)
@@ -46,7 +46,7 @@ _LABELLED: Final = (
     pl.coalesce("reason", "reason_code").alias("bounce_reason"),
     pl.col("returned").alias("bounced_at"),
 )
-"""A book file's columns as those of a labelled file."""
+"""The columns of a mailing's file as those of a labelled file."""
 
 
 def label(
@@ -279,7 +279,7 @@ def _label_batch(
 
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
-    """What the enriched file says of letters: read from its own reasons, never computed again."""
+    """Return the evidence of letters, read from the reasons of the enriched file and never computed again."""
     if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
         return letters.with_columns(*nothing, unread=pl.lit(True))
@@ -311,7 +311,7 @@ def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
 
 
 def _output_labels(recorded: RecordResult) -> pl.DataFrame:
-    """What an output says of each row: outcomes as they were told, silence only where it is delivery."""
+    """Return the labels of an output: outcomes as they were given, silence only where it is delivery."""
     return recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null())
 
 

@@ -84,7 +84,7 @@ class Mailing:
 
     @property
     def declaration(self) -> MailingTerms:
-        """What the user said of it."""
+        """The terms of the mailing."""
         return self.about.declaration
 
 
@@ -309,14 +309,14 @@ def _merge_labels(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tupl
 
 
 def _silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
-    """Rows without a word for letters of which no row has a label."""
+    """Rows without an outcome for letters of which no row has a label."""
     quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
     nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
     return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
 
 
 def _add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
-    """Labels with what is known of their rows: as recorded before, else as the enriched file says it."""
+    """Add to labels what is known of their rows: as recorded before, else as the enriched file says it."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
@@ -332,7 +332,7 @@ def _add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, term
 
 
 def _merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
-    """What a book file says of its mailing once outcomes of another source are in it."""
+    """Return the metadata of a mailing once outcomes of another source are recorded."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
         before,
@@ -342,7 +342,7 @@ def _merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool
 
 
 def _newest(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """One row an addressee: of the newest mailing, in it the one that came back, if any did."""
+    """Keep one row an addressee: of the newest mailing, in it the one that came back, if any did."""
     came = pl.col("said").fill_null(False)
     order = rows.with_columns(came.alias("came")).sort("mailed", "came", "row_id", descending=[False, False, True])
     return order.unique(["b_no", "address_key"], keep="last", maintain_order=True)
@@ -357,7 +357,7 @@ def _read_metadata(path: Path) -> MailingMetadata:
 
 
 def _scan(path: Path) -> pl.LazyFrame:
-    """A book file's rows; raise :class:`LabelError` unless it has the columns of one."""
+    """Return the rows of a mailing's file; raise :class:`LabelError` unless it has the columns of one."""
     try:
         frame = pl.scan_parquet(path)
         schema = frame.collect_schema()
@@ -404,7 +404,7 @@ class LabelHistory:
     history: pl.LazyFrame
 
     def outcomes(self) -> pl.LazyFrame:
-        """What became of the last letter to each ``b_no`` (UInt64) and ``address_key``: the three label columns."""
+        """Return the three label columns of the last letter to each ``b_no`` (UInt64) and ``address_key``."""
         columns = ("b_no", "address_key", "bounced", "bounce_reason", "bounced_at")
         return self.store.outcomes().select(columns).collect(engine="streaming").lazy()
 

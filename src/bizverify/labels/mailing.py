@@ -44,7 +44,7 @@ _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reason
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """What a run's manifest says of it."""
+    """A run of enrichment, read from its manifest."""
 
     run_id: str
     output: str
@@ -276,7 +276,7 @@ def _letters(table: Table, ours: dict[str, int], chosen: Mapping[str, Choice]) -
 
 
 def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
-    """Where the record is: under the headers that the run chose, as far as each of them is there once.
+    """Find the columns of the record: under the headers that the run chose, as far as each of them is there once.
 
     The positions are those of the returned table, which has the values within objects as columns.
     """

@@ -18,7 +18,7 @@ _FIRST_YEAR: Final = 2000
 
 
 class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the user says of one mailing and its outcomes.
+    """The terms of one mailing, as the user says them.
 
     ``mailed``: the day of mailing. ``returns_requested``: whether undeliverable letters were to come back (in Korea
     bulk letters only do where they are marked so). ``complete``: whether all that came back is recorded by now.

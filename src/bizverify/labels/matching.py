@@ -1,4 +1,7 @@
-"""Outcomes × mailed rows → labels, and what could not be used, with the reason: nothing is guessed."""
+"""Outcomes matched to mailed rows: labels, and the outcomes that could not be used, with the reason.
+
+Nothing is guessed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import polars as pl
 from bizverify.engine.history import address_key
 
 WAYS: Final = ("row_id", "number and address", "number")
-"""How an outcome found its row, the surest first."""
+"""The ways in which outcomes find their rows, the surest first."""
 
 PROBLEMS: Final[dict[str, str]] = {
     "not_understood": "what it says of the letter is not understood",
@@ -27,7 +30,7 @@ PROBLEMS: Final[dict[str, str]] = {
     "contradictory": "another outcome says something else of the same row",
     "known_otherwise": "contradicts what was recorded before, which was kept unless it is to be replaced",
 }
-"""Why an outcome is listed → the words for it. Only ``date_not_read`` is used all the same."""
+"""Codes of problems → their words in reports. An outcome with ``date_not_read`` is used all the same."""
 
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "not_understood": ("not_understood", "no_row_id", "date_not_read"),
@@ -35,7 +38,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ambiguous": ("ambiguous",),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
-"""What the problems are counted as in a report."""
+"""The groups in which a report counts problems."""
 
 LABEL_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -179,7 +182,7 @@ def _index_by_address(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _match_problem(mailed: pl.Expr) -> pl.Expr:
-    """Why an outcome has no row, or cannot be of this mailing; null where it has one."""
+    """The problem of an outcome that has no row, or cannot be of this mailing; null where it has one."""
     other_number = pl.col("row_id").is_not_null() & (pl.col("digits") != pl.col("row_b_no"))
     conditions = {
         "other_mailing": pl.col("mailed_on") != mailed,

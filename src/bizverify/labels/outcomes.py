@@ -1,4 +1,7 @@
-"""Outcomes of a mailing as people keep them: any table that says of letters whether they came back, and why."""
+"""Outcomes of a mailing as people keep them: any table that says of letters whether they came back, and why.
+
+The words for reasons are in ``return_reasons.toml``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from bizverify.tables.header_vocabulary import level_of
 from bizverify.tables.role_cell import role_cell
 
 REASON_CODES: Final = ("moved", "unknown_addressee", "unknown_address", "absent", "refused", "closed", "other")
-"""Why a letter came back, as codes."""
+"""The codes of return reasons."""
 
 SAYS_NOTHING: Final = ("refused",)
 """Codes of letters that came back and say nothing about the address: learning leaves them out."""
@@ -83,7 +86,7 @@ def _vocabulary() -> dict[str, Any]:
 
 
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
-"""What is read of outcomes; ``b_no`` or ``row_id`` is required."""
+"""The columns that are read of outcomes; ``b_no`` or ``row_id`` is required."""
 
 OUTCOME_SCHEMA: Final = {
     "place": pl.UInt32,
@@ -105,7 +108,7 @@ _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 """A day as a workbook counts it, from 1982 to 2064, where a cell lost its date format."""
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
-"""What says something of a letter; the other roles say of which."""
+"""The columns with the outcome; the others identify the letter."""
 _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
 
 
@@ -263,7 +266,7 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFram
 
 
 def _parse_words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
-    """What an outcome says of its letter, but for the code of the reason."""
+    """Parse the outcome of a letter, but for the code of the reason."""
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in _SPOKEN}
     why = cell["reason"].is_not_null() | cell["returned"].is_not_null()
     said, own = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
@@ -285,7 +288,7 @@ def _code() -> pl.Expr:
 
 
 def _problem_expr() -> pl.Expr:
-    """What is wrong with an outcome by itself; the row is left out, but for a date that cannot be read."""
+    """The problem of an outcome by itself; the row is left out, but for a date that cannot be read."""
     word, why = (
         _non_blank(pl.col("written:bounced")),
         pl.col("reason_code").is_not_null() | pl.col("returned").is_not_null(),

@@ -79,7 +79,7 @@ def write_labels(
 
 
 def find_label_columns(headers: Sequence[str], prefix: str = "") -> dict[str, int]:
-    """Where an earlier labelling put the three columns: contract name → position; empty if there was none.
+    """Return the positions of the three columns of an earlier labelling by contract name; empty if there was none.
 
     It puts them behind the nine. Before them, or in a file that has not the nine, they are the user's own.
     """

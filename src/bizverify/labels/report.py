@@ -1,4 +1,4 @@
-"""What labelling did: the report that people and scripts read, and the list of what could not be used."""
+"""The report of labelling, and the list of outcomes that could not be used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bizverify.labels.sending import SendReport
 
 SHOWN: Final = 20
-"""How many outcomes that could not be used the text of a report lists."""
+"""Outcomes that could not be used: so many are listed in the text of a report."""
 
 OTHER_MAILING: Final = "other_mailing"
 
@@ -42,7 +42,7 @@ class UnusedOutcome:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LabelReport(Shown):
-    """What became of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
+    """The report of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
     ``by_reason`` those that came back by reason code (``none`` where no reason was given). ``new``, ``known``,
@@ -157,7 +157,7 @@ class LabelReport(Shown):
 
 
 def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
-    """What could not be used (of :class:`bizverify.labels.matching.MatchResult`), but for what is of other mailings."""
+    """Return the outcomes with a problem (``listed`` of a match), but for those of other mailings."""
     found = (
         frame.filter(pl.col("problem") != OTHER_MAILING)
         .sort("place")

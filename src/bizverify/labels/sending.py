@@ -40,7 +40,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """What became of labels that were to be sent.
+    """The report of labels that were to be sent.
 
     ``labels``: rows of the file whose letter came back or arrived for certain; ``without_job``: those of them that no
     upload at this service holds (bought by single requests, or not at all); ``job_rows``: rows of jobs that the others
@@ -74,7 +74,7 @@ class SendReport:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """What people read."""
+        """Yield the lines of the report for people."""
         yield f"labels for the service: {self.sent:,} sent, {self.done:,} sent before, {self.left:,} left"
         if self.without_job:
             yield f"{counted(self.without_job, 'label')} of rows that were not bought in an upload: they have no job"

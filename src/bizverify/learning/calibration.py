@@ -1,4 +1,4 @@
-"""How well probabilities kept what they promised: a report over rows whose outcome is known.
+"""Calibration: a report of probabilities over rows whose outcome is known.
 
 It works on any probabilities, the local engine's and the service's alike, and needs no more than polars: everything is
 computed from the counts of each distinct probability, of which there are few, so a million rows take about a second.
@@ -47,7 +47,7 @@ GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "log_loss": pl.Float64,
     "auc": pl.Float64,
 }
-"""What is told of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
+"""The figures of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
 ``rate`` over the rate of all rows, ``auc`` null where all outcomes are the same."""
 
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
@@ -107,7 +107,7 @@ class Calibration(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What limits the figures: no rows, few of them, or one outcome only."""
+        """The limits of the figures: no rows, few of them, or one outcome only."""
         if not self.n:
             return ("no row has both a probability and a known outcome: there is nothing to compare",)
         found = []
@@ -320,7 +320,7 @@ def _engine_names(engines: pl.DataFrame | None) -> str | None:
 
 
 def _bin_count(bins: int) -> str:
-    """How many bins, for people."""
+    """Return the number of bins in words."""
     return f"{bins} bins of about equal count" if bins > 1 else "1 bin"
 
 
@@ -365,7 +365,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
 
 
 def _find_columns(headers: Sequence[str]) -> dict[str, int]:
-    """Where our columns are: of several with a name the last, since ours stand behind the user's."""
+    """Find our columns: of several with a name the last, since ours stand behind the user's."""
     found = {}
     for place, header in enumerate(headers):
         name = re.sub(r"_bv[0-9]*$", "", header)

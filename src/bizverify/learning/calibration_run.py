@@ -288,7 +288,7 @@ class CalibrationRun:
 
 
 def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
-    """Whether the newest mailing is of other letters than those before, and whether too much comes back."""
+    """Warn where the newest mailing is of other letters than those before, and where too much comes back."""
     newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
     of_newest = pl.col("mailing") == newest
     found = []

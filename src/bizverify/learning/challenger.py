@@ -1,4 +1,4 @@
-"""From a fit to a scorecard that may be served: whole points, moved by a few at a time."""
+"""The challenger: a scorecard made of a fit, with whole points moved by a few at a time, and its impact."""
 
 from __future__ import annotations
 

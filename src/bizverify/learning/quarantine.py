@@ -1,4 +1,4 @@
-"""Labels that cannot be what they are said to be are kept apart until somebody has looked."""
+"""Quarantine: labels that cannot be right are kept apart, until an audit of a sample of them releases them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ asked of a mailing all of whose letters came back."""
 def label_doubts(
     counted: pl.DataFrame, champion: Scorecard, prior: Scorecard, *, part: bool = False
 ) -> tuple[str, ...]:
-    """Why these labels (patterns with their counts) are not to be learned from; empty if they are.
+    """Return why labels (patterns with their counts) are not to be learned from; empty if they are.
 
     ``part``: they are one mailing of several. A few likely returns are no sign there that what arrived was left out.
     """
@@ -68,12 +68,12 @@ def label_doubts(
 
 
 def one_class(n: int) -> str:
-    """What is said of labels among which no letter is known to have arrived."""
+    """Return the reason for labels among which no letter is known to have arrived."""
     return f"one class only: all {n:,} letters came back, none is known to have arrived"
 
 
 def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
-    """Why the labels that are left are not to be learned from, where many were set aside for what they say."""
+    """Return why the labels that are left are not to be learned from, where many of them are in quarantine."""
     if set_aside <= MANY_ASIDE * letters:
         return ()
     return (f"{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either",)
@@ -91,7 +91,7 @@ _ONE_SIDED: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit found: ``wrong`` of ``checked`` labels, at most a share of ``most`` with 95 % confidence."""
+    """The result of an audit: ``wrong`` of ``checked`` labels, at most a share of ``most`` with 95 % confidence."""
 
     mailings: Mapping[str, tuple[int, int]]
     """The audited mailings, with their letters and how many came back: a release is of these labels alone."""

@@ -1,4 +1,4 @@
-"""Whether the letters of today are still those that the scorecard was made for."""
+"""Whether a difference is more than chance: intervals, the stability index of features, calibration in the large."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, floa
 
 
 def chi_square_bound(freedom: int, confidence: float = WIDE) -> float:
-    """What a chi-square value stays below by chance, to a few per mille (Wilson and Hilferty, 1931)."""
+    """Return the chi-square quantile of a confidence, to a few per mille (Wilson and Hilferty, 1931)."""
     if freedom < 1:
         return 0.0
     part = 2 / (9 * freedom)
@@ -62,7 +62,7 @@ class OverallCalibration:
 
 
 def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
-    """How often each level of each feature occurs: ``feature``, ``level`` (String, :data:`NONE` for none), ``n``.
+    """Count each level of each feature: ``feature``, ``level`` (String, :data:`NONE` for none), ``n``.
 
     ``evidence`` has ``level:<feature>`` columns; ``n`` is Int64.
     """

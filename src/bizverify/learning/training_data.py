@@ -1,4 +1,4 @@
-"""The labels that learning may use, sifted out of the label book."""
+"""The rows of the label store that learning may use, and the quarantine of mailings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ADDRESSEE: Final = ("b_no", "address_key")
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Sifted labels.
+    """The labels that learning may use.
 
     ``rows``: evidence with ``mailing`` and :data:`RIPE_AT` (Datetime UTC: from when on it could be used), in the order
     in which it could. ``left_out``: letters by why they are not used. ``set_aside``: the quarantined mailings, their
@@ -132,7 +132,7 @@ class _MailingDoubts:
 def _mailing_doubts(
     counted: pl.DataFrame, declared: MailingTerms, champion: Scorecard, prior: Scorecard
 ) -> tuple[str, ...]:
-    """Why the labels of one mailing are doubted; of returns alone with what makes them more."""
+    """Return why the labels of one mailing are doubted; of returns alone with the remedy."""
     n, bounced = int(counted["n"].sum()), int(counted["bounced"].sum())
     if not declared.returns_requested:
         return (f"{one_class(n)}, since returns were not requested: nothing can be learned from them",)

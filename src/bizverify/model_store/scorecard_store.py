@@ -1,4 +1,7 @@
-"""Where learned scorecards are kept: a file each, never changed, and a journal that says which one answers."""
+"""The store of learned scorecards: a file each, never changed, and a journal that says which one answers.
+
+The journal has one JSON object a line and is only appended to.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _OWN: Final = ("at", "kind", "version")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened when: ``kind`` is ``promoted``, ``rolled_back`` or a note (``refused``, ``quarantined``, …).
+    """An entry of the journal: ``kind`` is ``promoted``, ``rolled_back`` or a note (``refused``, ``quarantined``, …).
 
     ``version`` is the scorecard that it is about, if any; ``data`` what else was recorded (``e_value``, ``labels``, …).
     """
@@ -156,7 +159,7 @@ def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, 
 
 
 def differences(a: Scorecard, b: Scorecard) -> list[ScorecardDifference]:
-    """Where two scorecards differ: points first, then grades, ceiling and actions, then texts. Empty for equals."""
+    """Return the differences of two scorecards: points first, then grades, ceiling and actions, then texts."""
     ours, theirs = dict(levels_of(a)), dict(levels_of(b))
     shared = [name for name in ours if name in theirs]
     points = [(f"{name} points", ours[name].points, theirs[name].points) for name in shared]
@@ -198,11 +201,11 @@ def levels_of(card: Scorecard) -> Iterator[tuple[str, Level]]:
 
 
 BUILTIN: Final = "builtin"
-"""What the scorecard of the release is called, beside its version."""
+"""The name of the scorecard of the release, beside its version."""
 
 _JOURNAL: Final = "journal.jsonl"
 _VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-"""What can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
+"""A version that can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
 _WAIT: Final = 10.0
 _SINCE: Final = "release"
 """In the event of a promotion: the version of the built-in scorecard at that time."""
@@ -264,7 +267,7 @@ class ModelStore:
         return list(_promotions(self.history()))
 
     def history(self) -> list[Event]:
-        """What was decided, the oldest first; raise :class:`ModelError` where the journal is damaged or gone."""
+        """Return the entries of the journal, the oldest first; raise :class:`ModelError` where it is damaged or gone."""
         orphan = next(self.folder.glob("*.toml"), None)
         if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
             raise ModelError(

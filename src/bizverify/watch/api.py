@@ -1,4 +1,4 @@
-"""What users call: a watch list kept in step with a file, looked at, and changed by hand."""
+"""The public functions on watch lists: synchronise one with a file, add, remove, list, show the history."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _record_columns(stages: PreparedTable) -> dict[str, Choice]:
 
 
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
-    """What looks like a mistake: that most of a long list is to be removed, or all of any."""
+    """Return the words for a likely mistake: most of a long list is to be removed, or all of any."""
     going = plan.remove["biz_no"].n_unique()
     most = plan.watched >= _SMALL and going * 2 > plan.watched
     if not most and not (going and going == plan.watched):

@@ -1,4 +1,4 @@
-"""A local list checked: what is due is verified again, changes are written down, closures are told."""
+"""The check of a local list: what is due is verified again, changes are recorded, closures are notified of."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "name": pl.String,
     "address": pl.String,
 }
-"""What a :class:`Judge` is asked about."""
+"""The columns that a :class:`Judge` gets."""
 
 
 class Judge(Protocol):
-    """Who says what a business's status and grade are now: the seam for other sources than the registry."""
+    """A source of statuses and grades: implement it for other sources than the registry."""
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add the columns of :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
@@ -111,7 +111,7 @@ Tell = Callable[[CheckReport], None]
 
 @dataclass(frozen=True, slots=True)
 class _Channels:
-    """Where closures go besides the report."""
+    """The channels of notifications besides the report."""
 
     file: Path | None = None
     webhook: Webhook | None = None

@@ -1,7 +1,7 @@
-"""Notices of closures in a database, and what became of each on its way: steps of a transaction of the caller's.
+"""Notifications of closures: their queue in a database, and their delivery to a file or a webhook.
 
-A notice is made in the transaction that finds the closure, and delivered until it is acknowledged: at least once, and
-never again after that.
+A notification is made in the transaction that finds the closure, and delivered until it is acknowledged: at least once,
+and never again after that. Functions with a ``db`` are steps of a transaction of the caller's.
 """
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
@@ -73,7 +73,7 @@ def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float
 
 
 class SummaryWindow(NamedTuple):
-    """How long summaries gather: one begun since ``since`` takes what is found now, else one is sent at ``until``."""
+    """The times of a summary: one begun since ``since`` is extended, else a new one is begun and sent at ``until``."""
 
     since: float
     until: float
@@ -82,9 +82,9 @@ class SummaryWindow(NamedTuple):
 def add_summaries(
     db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], window: SummaryWindow
 ) -> None:
-    """Make one notice for each owner of the watches that were closed already when they were first checked.
+    """Make one notification for each owner of the watches that were closed already when they were first checked.
 
-    Where there is one that nobody was told of and that still gathers, they are added to it.
+    Where there is one that was not sent yet and is still open, they are added to it.
     """
     for group in found.partition_by("owner", maintain_order=True):
         owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
@@ -134,13 +134,13 @@ def _as_json(value: object) -> str:
 
 
 def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
-    """Whose notices are to be delivered now, and on which channels."""
+    """Return the owners whose notifications are to be delivered now, with the channels."""
     rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
     return rows.fetchall()
 
 
 def next_due(db: sqlite3.Connection, after: float) -> float | None:
-    """When the next delivery after a time is to be made; ``None`` where there is none."""
+    """Return the time of the next delivery after a time; ``None`` where there is none."""
     query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
     found: float | None = db.execute(query, (after,)).fetchone()[0]
     return found
@@ -201,7 +201,7 @@ def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> No
 
 
 def list_undelivered(db: sqlite3.Connection, owner: str | None = None, limit: int = -1) -> list[PendingDelivery]:
-    """What was not acknowledged yet, the oldest notice first: waiting, given up, or without a channel to go by."""
+    """Return what is not acknowledged yet, the oldest first: waiting, given up, or without a channel."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM notices n LEFT JOIN deliveries d ON d.notice = n.number"
         f" WHERE d.delivered IS NULL {'' if owner is None else 'AND n.owner = :owner'}"
@@ -221,7 +221,7 @@ def retry(
 ) -> int:
     """Deliver again what was not acknowledged: of one owner, of one notice, or all of it; return how many deliveries.
 
-    Attempts are counted anew. Notices that had no channel get ``channels``. What was acknowledged stays so.
+    Attempts are counted anew. Notifications that had no channel get ``channels``. What was acknowledged stays so.
     """
     chosen = "SELECT number FROM notices WHERE (:owner IS NULL OR owner = :owner) AND (:notice IS NULL OR id = :notice)"
     values = {"now": now, "owner": owner, "notice": notification_id, "channels": json.dumps(channels)}
@@ -240,7 +240,7 @@ def retry(
 
 
 def purge(db: sqlite3.Connection, before: float) -> int:
-    """Forget notices made before a time that were acknowledged on all their channels; return how many."""
+    """Delete notifications made before a time and acknowledged on all their channels; return how many."""
     return db.execute(
         "DELETE FROM notices WHERE created < ? AND number IN (SELECT notice FROM deliveries)"
         " AND number NOT IN (SELECT notice FROM deliveries WHERE delivered IS NULL)",
@@ -260,7 +260,7 @@ WEBHOOK: Final = "webhook"
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """When a failed delivery is tried again, in seconds: each time twice as late, up to ``longest``, give or take half.
+    """The pauses before a failed delivery is tried again, in seconds: doubled up to ``longest``, give or take half.
 
     It is given up after so many ``attempts``, or when the next would be later than ``patience`` after the first was
     due. With the defaults: after half a minute, a minute, … half a day; given up after three days.
@@ -278,7 +278,7 @@ class Backoff:
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
-        """When to try again after so many attempts, the last of which failed now; ``None``: not again.
+        """Return the time of the next attempt after so many, the last of which failed now; ``None``: not again.
 
         A receiver that asks for more time (``retry_after``) gets it, up to ``longest``.
         """
@@ -291,14 +291,14 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where an owner's notices are sent, and the secret that signs them."""
+    """The address of an owner's notifications, and the secret that signs them."""
 
     url: WebhookUrl
     secret: str = field(repr=False)
 
 
 async def send_notification(sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery, now: float) -> Outcome:
-    """Send one notice, signed; raises nothing."""
+    """Send one notification, signed; raises nothing."""
     body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
     return await sender.send(webhook.url, signature_headers(webhook.secret, event, delivery.id, body, now), body)
 

@@ -60,7 +60,7 @@ class Businesses:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What would make the list that of the file.
+    """The steps that would make the list that of the file.
 
     ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with name and address of the file, null where it has none.
     ``remove``: :data:`REMOVAL`, not in the file. ``repeated``: :data:`REMOVAL`, a business's second watch and further
@@ -202,12 +202,12 @@ class SyncReport(Shown):
 
     @property
     def to_do(self) -> int:
-        """How many watches are not as they should be."""
+        """The number of watches that are not as they should be."""
         return self.plan.add.height + self.plan.change.height + self.to_remove.height
 
     @property
     def left(self) -> int:
-        """How many of them still are not, after what was done."""
+        """The number of them that still are not, after what was done."""
         return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
 
     @property
@@ -245,7 +245,7 @@ class SyncReport(Shown):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """What people read: what is the case, what differs, what was done."""
+        """Return the report as (what, how much) for people: the list, the differences, what was done."""
         return list(self._describe())
 
     def __repr__(self) -> str:

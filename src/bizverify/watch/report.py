@@ -1,4 +1,4 @@
-"""What watching did: the reports that people and scripts read."""
+"""A check, a list and a history as people and scripts read them: reports, lines, a plot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.types import Change
 
 SHOWN: Final = 5
-"""How many watches of a kind the text of a report names."""
+"""Watches of a kind that the text of a report names."""
 
 _LONGEST: Final = 60
 """Characters that a business's number and name may take in a line."""
@@ -53,7 +53,7 @@ class CheckReport(Shown):
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing to be told."""
+        """Whether there is nothing to report."""
         return self.changes.is_empty() and not self.notices and not self.undelivered
 
     @property
@@ -79,7 +79,7 @@ class CheckReport(Shown):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """What people read: how much was checked, closures, other changes of grade, what could not be told."""
+        """Return the report as (what, how much) for people: progress, closures, changes of grade, undelivered."""
         return [("checked", self._progress()), *self.news()]
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class CheckReport(Shown):
             yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
 
     def _closed_lines(self) -> Iterator[tuple[str, str]]:
-        """What closed one by one, then in one line what was closed already."""
+        """Yield the closures one by one, then in one line what was closed already."""
         for closure in self.notices:
             if closure["event"] == EVENT:
                 before = f" (was {closure['status_before']})" if closure["status_before"] else ""
@@ -129,7 +129,7 @@ class CheckReport(Shown):
 
 
 def name_first(frame: pl.DataFrame) -> str:
-    """How many, and the first few by number and name."""
+    """Return the number of businesses, and the first few by number and name."""
     if frame.is_empty():
         return "0"
     first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
@@ -223,7 +223,7 @@ _TOP: Final = 14
 _STEP: Final = 22
 _BOTTOM: Final = 26
 _AFTER: Final = 0.06
-"""How far the last grade is drawn on behind the last change, as a share of the width."""
+"""The length of the last grade's line behind the last change, as a share of the width."""
 _DAY: Final = 86400.0
 _LEVELS: Final = 12
 """Grades that a plot has room for."""
@@ -261,7 +261,7 @@ class History(Shown):
         return business_label(self.biz_no, self.name)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What people read: (when, what) of each change, in this machine's time zone."""
+        """Return (when, what) of each change, in this machine's time zone."""
         return [
             (
                 local_iso(change.at) or "at an unknown time",

@@ -76,7 +76,7 @@ def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], no
 
 
 def count(db: sqlite3.Connection, owner: str) -> int:
-    """How many businesses an owner watches."""
+    """Return the number of businesses that an owner watches."""
     row = db.execute("SELECT watches FROM watch_counts WHERE owner = ?", (owner,)).fetchone()
     return 0 if row is None else int(row[0])
 
@@ -166,13 +166,13 @@ def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[i
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """When the next of an owner's watches is due; ``None`` where there are none."""
+    """Return the time when the next of an owner's watches is due; ``None`` where there are none."""
     found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
 
 def last_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """When the last of an owner's watches is due; ``None`` where there are none."""
+    """Return the time when the last of an owner's watches is due; ``None`` where there are none."""
     found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
@@ -279,7 +279,7 @@ VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "bounce_prob": pl.Float64,
     "action": pl.String,
 }
-"""What it adds."""
+"""The columns that a judge adds to those of :data:`bizverify.watch.checking.JUDGED_COLUMNS`."""
 
 
 UNKNOWN: Final = "unknown"

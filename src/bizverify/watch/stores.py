@@ -1,4 +1,4 @@
-"""Two watch lists behind one door: the hosted service's, and one in a local file."""
+"""The two kinds of watch list behind one protocol: the hosted service's, and one in a local file."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ _TIMES: Final = {
     "due": ("next_check_at", "next_check", "nextCheckAt"),
     "closed": ("closed_at", "closedAt"),
 }
-"""How a service may call the times of a watch; INTERFACE.md does not say."""
+"""Field names of a watch's times at services; INTERFACE.md does not give them."""
 
 
 async def _list_frame(client: Client) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What a watch list holds, as values. Times are seconds since 1970; who shows them makes them local."""
+"""The values of a watch list. Times are seconds since 1970."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 """Korea has had no summer time since 1988, so that no time zone database is needed."""
 
 CLOSED: Final = "closed"
-"""The ``biz_status`` of which a notice is sent."""
+"""The ``biz_status`` that is notified of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What adding many entries did: watches that are new, and known ones whose name or address is another now."""
+    """The result of adding many businesses: new watches, and known ones whose name or address changed."""
 
     new: int
     changed: int
@@ -62,7 +62,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found out: one row of ``watches`` for each watch that was checked.
+    """The findings of a check: one row of ``watches`` for each watch that was checked.
 
     Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
     grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
@@ -78,12 +78,12 @@ class CheckResult:
 
     @property
     def closures(self) -> pl.DataFrame:
-        """The watches that were found closed, and were not before; a notice was made of each."""
+        """The watches that were found closed, and were not before; each has a notification."""
         return self.watches.filter("closure")
 
     @property
     def closed_already(self) -> pl.DataFrame:
-        """The watches that were closed when they were first checked; they are in one notice."""
+        """The watches that were closed when they were first checked; they are in one notification."""
         return self.watches.filter("closed_already")
 
 
