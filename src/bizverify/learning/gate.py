@@ -131,7 +131,7 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
 
 def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None) -> JudgedLabels:
-    """Return the labels that are judged now (in their order, by the expert of a release), after those judged earlier."""
+    """Return the labels judged now (in their order, by the expert of a release), after those judged earlier."""
     digest = _digest(rows, release)
     if earlier is None:
         return JudgedLabels(rows.height, digest)

@@ -267,7 +267,7 @@ class ModelStore:
         return list(_promotions(self.history()))
 
     def history(self) -> list[Event]:
-        """Return the entries of the journal, the oldest first; raise :class:`ModelError` where it is damaged or gone."""
+        """Return the journal's entries, the oldest first; raise :class:`ModelError` where it is damaged or gone."""
         orphan = next(self.folder.glob("*.toml"), None)
         if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
             raise ModelError(
