@@ -13,8 +13,8 @@ import msgspec
 import polars as pl
 from filelock import FileLock, Timeout
 
-from bizverify.engine.history import HISTORY_SCHEMA
-from bizverify.engine.risk.evidence import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bizverify.engine.letter_history import HISTORY_SCHEMA
+from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bizverify.errors import LabelError
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, merge_labels
@@ -394,7 +394,7 @@ class LabelHistory:
     """The history that one run takes from a label store, read once: what is recorded meanwhile is for the next run.
 
     ``letters``: addressees of whom something is known. ``recorded``: when something was recorded last. ``history``:
-    :data:`bizverify.engine.history.HISTORY_SCHEMA`.
+    :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
     """
 
     store: LabelStore

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.history import address_key
+from bizverify.engine.letter_history import address_key
 
 WAYS: Final = ("row_id", "number and address", "number")
 """The ways in which outcomes find their rows, the surest first."""

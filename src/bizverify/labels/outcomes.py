@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.engine.history import address_key
+from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
 from bizverify.report import sha256_of

@@ -10,8 +10,8 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.display import Shown
-from bizverify.engine.dates import day_given
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
 from bizverify.learning.challenger import Saving, held_share, points_frame, saving

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import UsageError
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.risk.evidence import LEVEL
+from bizverify.engine.risk.reason_parser import LEVEL
 
 WIDE = 0.99
 USUAL = 0.95

@@ -23,7 +23,7 @@ import polars as pl
 from filelock import FileLock, Timeout
 
 from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.scorecard import Level, Scorecard, checked
+from bizverify.engine.risk.scorecard import Level, Scorecard, check_scorecard
 from bizverify.errors import ModelError, parameter
 from bizverify.schema import GRADES
 from bizverify.storage.filesystem import open_private
@@ -424,7 +424,7 @@ def _list_versions(events: Sequence[Event]) -> str:
 def _parse_scorecard(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
     """Parse a stored scorecard; kept, since single verifications in a loop ask for the champion again and again."""
     card, added = add_missing_levels(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
-    return checked(card, version), added
+    return check_scorecard(card, version), added
 
 
 def _digest(content: bytes) -> str:
