@@ -523,7 +523,7 @@ def test_a_part_that_would_come_back_otherwise_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_xlsxwriter(tmp_path / "in.xlsx")
-    right = package._raw
+    right = package._raw_part
 
     def wrong(archive: ZipFile, part: object) -> bytes:
         data = right(archive, part)  # type: ignore[arg-type]

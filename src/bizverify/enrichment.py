@@ -51,7 +51,7 @@ from bizverify.run.plan import PLAN_COUNTS, Plan, marked, plan_of
 from bizverify.run.plan import plan as count_plan
 from bizverify.run.records import DIGITS, ROW_ID, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
-from bizverify.tables import Enriched, Table, published, reading, write_table, written_rows
+from bizverify.tables import Enriched, Table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, kept_columns, own_columns
 from bizverify.tables.nested import choose_nested, held_choice
 from bizverify.tables.publish import backed_up
@@ -159,7 +159,7 @@ class Run:
         record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
         table, format = self.stages.table, target.format
         # the backup is undone last, when it is known whether the old file was replaced
-        with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
+        with publish_file(record) as record_file, ExitStack() as backup, publish_file(target.path) as temporary:
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
             found: list[str] = []

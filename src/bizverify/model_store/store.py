@@ -22,7 +22,7 @@ from bizverify.model_store import journal
 from bizverify.model_store.compare import completed
 from bizverify.model_store.journal import Event
 from bizverify.storage.paths import state_directory
-from bizverify.tables.publish import published
+from bizverify.tables.publish import publish_file
 
 BUILTIN: Final = "builtin"
 """What the scorecard of the release is called, beside its version."""
@@ -123,7 +123,7 @@ class ModelStore:
                 )
             if not events:
                 self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
-            with published(self._file(card.version)) as temporary:
+            with publish_file(self._file(card.version)) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             own = {"sha256": _digest(text.encode()), _SINCE: builtin.version, "replaced": answering}
             journal.append(self.path, journal.PROMOTED, card.version, {**event, **own})

@@ -16,9 +16,9 @@ from bizverify.errors import GazetteerError, UsageError
 from bizverify.reference import writer
 from bizverify.reference.juso import REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
-from bizverify.reference.source_files import Kind, Source, find_sources
+from bizverify.reference.source_files import Kind, SourceFile, find_sources
 from bizverify.schema import counted
-from bizverify.tables import open_table, published
+from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
 
 Progress = Callable[[int, int], None]
@@ -105,7 +105,7 @@ def build_gazetteer(
     found, others = find_sources(sources, output)
     _refuse_undated(found)
     found.sort(key=lambda source: (_ORDER.index(source.kind), source.named or date.min, source.short))
-    with published(output) as temporary:
+    with publish_file(output) as temporary:
         content = _read(found, progress)
         of_map = _administrative(found)
         together = put_together(content, found)
@@ -135,7 +135,7 @@ def build_gazetteer(
     )
 
 
-def _refuse_undated(found: list[Source]) -> None:
+def _refuse_undated(found: list[SourceFile]) -> None:
     """Several days of changes have an order, and only their names say which."""
     for kind in ("changes", "lot changes"):
         days = [source for source in found if source.kind == kind]
@@ -147,7 +147,7 @@ def _refuse_undated(found: list[Source]) -> None:
             )
 
 
-def _read(found: list[Source], progress: Progress | None) -> Content:
+def _read(found: list[SourceFile], progress: Progress | None) -> Content:
     content = Content()
     total, done = sum(source.size for source in found), 0
 
@@ -168,7 +168,7 @@ def _read(found: list[Source], progress: Progress | None) -> Content:
     return content
 
 
-def _administrative(found: list[Source]) -> pl.DataFrame | None:
+def _administrative(found: list[SourceFile]) -> pl.DataFrame | None:
     """The official map of administrative and legal dongs, rows in force only."""
     parts = []
     for source in found:
@@ -189,7 +189,7 @@ def _administrative(found: list[Source]) -> pl.DataFrame | None:
 
 
 def _sections(together: Together, content: Content, of_map: pl.DataFrame | None) -> dict[str, pl.DataFrame]:
-    places = writer.Places(together.streets, together.lot_dongs)
+    places = writer.PlaceNumbers(together.streets, together.lot_dongs)
     of_rows = present_day(pl.concat(content.admins).unique(maintain_order=True), "emd")
     buildings = writer.buildings(together.rows, places)
     return {
@@ -208,7 +208,7 @@ def _provinces(made: dict[str, pl.DataFrame]) -> dict[str, int]:
     return dict(counts.group_by("sido").agg(pl.col("len").sum()).sort("sido").iter_rows())
 
 
-def _about(found: list[Source], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
+def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
     """What the gazetteer says of itself."""
     dates = [source.dated for source in found if source.dated is not None and source.kind != "admins"]
     return {
@@ -227,12 +227,12 @@ def _about(found: list[Source], made: dict[str, pl.DataFrame]) -> dict[str, Any]
     }
 
 
-def _newest(found: list[Source]) -> date:
+def _newest(found: list[SourceFile]) -> date:
     """How fresh the gazetteer is; the day a file was last changed says so only where no file says more."""
     return max([source.dated for source in found if source.dated is not None] or [source.changed for source in found])
 
 
-def _digest(found: list[Source], made: dict[str, pl.DataFrame]) -> str:
+def _digest(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> str:
     """Of the files, and of the names made of them: another release may know of newer names."""
     digest = hashlib.sha256(f"{FORMAT} {sorted(f'{source.kind} {source.digest}' for source in found)}".encode())
     for name in ("region", "dong", "admin", "road"):

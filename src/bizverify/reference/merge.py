@@ -11,7 +11,7 @@ from bizverify.engine.address import regions
 from bizverify.errors import GazetteerError
 from bizverify.reference.daily_updates import changed_lots, changed_rows
 from bizverify.reference.juso import DONG, ID, LOT, Content
-from bizverify.reference.source_files import Kind, Source
+from bizverify.reference.source_files import Kind, SourceFile
 
 _REGION: Final = ("sido", "sigungu")
 _ORPHANS_SHARE: Final = 20
@@ -40,7 +40,7 @@ class Together:
         return self.streets[name].gather(rows["street"])
 
 
-def put_together(content: Content, found: list[Source]) -> Together:
+def put_together(content: Content, found: list[SourceFile]) -> Together:
     """Buildings and additional lots of all sources, after the daily changes.
 
     Raises :class:`GazetteerError` where two files give the same district, or where lots have no buildings.
@@ -87,13 +87,13 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
     return found.with_columns(pl.col(f"new {name}").alias(name) for name in names).select(frame.columns)
 
 
-def _refuse_twice(streets: pl.DataFrame, found: list[Source], kind: Kind) -> None:
+def _refuse_twice(streets: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
     """A district comes from one file: two months of a province mixed would be neither."""
     places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
     _refuse_districts_twice(places, found, kind)
 
 
-def _refuse_lots_twice(content: Content, found: list[Source]) -> None:
+def _refuse_lots_twice(content: Content, found: list[SourceFile]) -> None:
     """The building's district counts: an additional lot may lie across the border, in the next province."""
     if content.lot_districts:
         places = pl.concat(content.lot_districts)
@@ -102,7 +102,7 @@ def _refuse_lots_twice(content: Content, found: list[Source]) -> None:
         )
 
 
-def _refuse_districts_twice(places: pl.DataFrame, found: list[Source], kind: Kind) -> None:
+def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
     numbers = [number for number, source in enumerate(found) if source.kind == kind]
     given = places.filter(pl.col("source").is_in(numbers)).group_by("district").agg(pl.col("source").unique().sort())
     twice = given.filter(pl.col("source").list.len() > 1).sort("district")
@@ -123,7 +123,7 @@ def _add_buildings(made: Together, content: Content) -> None:
     provinces = made.of_street(official, "sido").unique()
     beside = made.of_street(postal, "sido").is_in(provinces.implode())
     alone = postal.filter(~beside)
-    named, count = _named(made, official, postal.filter(beside))
+    named, count = _add_postal_names(made, official, postal.filter(beside))
     made.rows = pl.concat([named, alone])
     made.notes.append(
         f"the postal files gave {count:,} names of buildings; "
@@ -138,7 +138,7 @@ def _unique(made: Together, rows: pl.DataFrame) -> pl.DataFrame:
     return once
 
 
-def _named(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+def _add_postal_names(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Names from the post office where the agency has none, by road code and number."""
     number = ["road_code", "under", "main", "sub"]
     names = (
@@ -154,7 +154,7 @@ def _named(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tupl
     return found.with_columns(pl.coalesce("name", "postal").alias("name")).select(official.columns), count
 
 
-def _add_lots(made: Together, content: Content, found: list[Source]) -> None:
+def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None:
     lots = _rows(content, "lots")
     if lots is None:
         return
@@ -189,7 +189,7 @@ def _apply_changes(made: Together, content: Content) -> None:
         made.changes["lots changed"] = here_too.height
 
 
-def _say_old_changes(made: Together, found: list[Source]) -> None:
+def _say_old_changes(made: Together, found: list[SourceFile]) -> None:
     full = [source.dated for source in found if source.kind in ("buildings", "postal") and source.dated is not None]
     old = [source for source in found if source.kind == "changes" and full and (source.dated or max(full)) < max(full)]
     if old:

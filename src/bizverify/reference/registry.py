@@ -17,7 +17,7 @@ from bizverify.engine.dates import day_expr, day_given
 from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.schema import REASON_SEPARATOR, Choice, counted
-from bizverify.tables import Table, open_table, published, reading
+from bizverify.tables import Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
@@ -122,7 +122,7 @@ def build_registry(
             resources.enter_context(reading(table))
         chosen = [_columns(table, columns) for table in tables]
         parts = [
-            _observed(table, choice, _known_on(table, choice, path, fresh))
+            _observe_rows(table, choice, _known_on(table, choice, path, fresh))
             for table, choice, path in zip(tables, chosen, paths, strict=True)
         ]
         rows = pl.concat(parts)
@@ -138,7 +138,7 @@ def build_registry(
             "built": datetime.now(UTC).isoformat(timespec="seconds"),
             "sources": [path.name for path in paths],
         }
-        with published(output) as temporary:
+        with publish_file(output) as temporary:
             by_status, known_besides, undated = _write(found, about, temporary)
     businesses = sum(by_status.values())
     return RegistryReport(
@@ -202,7 +202,7 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
     return chosen
 
 
-def _observed(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
+def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
     joined = {f"joined:{role}": role_cell(table, role, choice) for role, choice in chosen.items() if choice.joined}
     ids = {role: f"joined:{role}" if choice.joined else table.ids[choice.column] for role, choice in chosen.items()}
     return observations(

@@ -25,7 +25,7 @@ _GROUP: Final = 1 << 20
 _LEVEL: Final = 6
 
 
-class Places:
+class PlaceNumbers:
     """The numbers of regions, dongs and roads, given in the order of their names whatever the order of the files.
 
     ``streets`` (with present-day names) are those that buildings use (``in_use``) or used, ``lot_dongs`` those that
@@ -59,7 +59,7 @@ class Places:
         self.codes = codes.join(dongs.select(*names, "dong"), on=names).select("dong_code", "dong")
 
 
-def buildings(rows: pl.DataFrame, places: Places) -> pl.DataFrame:
+def buildings(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
     """The rows in the order of their keys, with ``key``, ``dong`` and ``region``; the place is the row's number."""
     return (
         rows.join(places.street, on="street", how="left")
@@ -69,7 +69,7 @@ def buildings(rows: pl.DataFrame, places: Places) -> pl.DataFrame:
     )
 
 
-def lots(found: pl.DataFrame, additional: pl.DataFrame, places: Places) -> pl.DataFrame:
+def lots(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
     """All lots of the buildings, by key. An additional lot that is the representative one, too, is that."""
     place = found.with_row_index("building")
     parts = [pl.col(name) for name in ("dong", *LOT[1:])]
@@ -87,7 +87,7 @@ def lots(found: pl.DataFrame, additional: pl.DataFrame, places: Places) -> pl.Da
     return pl.concat([own, more]).sort("key", "representative", "building", descending=[False, True, False])
 
 
-def abolished_addresses(abolished: pl.DataFrame | None, found: pl.DataFrame, places: Places) -> pl.DataFrame:
+def abolished_addresses(abolished: pl.DataFrame | None, found: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
     """The keys of abolished addresses that no building has, with the successor if all who had one have the same."""
     empty = pl.DataFrame(schema={"key": pl.UInt64, "building": pl.UInt32})
     if abolished is None:
@@ -104,7 +104,7 @@ def abolished_addresses(abolished: pl.DataFrame | None, found: pl.DataFrame, pla
     return keys.group_by("key").agg(pl.when(same).then(pl.col("building").first())).sort("key").select(empty.columns)
 
 
-def admins(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: Places) -> pl.DataFrame:
+def admins(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumbers) -> pl.DataFrame:
     """Which legal dongs an administrative one has, from the buildings' own column and from the official map."""
     named = places.named_dongs
     names = [*_TOWN, "ri"]

@@ -12,10 +12,10 @@ import polars as pl
 
 from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables import csv, excel, html, json, parquet
-from bizverify.tables.compression import File, opened, packing_of, sink
+from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
-from bizverify.tables.publish import published
-from bizverify.tables.remedies import OPTIONS, reworded
+from bizverify.tables.publish import publish_file
+from bizverify.tables.remedies import OPTIONS, reword_options
 from bizverify.tables.table import Enriched, Format, Table
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "Format",
     "Table",
     "open_table",
-    "published",
+    "publish_file",
     "reading",
     "write_table",
     "written_rows",
@@ -51,18 +51,18 @@ def open_table(
     """
     with ExitStack() as resources:
         try:
-            table = _opened(path, sheet, encoding, json_path, has_header, resources)
+            table = _read_any(path, sheet, encoding, json_path, has_header, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(f"{path}: cannot be read: {reason}; TMPDIR chooses where copies are made") from error
         except (InputError, UsageError) as error:
-            if (message := reworded(str(error), options)) == str(error):
+            if (message := reword_options(str(error), options)) == str(error):
                 raise
             raise type(error)(message) from error
-        yield replace(table, notes=tuple(reworded(note, options) for note in table.notes))
+        yield replace(table, notes=tuple(reword_options(note, options) for note in table.notes))
 
 
-def _opened(
+def _read_any(
     path: Path,
     sheet: str | None,
     encoding: str | None,
@@ -70,7 +70,7 @@ def _opened(
     has_header: bool,
     resources: ExitStack,
 ) -> Table:
-    file = opened(path, resources)
+    file = open_file(path, resources)
     format = detect_format(file)
     for option, given, formats, meant in (
         ("sheet", sheet, (*WORKBOOKS, "html"), "workbooks"),
@@ -99,7 +99,7 @@ def reading(table: Table) -> Iterator[None]:
         if table.file is None:
             raise
         if isinstance(table.source, csv.Dialect):
-            raise csv.explained(table.file, table.source, error) from error
+            raise csv.explain_error(table.file, table.source, error) from error
         raise InputError(f"{table.path}: cannot be read: {str(error).splitlines()[0]}") from error
 
 
@@ -125,7 +125,7 @@ def written_rows(table: Table, path: Path, format: Format, encoding: str | None)
     if format == "xlsx":
         return excel.count_rows(table, path)
     with ExitStack() as resources:
-        file = opened(path, resources)
+        file = open_file(path, resources)
         if format == "csv":
             return csv.written_rows(file, csv.dialect_for(table, path, encoding), resources)
         if format in ("json", "ndjson"):

@@ -15,7 +15,7 @@ Purpose = Literal["mail", "delivery", "business", "billing", "head office", "sit
 Notation = Literal["road", "any", "lot"]
 
 _LEVELS: Final = ("sure", "likely")
-_REMEMBERED: Final = 1 << 16
+_CACHED_HEADERS: Final = 1 << 16
 """Headers: they are asked for often, and a sheet has up to 16,384 of them."""
 _PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
 _SIDES: Final[dict[Side, re.Pattern[str]]] = {  # the words of tax invoices and of market places
@@ -88,7 +88,7 @@ def has_role(header: str, *roles: str) -> bool:
     return any(level_of(role, header) for role in roles or _synonyms())
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_HEADERS)
 def level_of(role: str, header: str) -> str | None:
     """How surely a header names a role: ``sure``, ``likely``, ``contains``, or not at all.
 
@@ -142,7 +142,7 @@ def is_detail(header: str) -> bool:
     return bool(_DETAIL.search(plain)) and not any(plain in words[level] for level in _LEVELS)
 
 
-def numbered(header: str) -> tuple[str, int] | None:
+def split_number(header: str) -> tuple[str, int] | None:
     """A header's words and the figure behind them: ``사업자번호1``, ``사업자번호(1)``; ``None`` without a figure."""
     found = re.fullmatch("(.*[^0-9])([1-9])", _plain(header))
     return (found[1], int(found[2])) if found else None
@@ -157,6 +157,6 @@ def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
     }
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_HEADERS)
 def _plain(header: str) -> str:
     return _PUNCTUATION.sub("", unicodedata.normalize("NFKC", header)).lower()

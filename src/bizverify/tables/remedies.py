@@ -23,7 +23,7 @@ _INSTEAD: Final = {
 }
 
 
-def reworded(message: str, options: Mapping[str, str]) -> str:
+def reword_options(message: str, options: Mapping[str, str]) -> str:
     """A message of a reader with the options that its caller has; another remedy for those that it does not have."""
     for remedy, instead in _INSTEAD.items():
         found = remedy.search(message)

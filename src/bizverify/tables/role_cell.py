@@ -47,7 +47,7 @@ def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
     if not choice.joined:
         return pl.col(ids[0])
     schema = table.frame.collect_schema()
-    parts = [_filled(pl.col(id_), schema[id_]) for id_ in ids]
+    parts = [_filled_text(pl.col(id_), schema[id_]) for id_ in ids]
     if role == "b_no":
         return _joined_number(parts)
     if role == "address":
@@ -60,7 +60,7 @@ def is_filled(cell: pl.Expr) -> pl.Expr:
     return ~cell.str.strip_chars().is_in(_BLANKS).fill_null(True)
 
 
-def _filled(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _filled_text(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """A cell as text without outer white space, null where it is blank; a whole number has no decimals."""
     text = cell.cast(pl.String)
     text = (text.str.strip_suffix(".0") if dtype.is_float() else text).str.strip_chars()

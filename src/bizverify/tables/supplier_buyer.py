@@ -52,24 +52,24 @@ def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ..
     return tuple(found) if len(found) > 1 else ()
 
 
-def wanted(table: Table, rivals: Sequence[Party]) -> tuple[Party, str] | None:
+def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] | None:
     """Return the party that is mailed and why it is; ``None`` where nothing decides.
 
     Rows are about the one whose number changes from row to row: an export of one's own invoices has one's own number
     on one side throughout. Where both change (or neither does) it is the buyer. The whole file is looked at.
     """
-    kinds = _kinds(table, rivals)
-    best = [party for party in rivals if kinds[party.number] == max(kinds.values())]
+    kinds = _kinds(table, competing)
+    best = [party for party in competing if kinds[party.number] == max(kinds.values())]
     if len(best) == 1:
-        others = [kinds[party.number] for party in rivals if party is not best[0]]
+        others = [kinds[party.number] for party in competing if party is not best[0]]
         return best[0], "the other side has the same number in every row" if max(others) else "the other side has none"
     buyers = [party for party in best if party.side == "buyer"]
     return (buyers[0], "it is the buyer's side") if len(buyers) == 1 else None
 
 
-def _kinds(table: Table, rivals: Sequence[Party]) -> dict[int, int]:
+def _kinds(table: Table, competing: Sequence[Party]) -> dict[int, int]:
     """For each party's number column: 0 where it holds no number, 1 where it holds one, 2 where several."""
-    ids = {party.number: table.ids[party.number] for party in rivals}
+    ids = {party.number: table.ids[party.number] for party in competing}
     digits = table.frame.select(business_number.compact_expr(pl.col(id_)).alias(id_) for id_ in ids.values())
     ends = [(pl.col(id_).min().alias(f"{id_}:min"), pl.col(id_).max().alias(f"{id_}:max")) for id_ in ids.values()]
     found = digits.select(end for pair in ends for end in pair).collect(engine="streaming").row(0, named=True)
@@ -84,14 +84,14 @@ def _nearby(headers: Sequence[str], places: Sequence[int]) -> dict[int, range]:
     before = 0
     while places and places[0] > before:
         ahead = [place - before - 1 for place in places]
-        if not set(ahead).isdisjoint(places) or not _alike(headers, ahead):
+        if not set(ahead).isdisjoint(places) or not _same_headers(headers, ahead):
             break
         before += 1
     starts = [place - before for place in places]
     return dict(zip(places, map(range, starts, [*starts[1:], len(headers)]), strict=True))
 
 
-def _alike(headers: Sequence[str], places: Sequence[int]) -> bool:
+def _same_headers(headers: Sequence[str], places: Sequence[int]) -> bool:
     words = {without_side(headers[place]) for place in places}
     return len(places) > 1 and len(words) == 1 and words != {""} and has_role(headers[places[0]], *ROLES)
 

@@ -26,7 +26,7 @@ class Irregular(Exception):
 
 
 @dataclass(slots=True)
-class Places:
+class LineNumbers:
     """Line numbers: the first ten, and how many there are."""
 
     first: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Survey:
 
     def __init__(self, path: Path, delimiter: str, width: int, skip: int, *, headed: bool) -> None:
         self.rows = -1 if headed else 0  # the header is no row
-        self.short = Places()
+        self.short = LineNumbers()
         self._path = path
         self._delimiter = delimiter.encode()
         self._width = width

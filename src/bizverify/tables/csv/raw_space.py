@@ -45,9 +45,9 @@ class Decoder(codecs.IncrementalDecoder):
         part, self._rest = data[:end], data[end:]
         if _BYTE not in part or _MARK in part:  # the mark is no character: the codec will say where it stands
             return part.decode(self._codec)
-        return _RUN.sub(self._marked, part).decode(self._codec, _HANDLER)
+        return _RUN.sub(self._mark_spaces, part).decode(self._codec, _HANDLER)
 
-    def _marked(self, found: re.Match[bytes]) -> bytes:
+    def _mark_spaces(self, found: re.Match[bytes]) -> bytes:
         """A run of bytes beyond ASCII, with the mark for each no-break space."""
         run, letters = found.group(), found[1]
         if _EVERYDAY.fullmatch(run) and (run != _BYTE or len(letters) != 1):

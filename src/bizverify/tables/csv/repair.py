@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from bizverify.errors import InputError
-from bizverify.tables.csv.line_check import Places, bare_cr, nul_byte
+from bizverify.tables.csv.line_check import LineNumbers, bare_cr, nul_byte
 from bizverify.tables.table import column_ids
 
 
@@ -23,9 +23,9 @@ class Repaired:
     """Rows below the header; lines that are short, whose surplus fields are all blank, and that are too long."""
 
     rows: int = 0
-    short: Places = field(default_factory=Places)
-    surplus: Places = field(default_factory=Places)
-    long: Places = field(default_factory=Places)
+    short: LineNumbers = field(default_factory=LineNumbers)
+    surplus: LineNumbers = field(default_factory=LineNumbers)
+    long: LineNumbers = field(default_factory=LineNumbers)
     fields: int = 0
 
     def add(self, line: int, fields: list[str], width: int) -> None:

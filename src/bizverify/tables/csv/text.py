@@ -128,7 +128,7 @@ def sample_of(file: File, coding: Coding) -> str:
     try:
         text = decoder.decode(body, final=whole)
     except UnicodeError as error:
-        raise _place(coding, error, 1, 0) from error
+        raise _undecodable_at(coding, error, 1, 0) from error
     text = text.replace("\r", "\n") if coding.bare_cr else text
     if whole:
         return text
@@ -167,7 +167,7 @@ def parts(file: File, coding: Coding) -> Iterator[bytes]:
     """Yield the whole file as UTF-8 without its mark, cut between characters. Raises as :func:`blocks` does."""
     with file.data.open("rb") as stream:
         stream.seek(len(coding.mark))
-        yield from _verified(stream, coding) if coding.is_plain else _decoded(stream, coding, file)
+        yield from _verify_utf8(stream, coding) if coding.is_plain else _decode_chunks(stream, coding, file)
 
 
 def is_broken_utf8(file: File) -> bool:
@@ -204,7 +204,7 @@ def _unmarked_utf16(head: bytes) -> Coding | None:
     return Coding(codec) if has_lines and len(_KOREAN.findall(text)) >= 0.7 * len(text) else None
 
 
-def _verified(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
+def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
     """The bytes of a UTF-8 file as they are, cut between characters."""
     rest, done = b"", stream.tell()
     while chunk := stream.read(_CHUNK):
@@ -231,7 +231,7 @@ def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> Non
     try:
         part.decode()
     except UnicodeDecodeError as error:
-        raise _place(coding, error, line, column) from error
+        raise _undecodable_at(coding, error, line, column) from error
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -253,7 +253,7 @@ def _cut_off(data: bytes) -> int:
     return 0
 
 
-def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
+def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
     """The text of a file as UTF-8."""
     decoder = coding.decoder()
     end = "\r" if coding.bare_cr else "\n"
@@ -264,7 +264,7 @@ def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
             text = decoder.decode(chunk, final=not more)
             data = text.encode()
         except UnicodeError as error:
-            raise _place(coding, error, line, column) from error
+            raise _undecodable_at(coding, error, line, column) from error
         if coding.bare_cr:
             if b"\n" in data:
                 found = line + text[: text.index("\n")].count("\r")
@@ -276,7 +276,7 @@ def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
         column = len(text) - text.rfind(end) - 1 + (0 if ends else column)
 
 
-def _place(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
+def _undecodable_at(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
     """Where bytes are wrong that follow so many characters of a line; not every codec says which of them it is."""
     if not isinstance(error, UnicodeDecodeError):
         return Undecodable(coding, line, column + 1, str(error))

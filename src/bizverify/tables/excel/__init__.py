@@ -69,7 +69,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
         extend(result, frame, file, source, target)
         return tally
     cells = result.frame.select(column for column, _ in result.layout)
-    refuse_binary(result.titled(lists=False), "Excel")
+    refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
     create(result, frame, result.summary(tally) if result.summary else (), target)
     return tally

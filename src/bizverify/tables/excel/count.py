@@ -25,7 +25,7 @@ def count_rows(table: Table, path: Path) -> int:
                 extended = _is_extended(old, archive)
             if extended:
                 sheet = SheetXml.parse(part_pieces(archive, sheet_part(archive, table.source.name)), cells=False)
-                return sheet.bottom() - table.source.below - sheet.top() - table.source.header
+                return sheet.last_row() - table.source.below - sheet.first_row() - table.source.header
         parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
         return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)
 

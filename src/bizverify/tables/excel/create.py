@@ -14,14 +14,14 @@ import polars as pl
 
 from bizverify.errors import OutputError
 from bizverify.schema import GRADES
-from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, rendered, titles
+from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, render_rows, titles
 from bizverify.tables.excel.package import copy_package, sheet_parts
-from bizverify.tables.excel.rows import encoded
+from bizverify.tables.excel.rows import encode_rows
 from bizverify.tables.excel.sheet_metadata import dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml
 from bizverify.tables.excel.styles import GRADE_COLOURS
 from bizverify.tables.excel.summary import add_summary
-from bizverify.tables.excel.xml_edit import edited
+from bizverify.tables.excel.xml_edit import apply_edits
 from bizverify.tables.table import Enriched, Section
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MAX_ROWS: Final = 1_048_575
 """What a sheet holds below its header."""
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
-_ROW: Final = ("start", "r", "open", "cells", "end")
+_ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
 
 
 def create(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
@@ -65,7 +65,7 @@ def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: Title
     header = len(above) + 1
     wide = max(len(columns), *map(len, above), 1)
     edits = dimension_edits(model.around, model.elements, wide, frame.height + header)
-    yield edited(model.around[: model.cut], edits)
+    yield apply_edits(model.around[: model.cut], edits)
     if above:
         yield _title_rows(above, wide)
     yield _rows(titles(result, columns), columns, _styles(model, columns, 1), header)
@@ -84,8 +84,10 @@ def _title_rows(above: TitleRows, wide: int) -> bytes:
 
 
 def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
-    cells = rendered(frame, columns, styles, first)
-    return encoded(cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW)
+    cells = render_rows(frame, columns, styles, first)
+    return encode_rows(
+        cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW_PIECES
+    )
 
 
 def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, Style]:
@@ -126,12 +128,12 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         width = WIDTHS.get(column) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
-            _colour(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
+            _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
     sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
     sheet.auto_filter.ref = f"A{header}:{column_letter(len(result.layout))}{bottom}"
 
 
-def _colour(sheet: Worksheet, cells: str) -> None:
+def _colour_grades(sheet: Worksheet, cells: str) -> None:
     from openpyxl.formatting.rule import CellIsRule
     from openpyxl.styles import Font, PatternFill
 

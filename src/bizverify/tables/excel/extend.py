@@ -17,7 +17,7 @@ from bizverify.tables.excel.drawings import warn_of_drawings
 from bizverify.tables.excel.package import (
     copy_package,
     part_pieces,
-    proved_same,
+    prove_same_parts,
     read_part,
     sheet_part,
     styles_part,
@@ -27,7 +27,7 @@ from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheet_xml import SheetXml
 from bizverify.tables.excel.splice import Splice
 from bizverify.tables.excel.styles import Styles
-from bizverify.tables.excel.xml_edit import Edit, edited
+from bizverify.tables.excel.xml_edit import Edit, apply_edits
 from bizverify.tables.table import Enriched
 
 
@@ -53,13 +53,13 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
                     _warn(result, archive, part, added, range_edits)
             columns = _side_by_side({column: added.places[column] for column in left})
             left = [column for column in left if column not in columns]
-            splice = _planned(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
+            splice = _plan_splice(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
             changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in range_edits.parts.items()}
             if styles is not None and styles.changed:
                 changed[styles.part] = iter([styles.text()])
             made = folder / f"{len(left)}{target.suffix}" if left else target
             copy_package(data, made, changed, size)
-            proved_same(data, made, changed)
+            prove_same_parts(data, made, changed)
             with ZipFile(made) as archive:
                 splice.prove(part_pieces(archive, part))
             data = made
@@ -67,12 +67,12 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
 
 def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
     """The sheet's row with the header and the last one of the table."""
-    header = sheet.top() + source.header
+    header = sheet.first_row() + source.header
     bottom = header + frame.height
-    if sheet.bottom() != bottom + source.below:
+    if sheet.last_row() != bottom + source.below:
         raise AccountingError(
-            f"nothing was published: the sheet's last row is {sheet.bottom()}, the table's is {bottom + source.below}; "
-            "write another format, `output='OUT.csv'`"
+            f"nothing was published: the sheet's last row is {sheet.last_row()}, "
+            f"the table's is {bottom + source.below}; write another format, `output='OUT.csv'`"
         )
     return header, bottom
 
@@ -80,7 +80,7 @@ def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
     """Where the added columns go on the sheet, beside which table."""
     top, bottom = _rows_of(frame, source, sheet)
-    left = sheet.left()
+    left = sheet.first_column()
     return AddedColumns(
         called=result.table.name,
         sheet=sheet,
@@ -111,7 +111,7 @@ def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
     return {column: number for column, number in places.items() if number < end}
 
 
-def _planned(
+def _plan_splice(
     result: Enriched,
     frame: pl.DataFrame,
     columns: Mapping[str, int],
@@ -126,9 +126,9 @@ def _planned(
     """
     header, bottom = _rows_of(frame, source, sheet)
     first, last = min(columns.values()), max(columns.values())
-    neighbours = sheet.styles(first - 1, header, bottom)
-    title_styles, _ = _styles(columns, neighbours.head(1), styles, None)
-    body_styles, frame = _styles(columns, neighbours.slice(1), styles, frame)
+    beside = sheet.styles(first - 1, header, bottom)
+    title_styles, _ = _styles(columns, beside.head(1), styles, None)
+    body_styles, frame = _styles(columns, beside.slice(1), styles, frame)
     replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
@@ -140,8 +140,8 @@ def _planned(
     ]
     return Splice(
         sheet=sheet,
-        head=edited(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
-        tail=edited(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
+        head=apply_edits(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
+        tail=apply_edits(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
         titles=titles(result, columns),
         frame=frame,
         columns=columns,
@@ -158,7 +158,7 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
     added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
     places = {column: left + place for place, column in added if place < own}
     if len(places) < len(added):
-        right = max(sheet.right(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
+        right = max(sheet.last_column(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
         raise OutputError(f"the sheet has no room for more columns ({MAX_COLUMNS:,} are the limit); write CSV")
@@ -166,13 +166,13 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
 
 
 def _styles(
-    columns: Mapping[str, int], neighbours: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
+    columns: Mapping[str, int], beside: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
 ) -> tuple[dict[str, Style], pl.DataFrame]:
-    """Each column's style, made of the neighbours' (one for each row), and the frame with what they refer to.
+    """Each column's style, made of those beside it (one for each row), and the frame with what they refer to.
 
     Without a ``frame``, they are the titles' styles.
     """
-    found = neighbours.unique().to_list()
+    found = beside.unique().to_list()
     text = {style: style for style in found if style is not None}
     percent = dict(text)
     if styles is not None:
@@ -186,7 +186,7 @@ def _styles(
         if len(found) == 1:
             looks[kind] = made.get(found[0]) or ""
         else:
-            series = neighbours.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
+            series = beside.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
             frame, looks[kind] = frame.with_columns(series), pl.col(series.name)
     return {column: looks["percent" if column == "bounce_prob" else "text"] for column in columns}, frame
 

@@ -14,7 +14,7 @@ from bizverify.errors import InputError
 if TYPE_CHECKING:
     from fastexcel import ExcelReader, ExcelSheet
 
-_EXACT: Final = 10**15
+_EXACT_INTEGERS: Final = 10**15
 _DAY_OF_TIMES: Final = date(1899, 12, 31)
 """The day that calamine puts before a time of day."""
 _FIRST_DATE: Final = pl.duration(days=3660)
@@ -25,7 +25,7 @@ _RETRIES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class SheetGrid:
     """A sheet below its first row: ``names`` are that row's cells, ``left`` its first column in the sheet.
 
     ``height``: all rows, also those without a value at the end. ``renamed``: some names may not be the cells' texts,
@@ -45,7 +45,7 @@ def top_rows(book: ExcelReader, sheet: str, count: int) -> list[tuple[str | None
     return book.load_sheet(sheet, header_row=None, n_rows=count, dtypes="string").to_polars().rows()
 
 
-def load_below(book: ExcelReader, sheet: str, whole: Grid, skipped: int, start: int, *, name: str) -> Grid:
+def load_below(book: ExcelReader, sheet: str, whole: SheetGrid, skipped: int, start: int, *, name: str) -> SheetGrid:
     """Load the rows of a sheet once more, without the first ``skipped`` of ``whole``.
 
     The parser counts the rows to skip from the top of the sheet if it skips any, and does not tell where its first
@@ -61,7 +61,7 @@ def load_below(book: ExcelReader, sheet: str, whole: Grid, skipped: int, start: 
     return grid
 
 
-def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> Grid:
+def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> SheetGrid:
     """Load the rows of a sheet below its first one that holds a value, or where ``skipped``, below that many rows.
 
     Where it is not ``headed`` the first one is among them.
@@ -69,13 +69,13 @@ def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool =
     The frame's columns are ``c0``, ``c1``, …: text stays text, whole numbers are Int64, dates Date, times of day Time;
     a column of mixed types is text, with dates as ISO dates in it. Rows below the last value are left out.
     """
-    loaded, forced = _loaded(book, sheet, skipped, headed)
+    loaded, forced = _load_untyped(book, sheet, skipped, headed)
     columns = loaded.selected_columns
     frame = loaded.to_polars()
     ids = [f"c{place}" for place in range(frame.width)]
     frame.columns = ids
     places = {id_: column.absolute_index for id_, column in zip(ids, columns, strict=True)}
-    dated = _dated(frame)
+    dated = _columns_with_dates(frame)
     if dated:
         wanted = {id_: places[id_] for id_ in dated}
         frame = frame.with_columns(_as_shown(book, sheet, skipped, frame, wanted, headed))
@@ -84,10 +84,10 @@ def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool =
     again = any(name.rpartition("_")[0] in found and name.rpartition("_")[2].isdecimal() for name in names)
     left = columns[0].absolute_index if columns else 0
     visible = loaded.visible == "visible"
-    return Grid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible)
+    return SheetGrid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible)
 
 
-def _loaded(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[ExcelSheet, bool]:
+def _load_untyped(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[ExcelSheet, bool]:
     """The sheet, and whether it took more than one attempt: columns of texts and lengths of time are no type."""
     import fastexcel
 
@@ -106,7 +106,7 @@ def _loaded(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[
     raise AssertionError("unreachable")
 
 
-def _dated(frame: pl.DataFrame) -> list[str]:
+def _columns_with_dates(frame: pl.DataFrame) -> list[str]:
     """The columns of text in which something looks like a moment."""
     texts = frame.select(pl.col(pl.String).str.contains(_DATED).any())
     return [name for name in texts.columns if texts[name][0]]
@@ -121,11 +121,11 @@ def _as_shown(
     serials = loaded.to_polars()
     serials.columns = [f"serial_{id_}" for id_ in places]
     both = pl.concat([frame.select(list(places)), serials], how="horizontal")
-    shown = both.select(_shown(pl.col(id_), pl.col(f"serial_{id_}")).alias(id_) for id_ in places)
+    shown = both.select(_shown_text(pl.col(id_), pl.col(f"serial_{id_}")).alias(id_) for id_ in places)
     return [shown[id_] for id_ in places]
 
 
-def _shown(text: pl.Expr, serial: pl.Expr) -> pl.Expr:
+def _shown_text(text: pl.Expr, serial: pl.Expr) -> pl.Expr:
     """``serial``: the days that Excel stores, as a duration; null for what is neither date nor time."""
     return (
         pl.when(serial.is_null() | ~text.str.contains(_DATED))
@@ -164,7 +164,7 @@ def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
     """Excel knows only floats and date-times: make integers, dates and times of the columns that hold nothing else."""
     natural: list[pl.Expr] = []
     for values in frame:
-        if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT)).all():
+        if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT_INTEGERS)).all():
             natural.append(pl.col(values.name).cast(pl.Int64))
         elif values.dtype == pl.Datetime and (values.dt.date() == _DAY_OF_TIMES).all():
             natural.append(pl.col(values.name).dt.time())

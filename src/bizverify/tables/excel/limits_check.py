@@ -48,7 +48,7 @@ _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,
 
 
 @dataclass(slots=True)
-class Part:
+class PartContent:
     """What a part of a workbook was found to hold.
 
     ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
@@ -83,7 +83,7 @@ class Part:
 
 def check_zip(
     path: Path, data: Path, *, xml: bool, only: Collection[str] = (), without: Collection[str] = ()
-) -> dict[str, Part]:
+) -> dict[str, PartContent]:
     """Unfold the parts of a workbook that are parsed, in flat memory; return what each holds, by its name.
 
     ``path`` is what messages call the file. ``xml``: its parts are XML, and looked into. ``only`` these parts (in lower
@@ -96,7 +96,7 @@ def check_zip(
             entries = [entry for entry in entries if entry.filename not in without]
             parts, budget = {}, limits().inflated
             for entry in entries:
-                parts[entry.filename] = part = _looked_over(path, archive, entry, budget, xml=xml)
+                parts[entry.filename] = part = _check_part(path, archive, entry, budget, xml=xml)
                 budget -= part.size
             return parts
     except BROKEN_ZIP as error:
@@ -120,8 +120,8 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
     return read
 
 
-def _looked_over(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xml: bool) -> Part:
-    part, cap = Part(), limits()
+def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xml: bool) -> PartContent:
+    part, cap = PartContent(), limits()
     honest = copy.copy(entry)
     honest.file_size = budget + 1  # what it states may be a lie: it is read until it ends
     with archive.open(honest) as stream:
@@ -130,10 +130,10 @@ def _looked_over(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, x
         for chunk in _chunks(stream):
             part.size += len(chunk)
             if part.size > budget:
-                raise _beyond(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
+                raise _beyond_limit(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
             if part.size > _LARGE and part.size > cap.ratio * max(entry.compress_size, 1):
                 what = f"its part {entry.filename} unfolds to more than {cap.ratio} times its size"
-                raise _beyond(path, what, "ratio")
+                raise _beyond_limit(path, what, "ratio")
             if scan:
                 scan.take(chunk)
         if scan:
@@ -143,11 +143,11 @@ def _looked_over(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, x
     if part.extent.area > cap.cells:
         part.extent = _closer(archive, entry, cap.cells)
         if part.extent.area > cap.cells:
-            raise _beyond(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
+            raise _beyond_limit(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
     return part
 
 
-def _beyond(path: Path, what: str, limit: str) -> InputError:
+def _beyond_limit(path: Path, what: str, limit: str) -> InputError:
     return InputError(f"{path}: {what}; if that is as it should be, raise the limit with {VARIABLE}={limit}=…")
 
 
@@ -175,7 +175,7 @@ def _closer(archive: ZipFile, entry: ZipInfo, cap: int) -> Extent:
 class _Scan:
     """Takes a part's XML chunk by chunk and fills in what it holds."""
 
-    def __init__(self, path: Path, name: str, part: Part) -> None:
+    def __init__(self, path: Path, name: str, part: PartContent) -> None:
         self._path, self._name, self._part = path, name, part
         self._rest, self._last = b"", 0
         self._begun = self._sheet = self._shared = False
@@ -188,7 +188,7 @@ class _Scan:
         self._refuse_long_text(buffer)
         until = max(buffer.rfind(b"<"), 0)  # an element that is cut off is left for the next chunk
         if self._shared:
-            until = self._measured(buffer)
+            until = self._measure_texts(buffer)
         elif self._sheet:
             self._cells(buffer, until)
         self._rest = buffer[until:]
@@ -203,7 +203,7 @@ class _Scan:
         start = buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
         root = _ROOT.match(start)
         if root is None:
-            raise self._refused("is not XML in UTF-8, or declares a document type or entities")
+            raise self._refusal("is not XML in UTF-8, or declares a document type or entities")
         kind = root.group(1)
         self._sheet, self._shared = kind not in (b"sst", b"workbook", b"styleSheet"), kind == b"sst"
         self._begun = True
@@ -218,9 +218,9 @@ class _Scan:
                 text = buffer[begin : end if end >= 0 else len(buffer)].partition(b">")[2]
                 characters = len(html.unescape(text.decode("utf-8", "replace"))) if end >= 0 else 0
                 if characters > most or len(text) > _LONGEST_CHARACTER * (most + 1024):
-                    raise _beyond(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
+                    raise _beyond_limit(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
 
-    def _measured(self, buffer: bytes) -> int:
+    def _measure_texts(self, buffer: bytes) -> int:
         part, place, end = self._part, 0, buffer.rfind(b"</si>") + 5
         if end < 5:
             part.longest = max(part.longest, len(buffer))
@@ -249,7 +249,7 @@ class _Scan:
         self._refuse_disorder(buffer, until)
         part.extent.take(buffer)
         if part.extent.odd:
-            raise self._refused(f"has a cell {part.extent.odd}, which no sheet has")
+            raise self._refusal(f"has a cell {part.extent.odd}, which no sheet has")
 
     def _refuse_disorder(self, buffer: bytes, until: int) -> None:
         """The parser loses rows that stand behind a later one.
@@ -263,10 +263,10 @@ class _Scan:
             found = list(map(int, _ROW.findall(buffer, 0, until)))
         rows = [self._last, *found]
         if rows != sorted(rows):
-            raise self._refused("has rows out of order")
+            raise self._refusal("has rows out of order")
         self._last = rows[-1]
 
-    def _refused(self, why: str) -> InputError:
+    def _refusal(self, why: str) -> InputError:
         return InputError(f"{self._path}: its part {self._name} {why}; open it in Excel and save it again")
 
 
@@ -279,10 +279,10 @@ def _first_row(buffer: bytes) -> int | None:
 
 
 def _merge(left: bytes, top: bytes, right: bytes, bottom: bytes) -> tuple[int, int, int, int]:
-    return int(top) - 1, _column(left), int(bottom) - 1, _column(right)
+    return int(top) - 1, _column_index(left), int(bottom) - 1, _column_index(right)
 
 
-def _column(letters: bytes) -> int:
+def _column_index(letters: bytes) -> int:
     number = 0
     for letter in letters:
         number = number * 26 + letter - 64

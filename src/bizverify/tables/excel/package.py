@@ -106,7 +106,7 @@ def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, I
                 _carry(old, part, new)
 
 
-def proved_same(source: Path, target: Path, changed: Iterable[str]) -> None:
+def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None:
     """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
     with ZipFile(source) as old, ZipFile(target) as new:
         if old.namelist() != new.namelist():
@@ -114,7 +114,9 @@ def proved_same(source: Path, target: Path, changed: Iterable[str]) -> None:
         for before, after in zip(old.infolist(), new.infolist(), strict=True):
             if before.filename in changed:
                 continue
-            if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw(old, before) != _raw(new, after):
+            if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw_part(old, before) != _raw_part(
+                new, after
+            ):
                 raise AccountingError(f"nothing was published: the workbook's part {before.filename} is not as it was")
 
 
@@ -149,7 +151,7 @@ def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
 
 def _carry(old: ZipFile, part: ZipInfo, new: ZipFile) -> None:
     """Put a part into another zip as it lies in this one, without unpacking it."""
-    packed = _raw(old, part)
+    packed = _raw_part(old, part)
     carried = copy.copy(part)
     carried.flag_bits &= ~0x08  # its size stands before it, not behind
     carried.extra = b""
@@ -162,7 +164,7 @@ def _carry(old: ZipFile, part: ZipInfo, new: ZipFile) -> None:
     new.start_dir = new.fp.tell()
 
 
-def _raw(archive: ZipFile, part: ZipInfo) -> bytes:
+def _raw_part(archive: ZipFile, part: ZipInfo) -> bytes:
     """The bytes of a part as they lie in the zip."""
     assert archive.fp is not None  # noqa: S101 - it is open
     archive.fp.seek(part.header_offset)

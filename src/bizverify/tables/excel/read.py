@@ -14,7 +14,7 @@ from bizverify.schema import counted
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.excel import isolated_reader, limits_check
 from bizverify.tables.excel.sheets import Facts, Loaded, load
-from bizverify.tables.excel.workbook_index import CORE, Entry, outline
+from bizverify.tables.excel.workbook_index import CORE, SheetEntry, outline
 from bizverify.tables.heading import headless_note
 from bizverify.tables.table import Format, Table
 
@@ -44,7 +44,7 @@ def read(file: File, format: Format, sheet: str | None, *, has_header: bool = Tr
     a missing sheet. Without ``has_header`` every row is one of the table, the columns are called ``#1``, ``#2``, …, and
     an output is a new workbook: no row can be put above the user's.
     """
-    with _named(file, format) as named:
+    with _with_extension(file, format) as named:
         return replace(_read(named, format, sheet, has_header), file=file)
 
 
@@ -82,7 +82,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
 
 
 @contextmanager
-def _named(file: File, format: Format) -> Iterator[File]:
+def _with_extension(file: File, format: Format) -> Iterator[File]:
     """The file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
     if file.data.suffix.lower() in (f".{format}", ".xlsm" if format == "xlsx" else ""):
         yield file
@@ -91,7 +91,7 @@ def _named(file: File, format: Format) -> Iterator[File]:
             yield replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
 
 
-def _time_notes(parts: Mapping[str, limits_check.Part]) -> list[str]:
+def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
     """The parser gives no lengths of a day and more, and no times in a column with texts, and says nothing of it."""
     times = sum(part.times for part in parts.values())
     if not times:
@@ -100,7 +100,7 @@ def _time_notes(parts: Mapping[str, limits_check.Part]) -> list[str]:
     return [f"times in {counted(times, 'cell')} of the workbook: of an .ods {what}; save it as .xlsx to have them"]
 
 
-def _blank_notes(part: limits_check.Part) -> Iterator[str]:
+def _blank_notes(part: limits_check.PartContent) -> Iterator[str]:
     """What of a sheet is read as blank though Excel shows something."""
     if part.errors:
         yield f"errors such as #N/A in {counted(part.errors, 'cell')} of the sheet are read as blank"
@@ -108,7 +108,7 @@ def _blank_notes(part: limits_check.Part) -> Iterator[str]:
         yield "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
 
 
-def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.Part]:
+def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.PartContent]:
     """The sheet and what its part was found to hold."""
     path = file.path
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
@@ -131,11 +131,11 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limi
     return loaded, sheets[loaded.name]
 
 
-def _is_read(entry: Entry, wanted: str | None) -> bool:
+def _is_read(entry: SheetEntry, wanted: str | None) -> bool:
     return entry.visible if wanted is None else entry.name == wanted
 
 
-def _facts(entry: Entry, parts: Mapping[str, limits_check.Part]) -> Facts:
+def _facts(entry: SheetEntry, parts: Mapping[str, limits_check.PartContent]) -> Facts:
     part = parts.get(entry.part or "")
     if part is None:
         return Facts(entry.visible, table=entry.part is not None)

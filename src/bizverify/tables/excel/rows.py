@@ -87,7 +87,7 @@ class Parted:
         return sorted(map(column_number, letters.drop_nulls()))
 
 
-def taken_apart(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
+def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
     """Cut a sheet's XML, given in pieces of any size, at its rows; nothing of it is lost.
 
     ``cells``: whether :meth:`Parted.cell` and :meth:`Parted.columns` will be asked.
@@ -122,7 +122,7 @@ def unusual(why: str) -> OutputError:
     )
 
 
-def encoded(frame: pl.DataFrame, *columns: str) -> bytes:
+def encode_rows(frame: pl.DataFrame, *columns: str) -> bytes:
     """The columns of a frame's rows, one behind the other, as UTF-8."""
     whole = frame.select(pl.concat_str(*columns).str.join("").cast(pl.Binary)).item()
     assert isinstance(whole, bytes)  # noqa: S101 - Binary

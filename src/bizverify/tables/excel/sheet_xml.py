@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.tables.excel.cells import column_letter, column_number
-from bizverify.tables.excel.rows import CUT, PART, taken_apart, unusual
+from bizverify.tables.excel.rows import CUT, PART, split_rows, unusual
 from bizverify.tables.excel.xml_edit import Element, elements_of
 
 _FEW: Final = 2_000
@@ -41,7 +41,7 @@ class SheetXml:
 
         Without ``cells``, only its rows are looked at, and ``columns`` is empty.
         """
-        parted = taken_apart(pieces, cells=cells)
+        parted = split_rows(pieces, cells=cells)
         around, cut = parted.head + parted.tail, len(parted.head)
         elements = elements_of(around, PART)
         if not any((e.name, e.depth, e.inner) == ("sheetData", 1, cut) for e in elements):
@@ -60,27 +60,27 @@ class SheetXml:
         start, stop = (int(self.rows["r"].search_sorted(number)) for number in (first, last + 1))
         return self.rows.slice(start, stop - start)
 
-    def top(self) -> int:
+    def first_row(self) -> int:
         """The first row that holds a value: where reading begins."""
         for start in range(0, self.rows.height, _FEW):
-            found = self._valued(self.rows.slice(start, _FEW))
+            found = self._rows_with_values(self.rows.slice(start, _FEW))
             if found.height:
                 return int(found["r"][0])
         raise unusual("it holds no values")
 
-    def bottom(self) -> int:
+    def last_row(self) -> int:
         """The last row that holds a value: where reading ends."""
         for stop in range(self.rows.height, 0, -_FEW):
-            found = self._valued(self.rows.slice(max(0, stop - _FEW), min(stop, _FEW)))
+            found = self._rows_with_values(self.rows.slice(max(0, stop - _FEW), min(stop, _FEW)))
             if found.height:
                 return int(found["r"][-1])
         raise unusual("it holds no values")
 
-    def left(self) -> int:
+    def first_column(self) -> int:
         """The first column (from 1) that holds a value: where reading begins."""
-        return min(map(column_number, self._valued(self.rows)["letters"].unique()))
+        return min(map(column_number, self._rows_with_values(self.rows)["letters"].unique()))
 
-    def right(self, first: int, last: int) -> int:
+    def last_column(self, first: int, last: int) -> int:
         """The last column (from 1) that holds anything, a value or a formula, in rows ``first`` to ``last``."""
         rows = self.between(first, last)
         for number in sorted(self.columns, reverse=True)[:_LIKELY]:
@@ -108,7 +108,7 @@ class SheetXml:
             found = numbers.join(found, on="r", how="left", maintain_order="left")
         return found["style"]
 
-    def apart(self, rows: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
+    def cut_rows(self, rows: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
         """Cut rows before the first cell of columns ``first`` to ``last`` and behind their last.
 
         Returns ``r`` and the pieces ``before`` (with all that stands before the row), ``within`` and ``behind``.
@@ -129,7 +129,7 @@ class SheetXml:
             piece.filter(place > last).str.join("").alias("behind"),
         )
 
-    def _valued(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _rows_with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """``r`` and ``letters``: the rows that hold a value, and the column of the first.
 
         A formula without a stored result is no value: the reader does not see it either; an empty text as its result

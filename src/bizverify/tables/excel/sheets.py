@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastexcel import ExcelReader
 
 _SAMPLE_ROWS: Final = 1000
-_RIGHT: Final = 0.9
+_RIGHT_SHARE: Final = 0.9
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ANYTHING = 3, 2, 1, 0
 HAS_NUMBERS: Final = _NO_HEADER
 """From this rank on, a table holds business numbers."""
@@ -78,8 +78,8 @@ def load(
             what = "is a damaged workbook (the names of its sheets can be read in two ways)"
             raise InputError(f"{path}: {what}; save it again in Excel")
         if wanted is not None:
-            return _wanted(book, path, wanted, facts or {}, has_header)
-        return _chosen(book, path, facts, has_header)
+            return _load_wanted(book, path, wanted, facts or {}, has_header)
+        return _choose_sheet(book, path, facts, has_header)
     except (fastexcel.FastExcelError, OSError) as error:
         raise _unreadable(path, error) from error
     except BaseException as error:
@@ -93,25 +93,25 @@ def _unreadable(path: Path, error: BaseException) -> InputError:
     return InputError(f"{path}: is not a readable workbook ({what}); open it in Excel and save it again")
 
 
-def _wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
+def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
     if name not in book.sheet_names:
         raise UsageError(f"{path}: has no sheet {name!r}; it has {', '.join(map(repr, book.sheet_names))}")
     if name in facts and not facts[name].table:
         raise UsageError(f"{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`")
-    loaded = _loaded(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
+    loaded = _load_with_header(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
     if loaded is None:
         raise InputError(f"{path}: sheet {name!r} is empty")
     return loaded
 
 
-def _chosen(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
+def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
     """The first visible sheet with business numbers, else with a header for them, else with anything."""
     best: Loaded | InputError | None = None
     highest, holding = -1, []
     known = {name: Facts(visible=True) for name in book.sheet_names} if facts is None else facts
     names = [name for name in book.sheet_names if name in known and known[name].visible and known[name].table]
     for name in names:
-        found = _judged(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
+        found = _try_sheet(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
         if found is None:
             continue
         fit = rank(found) if len(names) > 1 else _ANYTHING
@@ -126,14 +126,14 @@ def _chosen(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, ha
     return replace(best, others=tuple(name for name in holding if name != best.name))
 
 
-def _judged(
+def _try_sheet(
     book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, spare: bool
 ) -> Loaded | InputError | None:
     """A sheet, or why it cannot be read as a table; ``None`` for one that is empty or hidden."""
     import fastexcel
 
     try:
-        return _loaded(book, path, name, facts, has_header)
+        return _load_with_header(book, path, name, facts, has_header)
     except InputError as error:
         return error
     except fastexcel.FastExcelError:
@@ -153,14 +153,14 @@ def rank(found: Loaded | InputError) -> int:
     long = long.drop_nulls("cell").with_columns(digits=business_number.compact_expr(pl.col("cell")))
     right = business_number.checksum_expr(business_number.key_expr(pl.col("digits"))).fill_null(False).mean()
     columns = long.group_by("id").agg(pl.len(), pl.col("digits").is_not_null().mean(), right=right).collect()
-    by_content = (pl.col("right") >= _RIGHT) & (pl.col("len") >= 3)
+    by_content = (pl.col("right") >= _RIGHT_SHARE) & (pl.col("len") >= 3)
     by_header = pl.col("id").is_in(list(titled)) & (pl.col("digits") > 0)
     if columns.select((by_content | by_header).any()).item():
         return _NUMBERS
     return _HEADER_ONLY if titled else _ANYTHING
 
 
-def _loaded(
+def _load_with_header(
     book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, hidden: bool = False
 ) -> Loaded | None:
     """A sheet with its header found: one parse where the header is its first row, another where it is not."""

@@ -9,8 +9,8 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import AccountingError
-from bizverify.tables.excel.cells import Style, rendered
-from bizverify.tables.excel.rows import encoded, taken_apart, unusual
+from bizverify.tables.excel.cells import Style, render_rows
+from bizverify.tables.excel.rows import encode_rows, split_rows, unusual
 from bizverify.tables.excel.sheet_xml import SheetXml
 from bizverify.tables.excel.xml_edit import elements_of
 
@@ -45,12 +45,12 @@ class Splice:
     def pieces(self) -> Iterator[bytes]:
         """The finished sheet in pieces, made as they are asked for."""
         rows = self.sheet.rows
-        yield self.head + encoded(rows.filter(pl.col("r") < self.header), "xml", "end")
-        yield self._spliced(rendered(self.titles, self.columns, self.title_styles, self.header))
+        yield self.head + encode_rows(rows.filter(pl.col("r") < self.header), "xml", "end")
+        yield self._splice_rows(render_rows(self.titles, self.columns, self.title_styles, self.header))
         for start in range(0, self.frame.height, _BLOCK):
             block, first = self.frame.slice(start, _BLOCK), self.header + 1 + start
-            yield self._spliced(rendered(block, self.columns, self.styles, first, blanks=True))
-        yield encoded(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
+            yield self._splice_rows(render_rows(block, self.columns, self.styles, first, blanks=True))
+        yield encode_rows(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
 
     def prove(self, pieces: Iterable[bytes]) -> None:
         """Take the cells out of the finished sheet again and hold what is left against what was there.
@@ -59,13 +59,13 @@ class Splice:
         values, each in its row.
         """
         elements_of(self.head + self.tail, "its new sheet")
-        new = taken_apart(pieces, cells=False)
+        new = split_rows(pieces, cells=False)
         rows, old = new.rows(), self.sheet
         outside = ~pl.col("r").is_between(self.header, self.bottom)
         if not (
             (new.head, new.rest, new.tail) == (self.head, old.rest, self.tail)
             and rows.filter(outside).equals(old.rows.filter(outside))
-            and self._holds(self._apart(replace(old, rows=rows), self.header, self.bottom))
+            and self._holds(self._cut_rows(replace(old, rows=rows), self.header, self.bottom))
         ):
             raise AccountingError(
                 "nothing was published: the workbook would not be what it was but for the new cells; "
@@ -74,14 +74,16 @@ class Splice:
 
     def _holds(self, found: pl.DataFrame) -> bool:
         """Whether rows of a finished sheet, taken apart, are the old ones with all the cells in them."""
-        old = self._apart(self.sheet, self.header, self.bottom)
+        old = self._cut_rows(self.sheet, self.header, self.bottom)
         if found["r"].equals(old["r"]):
             both = pl.concat([found, old.drop("r").rename(lambda name: f"{name} old")], how="horizontal")
         else:
             if old.join(found, on="r", how="anti").height:
                 return False
             both = found.join(old, on="r", how="left", maintain_order="left", suffix=" old")
-            both = both.with_columns(pl.col("before old").fill_null(self._made()), pl.col("behind old").fill_null(""))
+            both = both.with_columns(
+                pl.col("before old").fill_null(self._row_start()), pl.col("behind old").fill_null("")
+            )
         before, stood = pl.col("before"), pl.col("before old")
         if not self.crossing:  # the cells are at the end of what was before them
             same = both.select(before.str.starts_with(stood)).to_series()
@@ -99,33 +101,33 @@ class Splice:
         values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
         return bool(same.all() and placed and cells - blanks == values)
 
-    def _spliced(self, new: pl.DataFrame) -> bytes:
+    def _splice_rows(self, new: pl.DataFrame) -> bytes:
         """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
         first, last = int(new["r"][0]), int(new["r"][-1])
         p = self.sheet.prefix
         if p:
             new = new.with_columns(pl.col("cells").str.replace_all(r"<(/?)(c|is|t|v)\b", f"<${{1}}{p}${{2}}"))
-        rows = self._apart(self.sheet, first, last)
+        rows = self._cut_rows(self.sheet, first, last)
         if self.crossing and rows["within"].str.contains(_FORMULA).any():
             raise unusual("formulas stand in the columns of the earlier enrichment")
         end = pl.lit(f"</{p}row>").alias("end")
         if rows["r"].equals(new["r"]):
-            return encoded(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")
+            return encode_rows(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")
         rows = new.join(rows, on="r", how="left", maintain_order="left")
         rows = rows.filter(pl.col("before").is_not_null() | (pl.col("cells") != ""))  # no row is made for nothing
-        rows = rows.with_columns(pl.col("before").fill_null(self._made()), pl.col("behind").fill_null(""), end)
-        return encoded(rows, "before", "cells", "behind", "end")
+        rows = rows.with_columns(pl.col("before").fill_null(self._row_start()), pl.col("behind").fill_null(""), end)
+        return encode_rows(rows, "before", "cells", "behind", "end")
 
-    def _made(self) -> pl.Expr:
+    def _row_start(self) -> pl.Expr:
         """The beginning of a row that did not exist."""
         return pl.concat_str(pl.lit(f'<{self.sheet.prefix}row r="'), pl.col("r").cast(pl.String), pl.lit('">'))
 
-    def _apart(self, sheet: SheetXml, first: int, last: int) -> pl.DataFrame:
+    def _cut_rows(self, sheet: SheetXml, first: int, last: int) -> pl.DataFrame:
         """Rows ``first`` to ``last``: ``r``, and what stands ``before``, ``within`` and ``behind`` the new columns."""
         rows = sheet.between(first, last)
         if (rows["end"] == "/>").any():
             closed = pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml")
             rows = rows.with_columns(closed.alias("xml"))
         if self.crossing:
-            return sheet.apart(rows, min(self.columns.values()), max(self.columns.values()))
+            return sheet.cut_rows(rows, min(self.columns.values()), max(self.columns.values()))
         return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))

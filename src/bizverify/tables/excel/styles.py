@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bizverify.tables.excel.xml_edit import Edit, Element, attribute, edited, elements_of, without
+from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, without
 
 GRADE_COLOURS: Final = {
     "A": ("006100", "C6EFCE"),
@@ -62,10 +62,12 @@ class Styles:
 
     def text(self) -> bytes:
         """The part with what was added."""
-        edits = self._appended("cellXfs", self.added)
+        edits = self._append_entries("cellXfs", self.added)
         if self.graded:
-            edits += self._appended("dxfs", [_colour(self._prefix, *pair) for pair in GRADE_COLOURS.values()])
-        return edited(self.xml, edits)
+            edits += self._append_entries(
+                "dxfs", [_grade_format(self._prefix, *pair) for pair in GRADE_COLOURS.values()]
+            )
+        return apply_edits(self.xml, edits)
 
     def _variant(self, style: str, formats: tuple[str, ...]) -> str:
         """The style itself if it has one of these number formats, else one like it that has the first."""
@@ -86,12 +88,12 @@ class Styles:
 
     def _look(self, attributes: Mapping[str, str], xf: Element) -> tuple[frozenset[tuple[str, str]], bytes]:
         """What two cell formats that look the same have in common: their references, alignment and protection."""
-        told = {name: value for name, value in attributes.items() if name in _REFERENCES}
-        told |= {name: "0" for name, value in attributes.items() if name[:5] == "apply" and value in ("0", "false")}
-        told.pop("applyNumberFormat", None)
+        compared = {name: value for name, value in attributes.items() if name in _REFERENCES}
+        compared |= {name: "0" for name, value in attributes.items() if name[:5] == "apply" and value in ("0", "false")}
+        compared.pop("applyNumberFormat", None)
         quoted = attributes.get("quotePrefix") in ("1", "true")
         inner = self.xml[xf.inner : xf.stop] if xf.stop > xf.inner else b""
-        return frozenset({**told, "quoted": str(quoted)}.items()), inner
+        return frozenset({**compared, "quoted": str(quoted)}.items()), inner
 
     def _list(self, name: str) -> Element | None:
         return next((element for element in self.elements if element.depth == 1 and element.name == name), None)
@@ -106,7 +108,7 @@ class Styles:
     def _prefix(self) -> str:
         return self.elements[0].prefix
 
-    def _appended(self, name: str, new: list[bytes]) -> list[Edit]:
+    def _append_entries(self, name: str, new: list[bytes]) -> list[Edit]:
         if not new:
             return []
         entries, whole, tag = self._entries(name), self._list(name), f"{self._prefix}{name}"
@@ -121,7 +123,7 @@ class Styles:
         return [(place, place, made)]
 
 
-def _colour(prefix: str, text: str, background: str) -> bytes:
+def _grade_format(prefix: str, text: str, background: str) -> bytes:
     p = prefix
     return (
         f'<{p}dxf><{p}font><{p}color rgb="FF{text}"/></{p}font><{p}fill><{p}patternFill>'

@@ -51,7 +51,7 @@ class Extent:
         until = max(buffer.rfind(b"<"), 0)
         self.plain = self.plain and not (b":" in buffer and _PREFIXED.search(buffer))
         place = 0
-        while self.plain and (found := _beyond(self.rows, self.columns).search(buffer, place, until)):
+        while self.plain and (found := _pattern_beyond(self.rows, self.columns).search(buffer, place, until)):
             place = found.end()
             reference = _REFERENCE.match(buffer, found.start())
             if reference is None:
@@ -79,7 +79,7 @@ class Extent:
 
 
 @lru_cache(64)
-def _beyond(rows: int, columns: int) -> re.Pattern[bytes]:
+def _pattern_beyond(rows: int, columns: int) -> re.Pattern[bytes]:
     """Finds what may be a cell behind these rows or columns, or one whose place is not plain."""
     if not rows:
         return re.compile(rb"<c[\s/>]")

@@ -20,12 +20,12 @@ _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
 CORE: Final = (BOOK, _RELATIONS)
 """The parts that are read here, in lower case."""
 
-_LARGEST: Final = 16_000_000
+_LARGEST_INDEX: Final = 16_000_000
 _RELATION: Final = re.compile(r"\{.*/relationships\}id$")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SheetEntry:
     """A sheet as the workbook lists it; ``part`` is ``None`` for what is not a table, such as a chart."""
 
     name: str
@@ -33,7 +33,7 @@ class Entry:
     part: str | None
 
 
-def outline(path: Path, data: Path) -> list[Entry]:
+def outline(path: Path, data: Path) -> list[SheetEntry]:
     """The sheets of an .xlsx workbook whose XML was looked over before (no document types, no entities).
 
     Raises :class:`InputError` for a workbook without sheets, or one whose list of sheets does not hold together.
@@ -50,13 +50,13 @@ def outline(path: Path, data: Path) -> list[Entry]:
     return entries
 
 
-def entries_of(archive: ZipFile) -> list[Entry]:
+def entries_of(archive: ZipFile) -> list[SheetEntry]:
     """The sheets that an open workbook lists; raise :class:`ValueError` or :class:`KeyError` for one that is damaged.
 
     Their names differ: by them, the parser is told which sheet to read, and the writer which part to extend.
     """
     names = {name.lower(): name for name in archive.namelist()}
-    book, relations = (_parsed(archive, names, part) for part in CORE)
+    book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
     if len(targets) < len(relations):
         raise ValueError("a relation is there twice")
@@ -66,9 +66,9 @@ def entries_of(archive: ZipFile) -> list[Entry]:
     return entries
 
 
-def _parsed(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
+def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
     info = archive.getinfo(names[part])
-    if info.file_size > _LARGEST:
+    if info.file_size > _LARGEST_INDEX:
         raise ValueError(f"{part} is too large")
     found: ElementTree.Element = fromstring(archive.read(info))
     return found
@@ -76,7 +76,7 @@ def _parsed(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.E
 
 def _entry(
     element: ElementTree.Element, targets: dict[str | None, ElementTree.Element], names: dict[str, str]
-) -> Entry:
+) -> SheetEntry:
     identity = next((value for key, value in element.attrib.items() if _RELATION.search(key)), None)
     relation = targets.get(identity)
     if relation is None:
@@ -87,7 +87,7 @@ def _entry(
         part = names.get(target.lower())
         if part is None:
             raise KeyError(f"the part {target} of sheet {element.get('name')!r} is missing")
-    return Entry(element.get("name", ""), element.get("state", "visible") == "visible", part)
+    return SheetEntry(element.get("name", ""), element.get("state", "visible") == "visible", part)
 
 
 def _local(element: ElementTree.Element) -> str:

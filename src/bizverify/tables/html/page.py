@@ -30,13 +30,13 @@ _EDGES: Final = " \n\N{NO-BREAK SPACE}"
 
 
 @dataclass(slots=True)
-class Grid:
+class PageTable:
     """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows.
 
     ``outer`` is the table in a cell of which it stands, if there is one.
     """
 
-    outer: Grid | None = None
+    outer: PageTable | None = None
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Grid:
         self.batches.append(pl.DataFrame(rows, schema=dict.fromkeys(column_ids(width), pl.String), orient="row"))
         self.rows = []
 
-    def append(self, other: Grid) -> None:
+    def append(self, other: PageTable) -> None:
         """Put another table's rows below."""
         self.flush()
         other.flush()
@@ -85,7 +85,7 @@ class Grid:
 class _Open:
     """A table that has not ended yet: its row and cell under way, and the cells that reach down into its next rows."""
 
-    grid: Grid
+    grid: PageTable
     cells: list[str | None] | None = None
     texts: list[str] | None = None
     span: tuple[int, int] = (1, 1)
@@ -100,7 +100,7 @@ class Page(HTMLParser):
 
     def __init__(self, path: Path) -> None:
         super().__init__(convert_charrefs=True)
-        self.grids: list[Grid] = []
+        self.grids: list[PageTable] = []
         self.title = ""
         self._path = path
         self._limits = limits()
@@ -174,7 +174,7 @@ class Page(HTMLParser):
             raise InputError(
                 f"{self._path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx"
             )
-        self.grids.append(Grid(self._open[-1].grid if self._open else None))
+        self.grids.append(PageTable(self._open[-1].grid if self._open else None))
         self._open.append(_Open(self.grids[-1]))
 
     def _end_table(self) -> None:
@@ -198,7 +198,7 @@ class Page(HTMLParser):
         table = self._open[-1]
         if table.texts is None or table.cells is None:
             return
-        text = _shown(table.texts)
+        text = _cell_text(table.texts)
         table.texts = None
         if len(text) > self._limits.text:
             raise self._beyond(f"has a cell of more than {self._limits.text:,} characters", "text")
@@ -238,7 +238,7 @@ class Page(HTMLParser):
         )
 
 
-def _shown(texts: Sequence[str]) -> str:
+def _cell_text(texts: Sequence[str]) -> str:
     """The text of a cell from its parts, as a browser shows it, without spaces at its edges."""
     text = "".join(texts)
     if len(texts) > 1:

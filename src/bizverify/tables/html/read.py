@@ -10,7 +10,7 @@ from bizverify.tables.csv.read import decode_file
 from bizverify.tables.csv.text import Coding, parts
 from bizverify.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bizverify.tables.heading import find_heading
-from bizverify.tables.html.page import Grid, Page
+from bizverify.tables.html.page import Page, PageTable
 from bizverify.tables.table import Table
 
 
@@ -21,8 +21,8 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     them of a long list or of a header apart from its rows. Raises :class:`InputError`; :class:`UsageError` for a
     missing table.
     """
-    page = decode_file(file, encoding, lambda coding: _parsed(file, coding))
-    grids = _joined([grid for grid in page.grids if any(any(row) for row in grid.top)])
+    page = decode_file(file, encoding, lambda coding: _parse_page(file, coding))
+    grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
     if not grids:
         title = f" (its title is {page.title!r})" if page.title else ""
         raise InputError(
@@ -32,7 +32,7 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
     if wanted is not None and wanted not in named:
         raise UsageError(f"{file.path}: has no {wanted!r}; it has {', '.join(map(repr, named))}")
-    chosen, others = _chosen(file, {wanted: named[wanted]} if wanted else named)
+    chosen, others = _choose_table(file, {wanted: named[wanted]} if wanted else named)
     notes = []
     if others:
         names = ", ".join(map(repr, others))
@@ -53,7 +53,7 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     )
 
 
-def _parsed(file: File, coding: Coding) -> Page:
+def _parse_page(file: File, coding: Coding) -> Page:
     page = Page(file.path)
     for part in parts(file, replace(coding, bare_cr=False)):
         page.feed(part.decode())
@@ -61,9 +61,9 @@ def _parsed(file: File, coding: Coding) -> Page:
     return page
 
 
-def _joined(grids: list[Grid]) -> list[Grid]:
+def _join_tables(grids: list[PageTable]) -> list[PageTable]:
     """The tables, those of equal width that follow one another as one."""
-    joined: list[Grid] = []
+    joined: list[PageTable] = []
     for grid in grids:
         if joined and joined[-1].outer is grid.outer and joined[-1].width == grid.width > 1:
             joined[-1].append(grid)
@@ -72,9 +72,9 @@ def _joined(grids: list[Grid]) -> list[Grid]:
     return joined
 
 
-def _chosen(file: File, grids: dict[str, Grid]) -> tuple[Loaded, list[str]]:
+def _choose_table(file: File, grids: dict[str, PageTable]) -> tuple[Loaded, list[str]]:
     """The table that fits best, and the names of others that hold business numbers."""
-    found = {name: _loaded(file, name, grid) for name, grid in grids.items()}
+    found = {name: _load_table(file, name, grid) for name, grid in grids.items()}
     ranks = {name: rank(table) for name, table in found.items()}
     best = max(found, key=lambda name: ranks[name])
     table = found[best]
@@ -83,7 +83,7 @@ def _chosen(file: File, grids: dict[str, Grid]) -> tuple[Loaded, list[str]]:
     return table, [name for name, fit in ranks.items() if fit >= HAS_NUMBERS and name != best]
 
 
-def _loaded(file: File, name: str, grid: Grid) -> Loaded | InputError:
+def _load_table(file: File, name: str, grid: PageTable) -> Loaded | InputError:
     try:
         heading = find_heading(grid.top, grid.merges, name=f"{file.path} [{name}]")
     except InputError as error:

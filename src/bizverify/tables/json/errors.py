@@ -9,7 +9,7 @@ from typing import Final
 from bizverify.errors import InputError
 from bizverify.tables.size_limits import VARIABLE, limits
 
-_CHUNK: Final = 1 << 20
+_READ_SIZE: Final = 1 << 20
 _AT: Final = re.compile(r" \(byte (\d+)\)")
 _REMEDIES: Final = {
     rb"-?(NaN|Infinity)": "NaN and Infinity are no JSON; write null for them",
@@ -25,7 +25,7 @@ def offset_in(reason: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def malformed(path: Path, data: Path, position: int, reason: str) -> InputError:
+def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputError:
     """An error for a text that is no JSON from a position on."""
     with data.open("rb") as file:
         file.seek(position)
@@ -34,7 +34,7 @@ def malformed(path: Path, data: Path, position: int, reason: str) -> InputError:
     remedy = next((words for start, words in _REMEDIES.items() if re.match(start, there)), "")
     remedy = "take it out" if "comma" in plain else remedy
     said = f"{plain}; {remedy}" if remedy else plain
-    return InputError(f"{path}: {_place(data, position)}: is not valid JSON: {said}")
+    return InputError(f"{path}: {_line_and_column(data, position)}: is not valid JSON: {said}")
 
 
 def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
@@ -44,7 +44,7 @@ def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
         text = file.read(end - start)
     at = _first_bad(text)
     return InputError(
-        f"{path}: {_place(data, start + at)}: byte 0x{text[at]:02x} is not UTF-8, which JSON must be; "
+        f"{path}: {_line_and_column(data, start + at)}: byte 0x{text[at]:02x} is not UTF-8, which JSON must be; "
         "save the file as UTF-8"
     )
 
@@ -65,15 +65,15 @@ def long_key(path: Path, key: str) -> InputError:
     )
 
 
-def _place(data: Path, position: int) -> str:
+def _line_and_column(data: Path, position: int) -> str:
     """Line and column, from 1, of an offset."""
     line, last = 1, b""
     with data.open("rb") as file:
-        while position > 0 and (chunk := file.read(min(_CHUNK, position))):
+        while position > 0 and (chunk := file.read(min(_READ_SIZE, position))):
             position -= len(chunk)
             breaks = chunk.count(b"\n")
             line += breaks
-            last = chunk.rpartition(b"\n")[2] if breaks else (last + chunk)[-_CHUNK:]
+            last = chunk.rpartition(b"\n")[2] if breaks else (last + chunk)[-_READ_SIZE:]
     return f"line {line}, column {len(last.decode(errors='replace').lstrip(chr(0xFEFF))) + 1}"
 
 

@@ -30,7 +30,7 @@ Raws = list[msgspec.Raw]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordChunk:
     """Some records of a file, one a line without a line break in it; ``start`` and ``end`` are where they stand."""
 
     lines: bytes
@@ -134,39 +134,39 @@ class Scanner:
             if self.peek() == closing:
                 raise self.fault("there is a comma too many")
 
-    def array(self) -> Iterator[Part]:
+    def array(self) -> Iterator[RecordChunk]:
         """Pass an array; give its elements."""
         self.take(b"[")
         yield from self._records(b"]", _in_array)
         self.take(b"]")
 
-    def sequence(self) -> Iterator[Part]:
+    def sequence(self) -> Iterator[RecordChunk]:
         """Pass values that stand one after the other, on lines of their own or not, up to the end of the file."""
         yield from self._records(b"", _decode_sequence)
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
         """What is wrong at a place (by default: with what comes next), with its line and column."""
-        return errors.malformed(self.path, self.data, self.position if position is None else position, reason)
+        return errors.malformed_json(self.path, self.data, self.position if position is None else position, reason)
 
-    def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[Part]:
+    def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[RecordChunk]:
         sign, many = b"", 2
         while self.peek() != closing:
             start = self.position
-            raws = self._guessed(sign, decode) if sign else None
+            raws = self._guess_records(sign, decode) if sign else None
             if raws is None:
-                raws, sign = self._walked(closing, many)
+                raws, sign = self._walk_records(closing, many)
                 many = CHUNK
-            yield Part(_lines(raws), len(raws), start, self.position)
-            self._separated(closing)
+            yield RecordChunk(_lines(raws), len(raws), start, self.position)
+            self._skip_separator(closing)
 
-    def _separated(self, closing: bytes) -> None:
+    def _skip_separator(self, closing: bytes) -> None:
         """Pass what stands between two records."""
         if closing and self.peek() != closing:
             self.take(b",")
             if self.peek() == closing:
                 raise self.fault("there is a comma too many")
 
-    def _guessed(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
+    def _guess_records(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
         """Many records at once: up to a place that looks like the end of one.
 
         That it is one is proved by the parse: from the start of a record, a text that parses as whole values ends
@@ -187,7 +187,7 @@ class Scanner:
             return raws
         return None
 
-    def _walked(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
+    def _walk_records(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
         """Records one by one, ``many`` or a chunk of them; and what stands between the last two."""
         raws, size, sign, gap = [], 0, b"", b""
         while True:
@@ -200,7 +200,7 @@ class Scanner:
             if len(raws) >= many or size >= CHUNK or self.peek() in (closing, b""):
                 return raws, sign
             gap = self._window[before : _end_of(_GAP, self._window, before)] if before <= self._at else b""
-            self._separated(closing)
+            self._skip_separator(closing)
 
     def _length(self) -> tuple[int | None, bool]:
         """How long the next value is within the window, and whether more text could not change that."""
