@@ -206,8 +206,8 @@ def _by_party(
         f"for {_quote_choice(other)} give `columns={{'b_no': '#{other.column + 1}'}}`" for other in others
     )
     return choices[party.number], (
-        f"each row holds {len(competing)} parties; {_quote_choice(choices[party.number])} was chosen, with what belongs "
-        f"to it, because {reason}; {instead}",
+        f"each row holds {len(competing)} parties; {_quote_choice(choices[party.number])} was chosen, with what "
+        f"belongs to it, because {reason}; {instead}",
     )
 
 

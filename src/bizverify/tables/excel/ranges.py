@@ -342,9 +342,9 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
     if gap is not None:
         whole = Area(added.left, added.top, added.last, added.bottom)
         yield Alert(
-            f"{added.called}: {added.describe_column(gap)} is blank between your list and the new columns, because other "
-            "cells stand beside or below the list. A sort by a click moves customers away from their verdicts; before you "
-            f"sort in Excel, mark all columns up to {column_letter(added.last)}, or set a filter over {whole} "
+            f"{added.called}: {added.describe_column(gap)} is blank between your list and the new columns, because "
+            "other cells stand beside or below the list. A sort by a click moves customers away from their verdicts; "
+            f"before you sort in Excel, mark all columns up to {column_letter(added.last)}, or set a filter over {whole} "
             "(Data > Filter)"
         )
 
