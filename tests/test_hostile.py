@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bizverify.errors import InputError
 from bizverify.tables import open_table
 from bizverify.tables.excel.cells import column_letter
-from bizverify.tables.excel.used_range import Extent, _pattern_beyond
+from bizverify.tables.excel.limits_check import Extent, _pattern_beyond
 from memory import STEADY
 
 MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"

@@ -23,7 +23,7 @@ from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
 from bizverify.tables.remedies import FILE_OPTIONS
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 SERVICE: Final = ("verify", "batch")
 """The engines of which no answer is the scorecard's."""

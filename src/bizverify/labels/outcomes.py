@@ -20,7 +20,7 @@ from bizverify.schema import Choice, counted
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import level_of
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 """What is read of outcomes; ``b_no`` or ``row_id`` is required."""

@@ -13,12 +13,20 @@ import polars as pl
 from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, Alert, Choice, Part
-from bizverify.tables.content_roles import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.given_columns import given_choice, kept_columns, listed_headers, named_column
-from bizverify.tables.header_vocabulary import has_role, is_trap, level_of, side_of, split_number
+from bizverify.tables.header_vocabulary import ROLES as PARTY_ROLES
+from bizverify.tables.header_vocabulary import (
+    Party,
+    choose_party,
+    has_role,
+    is_trap,
+    level_of,
+    parties,
+    side_of,
+    split_number,
+)
 from bizverify.tables.preference import SAMPLE_ROWS, ColumnCandidates, Preferred
-from bizverify.tables.supplier_buyer import ROLES as PARTY_ROLES
-from bizverify.tables.supplier_buyer import Party, choose_party, parties
+from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.table import TEXTS, Table
 
 __all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column", "own_columns"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import Choice, Part
-from bizverify.tables.role_cell import JOINABLE
+from bizverify.tables.role_content import JOINABLE
 from bizverify.tables.table import Table
 
 _POSITION: Final = re.compile(r"#[1-9][0-9]*")

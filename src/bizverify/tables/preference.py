@@ -19,7 +19,7 @@ from bizverify.tables.header_vocabulary import (
     notation_of,
     purpose_of,
 )
-from bizverify.tables.role_cell import ADDRESS, PROVINCE, is_filled
+from bizverify.tables.role_content import ADDRESS, PROVINCE, is_filled
 from bizverify.tables.table import Table
 
 SAMPLE_ROWS: Final = 1000

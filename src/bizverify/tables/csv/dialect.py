@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bizverify.errors import InputError
+from bizverify.tables.csv.encoding import MARKED_UTF8, Coding
 from bizverify.tables.csv.line_check import bare_cr
-from bizverify.tables.csv.text import MARKED_UTF8, Coding
 from bizverify.tables.heading import LOOK, Heading, find_heading, headless
 from bizverify.tables.size_limits import VARIABLE, limits
 

@@ -14,10 +14,8 @@ from bizverify.errors import InputError
 from bizverify.schema import counted
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.csv.dialect import Dialect, sniff_dialect
-from bizverify.tables.csv.line_check import Irregular, LineNumbers, Survey
-from bizverify.tables.csv.raw_space import SPACE
-from bizverify.tables.csv.repair import Repaired, repair
-from bizverify.tables.csv.text import Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
+from bizverify.tables.csv.encoding import SPACE, Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
+from bizverify.tables.csv.line_check import Irregular, LineNumbers, Repaired, Survey, repair
 from bizverify.tables.heading import headless_note
 from bizverify.tables.table import Table, column_ids
 

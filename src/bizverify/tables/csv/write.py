@@ -17,7 +17,7 @@ from bizverify.errors import OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.compression import unpacked_name
 from bizverify.tables.csv.dialect import Dialect
-from bizverify.tables.csv.text import Coding, coding_named
+from bizverify.tables.csv.encoding import Coding, coding_named
 from bizverify.tables.table import Enriched, Table, flat, positional, refuse_binary
 
 _CHUNK: Final = 1 << 20

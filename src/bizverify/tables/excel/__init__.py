@@ -11,9 +11,8 @@ import polars.selectors as cs
 from bizverify.errors import OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.excel.cells import MAX_COLUMNS
-from bizverify.tables.excel.count import count_rows
 from bizverify.tables.excel.create import create
-from bizverify.tables.excel.extend import extend
+from bizverify.tables.excel.extend import count_rows, extend
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, flat, refuse_binary

@@ -344,8 +344,8 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
         yield Alert(
             f"{added.called}: {added.describe_column(gap)} is blank between your list and the new columns, because "
             "other cells stand beside or below the list. A sort by a click moves customers away from their verdicts; "
-            f"before you sort in Excel, mark all columns up to {column_letter(added.last)}, or set a filter over {whole} "
-            "(Data > Filter)"
+            f"before you sort in Excel, mark all columns up to {column_letter(added.last)}, or set a filter over "
+            f"{whole} (Data > Filter)"
         )
 
 

@@ -1,25 +1,84 @@
-"""Workbooks → tables: looked over first, then read by fastexcel, here or in a process of its own."""
+"""Workbooks → tables: checked first, then read by fastexcel, in this process or in a child with limits."""
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import polars as pl
 
 from bizverify.errors import InputError
 from bizverify.schema import counted
 from bizverify.tables.compression import File, private_folder
-from bizverify.tables.excel import isolated_reader, limits_check
+from bizverify.tables.excel import limits_check
+from bizverify.tables.excel.package import CORE, SheetEntry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load
-from bizverify.tables.excel.workbook_index import CORE, SheetEntry, outline
 from bizverify.tables.heading import headless_note
+from bizverify.tables.isolation import IsolationError, run_isolated
+from bizverify.tables.size_limits import VARIABLE, limits
 from bizverify.tables.table import Format, Table
 
+_SECONDS: Final = 900
+_RESULT: Final = ("name", "headers", "header", "others", "below", "title_rows")
+"""The fields of a sheet that go beside its frame."""
 _HERE: Final = 900_000_000
 """Bytes of memory up to which a sheet is read in this process."""
+
+
+def load_isolated(
+    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
+) -> Loaded:
+    """Do what :func:`bizverify.tables.excel.sheets.load` does, in a child process.
+
+    The child may take as much memory as the limits allow, and fifteen minutes. Where it aborts or runs out of either,
+    an :class:`InputError` says so.
+    """
+    memory = limits().memory
+    with private_folder() as folder:
+        frame = folder / "sheet.arrow"
+        arguments = {
+            "data": os.fspath(data.absolute()),
+            "path": os.fspath(path),
+            "wanted": wanted,
+            "has_header": has_header,
+            "facts": None if facts is None else {name: asdict(fact) for name, fact in facts.items()},
+            "frame": os.fspath(frame),
+        }
+        try:
+            loaded = run_isolated(f"{__name__}:load_to_file", arguments, memory=memory, seconds=_SECONDS)
+        except IsolationError as error:
+            raise _explain_failure(error, path, memory) from None
+        loaded["frame"] = pl.read_ipc(io.BytesIO(frame.read_bytes()))  # no map of a file that goes away
+    for name in ("headers", "others"):
+        loaded[name] = tuple(loaded[name])
+    loaded["title_rows"] = tuple(map(tuple, loaded["title_rows"]))
+    return Loaded(**loaded)
+
+
+def load_to_file(
+    data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
+) -> dict[str, Any]:
+    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields."""
+    known = facts and {name: Facts(**fact) for name, fact in facts.items()}
+    loaded = load(Path(data), Path(path), wanted, known, has_header)
+    loaded.frame.write_ipc(frame)
+    return {name: getattr(loaded, name) for name in _RESULT}
+
+
+def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
+    advice = f"save its table as .csv, or raise the limit with {VARIABLE}=memory=…"
+    if error.reason == "time":
+        return InputError(f"{path}: takes more than {_SECONDS // 60} minutes to read; save its table as .csv")
+    if error.reason == "memory":
+        return InputError(f"{path}: takes more than {memory:,} bytes of memory to read; {advice}")
+    detail = error.detail or "the parser gave up"
+    return InputError(f"{path}: is damaged, or takes more than {memory:,} bytes of memory to read ({detail}); {advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +117,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         if format != "xls":
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        loaded = isolated_reader.load_isolated(file.data, path, sheet, None, has_header)
+        loaded = load_isolated(file.data, path, sheet, None, has_header)
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
         notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, `sheet=` chooses another")
@@ -126,7 +185,7 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limi
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    reader = load if memory <= _HERE else isolated_reader.load_isolated
+    reader = load if memory <= _HERE else load_isolated
     loaded = reader(file.data, path, sheet, facts, has_header)
     return loaded, sheets[loaded.name]
 

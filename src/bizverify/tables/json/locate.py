@@ -13,7 +13,7 @@ import msgspec
 
 from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables.columns import has_role
-from bizverify.tables.json import errors
+from bizverify.tables.json import scan
 from bizverify.tables.json.scan import RecordChunk, Scanner
 from bizverify.tables.size_limits import limits
 
@@ -181,7 +181,7 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
 def _search(scanner: Scanner, path: Path_, found: list[_FoundArray]) -> None:
     """Pass a value; note the arrays of objects, and the empty ones, that it is or holds."""
     if len(path) > limits().depth:
-        raise errors.too_deep(scanner.path, f"the object at byte {scanner.position:,}")
+        raise scan.too_deep(scanner.path, f"the object at byte {scanner.position:,}")
     byte = scanner.peek()
     if byte == b"{":
         for key in _members(scanner):

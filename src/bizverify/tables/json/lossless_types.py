@@ -17,7 +17,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bizverify.errors import InputError
-from bizverify.tables.json import errors
+from bizverify.tables.json import scan
 from bizverify.tables.json.scan import RecordChunk
 from bizverify.tables.size_limits import limits
 
@@ -109,11 +109,11 @@ class ColumnTypes:
         try:
             part.lines.decode()
         except UnicodeDecodeError as error:
-            raise errors.not_utf8(self.path, self.data, part.start, part.end) from error
+            raise scan.not_utf8(self.path, self.data, part.start, part.end) from error
         objects = self._objects(part)
         for key in dict.fromkeys(chain.from_iterable(objects)):
             if len(key) > limits().text:
-                raise errors.long_key(self.path, key)
+                raise scan.long_key(self.path, key)
             self.types.setdefault(key, pl.Null())
         if len(self.types) > COLUMNS:
             raise InputError(f"{self.path}: the objects have more than {COLUMNS:,} different keys; give them the same")
@@ -153,7 +153,7 @@ class ColumnTypes:
             brackets = brackets.str.replace_all(r"\[\]|\{\}", "")
             brackets = brackets.filter(brackets != "")
         if not brackets.is_empty():
-            raise errors.too_deep(self.path, f"a record from {self.rows + 1:,} to {self.rows + part.count:,}")
+            raise scan.too_deep(self.path, f"a record from {self.rows + 1:,} to {self.rows + part.count:,}")
 
     def _check_texts(self, part: RecordChunk, texts: pl.Series) -> None:
         """Raise where a text cannot be read, naming the record: half a surrogate pair."""

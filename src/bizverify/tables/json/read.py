@@ -17,7 +17,7 @@ from bizverify.errors import InputError, UsageError
 from bizverify.storage.filesystem import create_private
 from bizverify.tables.columns import has_role
 from bizverify.tables.compression import File, private_folder
-from bizverify.tables.json import errors
+from bizverify.tables.json import scan
 from bizverify.tables.json.locate import Document, at_path, find
 from bizverify.tables.json.lossless_types import ColumnTypes, DataType, tokens_of
 from bizverify.tables.json.scan import CHUNK, RecordChunk, Scanner
@@ -51,7 +51,7 @@ def read(file: File, format: Format, json_path: str | None, resources: ExitStack
             columns = ColumnTypes(file.path, data)
             records = _spool_records(document, columns, resources)
     except RecursionError as error:
-        raise errors.too_deep(file.path, "a value") from error
+        raise scan.too_deep(file.path, "a value") from error
     return _table(file, document, columns, records)
 
 

@@ -22,7 +22,7 @@ from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
 from bizverify.tables.remedies import ONLY_ENCODING
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
