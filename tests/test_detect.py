@@ -16,11 +16,10 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import InputError, OutputError, UsageError
-from bizverify.tables import open_table
+from bizverify.tables import FILE_OPTIONS, ONLY_ENCODING, OPTIONS, open_table
 from bizverify.tables.compression import open_file
 from bizverify.tables.csv import dialect
 from bizverify.tables.detect import default_output, detect_format, output_format
-from bizverify.tables.remedies import FILE_OPTIONS, ONLY_ENCODING, OPTIONS
 from bizverify.tables.size_limits import SizeLimits, limits
 from conftest import write
 

@@ -147,7 +147,7 @@ class BatchStatus(Shape):
 
     @property
     def known_word(self) -> bool:
-        """Whether the status is a usual word; of another one the user is told."""
+        """Whether the status is a usual word (G8); any other one is read as ``working``."""
         return self.state != "working" or _word(self.status) in field_aliases.WORKING_WORDS
 
 

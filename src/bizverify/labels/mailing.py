@@ -18,11 +18,10 @@ from bizverify import business_number
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.storage.paths import state_directory
-from bizverify.tables import Format, Table, open_table, reading
+from bizverify.tables import FILE_OPTIONS, Format, Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
-from bizverify.tables.remedies import FILE_OPTIONS
 from bizverify.tables.role_content import role_cell
 
 SERVICE: Final = ("verify", "batch")

@@ -24,7 +24,7 @@ from bizverify.engine.address.gazetteer import (
 from bizverify.errors import GazetteerError, UsageError
 from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
-from bizverify.reference.source_files import Kind, SourceFile, find_sources
+from bizverify.reference.source_files import Kind, SourceFile, find_sources, format_counts
 from bizverify.schema import counted
 from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
@@ -73,7 +73,7 @@ class PlaceNumbers:
         self.codes = codes.join(dongs.select(*names, "dong"), on=names).select("dong_code", "dong")
 
 
-def buildings(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
+def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
     """The rows in the order of their keys, with ``key``, ``dong`` and ``region``; the place is the row's number."""
     return (
         rows.join(places.street, on="street", how="left")
@@ -83,7 +83,7 @@ def buildings(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
     )
 
 
-def lots(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
+def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
     """All lots of the buildings, by key. An additional lot that is the representative one, too, is that."""
     place = found.with_row_index("building")
     parts = [pl.col(name) for name in ("dong", *LOT[1:])]
@@ -101,7 +101,7 @@ def lots(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) ->
     return pl.concat([own, more]).sort("key", "representative", "building", descending=[False, True, False])
 
 
-def abolished_addresses(abolished: pl.DataFrame | None, found: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
+def gone_section(abolished: pl.DataFrame | None, found: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
     """The keys of abolished addresses that no building has, with the successor if all who had one have the same."""
     empty = pl.DataFrame(schema={"key": pl.UInt64, "building": pl.UInt32})
     if abolished is None:
@@ -118,7 +118,7 @@ def abolished_addresses(abolished: pl.DataFrame | None, found: pl.DataFrame, pla
     return keys.group_by("key").agg(pl.when(same).then(pl.col("building").first())).sort("key").select(empty.columns)
 
 
-def admins(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumbers) -> pl.DataFrame:
+def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumbers) -> pl.DataFrame:
     """Which legal dongs an administrative one has, from the buildings' own column and from the official map."""
     named = places.named_dongs
     names = [*_TOWN, "ri"]
@@ -136,7 +136,7 @@ def admins(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumb
     return pairs.unique().sort("region", "name", "dong")
 
 
-def write(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], path: Path) -> None:
+def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], path: Path) -> None:
     """Write the sections, each in row groups of its own; the same sections give the same bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -203,19 +203,19 @@ class GazetteerReport:
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         found = [
-            ("rows read", f"{_listed(self.read)} from {len(self.sources)} file(s)"),
+            ("rows read", f"{format_counts(self.read)} from {len(self.sources)} file(s)"),
             ("buildings", f"{self.buildings:,} on {self.roads:,} roads in {self.districts:,} district(s)"),
-            ("provinces", _listed(self.provinces)),
+            ("provinces", format_counts(self.provinces)),
             ("lots", f"{self.lots:,}, {self.additional_lots:,} of them additional"),
             ("dongs", f"{self.dongs:,} legal, {self.administrative:,} administrative"),
         ]
         if any(self.changes.values()):
-            found.append(("changes", _listed(self.changes)))
+            found.append(("changes", format_counts(self.changes)))
             found.append(("abolished", f"{self.abolished:,} addresses that are known to be gone"))
         if self.duplicates:
             found.append(("repeated", f"{counted(self.duplicates, 'row')} of the same management number"))
         if self.refused:
-            found.append(("refused", _listed({f"no {what}": count for what, count in self.refused.items()})))
+            found.append(("refused", format_counts({f"no {what}": count for what, count in self.refused.items()})))
             found += [("", example) for example in self.examples]
             more = sum(self.refused.values()) - len(self.examples)
             found += [("", f"and {more:,} more")] if more else []
@@ -256,7 +256,7 @@ def build_gazetteer(
         together = put_together(content, found)
         made = _sections(together, content, of_map)
         about = _about(found, made)
-        write(made, about, temporary)
+        write_sections(made, about, temporary)
     return GazetteerReport(
         output=str(output),
         version=about["version"],
@@ -336,15 +336,15 @@ def _administrative(found: list[SourceFile]) -> pl.DataFrame | None:
 def _sections(together: Together, content: Content, of_map: pl.DataFrame | None) -> dict[str, pl.DataFrame]:
     places = PlaceNumbers(together.streets, together.lot_dongs)
     of_rows = present_day(pl.concat(content.admins).unique(maintain_order=True), "emd")
-    buildings = buildings(together.rows, places)
+    found = building_section(together.rows, places)
     return {
         "region": places.regions,
         "dong": places.dongs,
-        "admin": admins(of_rows, of_map, places),
+        "admin": admin_section(of_rows, of_map, places),
         "road": places.roads,
-        "building": buildings,
-        "lot": lots(buildings, together.lots, places),
-        "gone": abolished_addresses(together.gone, buildings, places),
+        "building": found,
+        "lot": lot_section(found, together.lots, places),
+        "gone": gone_section(together.gone, found, places),
     }
 
 
@@ -383,7 +383,3 @@ def _digest(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> str:
     for name in ("region", "dong", "admin", "road"):
         digest.update(made[name].write_csv().encode())
     return digest.hexdigest()[:8]
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"

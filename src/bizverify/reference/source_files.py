@@ -12,7 +12,7 @@ import calendar
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -161,14 +161,15 @@ def _find_in(source: Path) -> tuple[list[SourceFile], list[str]]:
     source.stat()
     found: list[SourceFile] = []
     others: list[str] = []
-    for path in _inside(source) if source.is_dir() else [source]:
+    for path in files_below(source) if source.is_dir() else [source]:
         sources, left = _in_file(path)
         found += sources
         others += left
     return found, others
 
 
-def _inside(folder: Path) -> list[Path]:
+def files_below(folder: Path) -> list[Path]:
+    """The files below a folder, in order, without hidden files and the lock files (``~$…``) of open workbooks."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -176,6 +177,11 @@ def _inside(folder: Path) -> list[Path]:
         and not path.name.startswith("~$")
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """``active 1,200, closed 3``; counts of zero are left out."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
 
 
 def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:

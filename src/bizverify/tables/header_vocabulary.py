@@ -1,4 +1,4 @@
-"""What a header says: the words of ``headers.toml`` by role, which side of an invoice it speaks of, whose columns they are.
+"""The words of headers: ``headers.toml`` by role, the sides of an invoice, and whose columns stand together.
 
 Several businesses may stand in one row, as in the tax portal's export: :func:`parties` says which columns belong
 together, :func:`choose_party` which of the businesses is mailed.

@@ -1,4 +1,4 @@
-"""Extends the user's own workbook by new columns, proves that nothing else changed, and counts the rows of the result."""
+"""Extends the user's own workbook by new columns, proves that nothing else changed, and counts the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks a workbook before a parser sees it: what it unfolds to, how far its sheets reach, what memory reading takes."""
+"""Checks a workbook before a parser sees it: what it unfolds to, how far it reaches, what memory it takes."""
 
 from __future__ import annotations
 

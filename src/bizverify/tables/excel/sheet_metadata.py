@@ -1,4 +1,4 @@
-"""Edits of what stands around a sheet's rows: used range, widths, conditional formats; entries added to ``styles.xml``."""
+"""Edits around a sheet's rows: used range, widths, conditional formats, and entries added to ``styles.xml``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses a sheet of a workbook, finds its header and loads its columns with their natural types, as Excel shows them."""
+"""Chooses a sheet of a workbook, finds its header and loads its columns with their natural types."""
 
 from __future__ import annotations
 
