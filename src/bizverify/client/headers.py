@@ -6,9 +6,9 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import version
 from typing import Final
 
+from bizverify._version import __version__
 from bizverify.client.key import ApiKey
 
 _REQUEST_IDS: Final = (
@@ -61,4 +61,4 @@ def request_id_of(headers: Mapping[str, str], key: ApiKey) -> str | None:
 def user_agent() -> str:
     """Return the User-Agent header, for instance ``bizverify/0.1.0 (CPython 3.11.7; Linux)``."""
     runtime = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"bizverify/{version('bizverify')} ({runtime}; {platform.system() or 'unknown'})"
+    return f"bizverify/{__version__} ({runtime}; {platform.system() or 'unknown'})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -85,6 +86,14 @@ class LocalEngine:
         self.today = day_given("today", today)
         self.history = history
 
+    def with_history(self, history: pl.LazyFrame | None) -> LocalEngine:
+        """Return this engine with ``history``, unless it has one already."""
+        if history is None or self.history is not None:
+            return self
+        other = copy(self)
+        other.history = history
+        return other
+
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine columns of the contract to each row.
 
@@ -118,7 +127,7 @@ class LocalEngine:
         return self._answered(frame, *beside)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.matched`."""
+        """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.match_counts`."""
         return (*(STATUS_COUNTS if self.registry else ()), *(MATCH_COUNTS if self.gazetteer else ()))
 
     def _answered(self, frame: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:

@@ -46,7 +46,7 @@ _BUILDINGS: Final = ("building", "lot")
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
-def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
+def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bizverify.run.records.records`.
 
     The rows are read for it, at once; without a number or an address column nothing is read or added. Null in rows that

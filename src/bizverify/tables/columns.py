@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, Alert, Choice, Part
+from bizverify.schema import ADDED_COLUMNS, Alert, Choice, JoinedColumn
 from bizverify.tables.given_columns import given_choice, kept_columns, listed_headers, named_column
 from bizverify.tables.header_vocabulary import ROLES as PARTY_ROLES
 from bizverify.tables.header_vocabulary import (
@@ -249,14 +249,15 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]
 
 def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tuple[Choice, tuple[str, ...]] | None:
     """Three columns side by side that hold a number in its parts of 3, 2 and 5 digits, and whose headers say so."""
+    free = set(places)
     for place in places:
         three = range(place, place + len(_PARTS))
-        if not set(three) <= set(places):
+        if not free.issuperset(three):
             continue
         stem = _common_stem([table.headers[each] for each in three])
         if stem is None or level_of("b_no", stem) != "sure" or not _holds_parts(table, sample, three):
             continue
-        first, *rest = [Part(each, table.headers[each]) for each in three]
+        first, *rest = [JoinedColumn(each, table.headers[each]) for each in three]
         choice = Choice(first.column, first.header, 1.0, "header", tuple(rest))
         names = " + ".join(repr(part.header) for part in choice.parts)
         return choice, (f"b_no: the number is in three columns, {names}, which are joined",)

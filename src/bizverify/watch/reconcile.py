@@ -73,7 +73,7 @@ class Reconciled:
 
 
 def businesses(rows: pl.LazyFrame) -> Businesses:
-    """Return the businesses of :attr:`bizverify.enrichment.Stages.rows`; reads the file."""
+    """Return the businesses of :attr:`bizverify.enrichment.PreparedTable.rows`; reads the file."""
     names = rows.collect_schema().names()
     if DIGITS not in names:  # `[]`: no record, so no columns
         nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})
