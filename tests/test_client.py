@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from bizverify.client import ApiKey, BlockingClient, Client, blocking
-from bizverify.client.headers import request_id_of
+from bizverify.client.request import request_id_of
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,

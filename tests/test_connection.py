@@ -24,8 +24,8 @@ from bizverify.client import Client, pool
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.connection import Answer, Connection
 from bizverify.client.key import ApiKey
-from bizverify.client.multipart import file_body, json_body
-from bizverify.client.timeouts import Timeouts
+from bizverify.client.request import file_body, json_body
+from bizverify.client.network import Timeouts
 from bizverify.client.transport import Transport
 from bizverify.errors import (
     AuthenticationError,

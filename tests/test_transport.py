@@ -24,8 +24,8 @@ import trio.testing
 
 from bizverify.client import ApiKey, BaseUrl, Client, pool
 from bizverify.client.error_mapping import said, seconds_to_wait
-from bizverify.client.multipart import file_body
-from bizverify.client.streams import PlainStream
+from bizverify.client.request import file_body
+from bizverify.client.pool import PlainStream
 from bizverify.errors import (
     AuthenticationError,
     BizverifyError,

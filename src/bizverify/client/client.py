@@ -1,7 +1,7 @@
 """The client of the hosted service: one method an endpoint of INTERFACE §4.
 
-What is free is sent again when it fails (:mod:`bizverify.client.retrying`); what is paid for, or changes something, is
-not: what became of it is in the error (see :mod:`bizverify.errors`).
+A request that is free is sent again when it fails (:func:`bizverify.client.error_mapping.may_go_again`). One that is
+paid for, or changes something, is not: the error says what became of it (see :mod:`bizverify.errors`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,23 @@ from bizverify.client.account import (
     read_watch,
     read_watches,
 )
-from bizverify.client.arguments import flag, job_id_of, optional_text, ten_digits, text, whole_number
+from bizverify.client.arguments import (
+    FileContent,
+    flag,
+    job_id_of,
+    optional_text,
+    ten_digits,
+    text,
+    upload_file,
+    whole_number,
+)
 from bizverify.client.base_url import BaseUrl
-from bizverify.client.error_mapping import RAW_KEPT, is_page, one_line
-from bizverify.client.headers import request_id_of
+from bizverify.client.error_mapping import RAW_KEPT, is_page, may_go_again, one_line, seconds_before
 from bizverify.client.job_waiting import JobWatch, ResultIterator
 from bizverify.client.json_search import Unreadable, parsed
 from bizverify.client.key import ApiKey
-from bizverify.client.multipart import Body, Step, file_body
-from bizverify.client.network import HttpTransport, Verify, checked_http, tls_context
-from bizverify.client.request import Request, given, key_header, post_request
+from bizverify.client.network import HttpTransport, Timeouts, Verify, checked_http, tls_context
+from bizverify.client.request import Body, Request, Step, file_body, given, key_header, post_request, request_id_of
 from bizverify.client.responses import (
     Acknowledged,
     BatchCreated,
@@ -47,14 +54,11 @@ from bizverify.client.responses import (
     read_status,
     read_verified,
 )
-from bizverify.client.retrying import may_go_again, seconds_before
-from bizverify.client.timeouts import Timeouts
 from bizverify.client.transport import Reply, Transport
-from bizverify.client.upload_file import FileContent, upload_file
 from bizverify.errors import ServiceError, ShapeError, UsageError
 
 if TYPE_CHECKING:
-    from bizverify.client.raw_client import RawClient
+    from bizverify.client.raw_response import RawClient
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +126,7 @@ class Client:
     @property
     def with_raw_response(self) -> RawClient:
         """The same methods, each of which returns the reply as it came: status, headers, request id, ``parse()``."""
-        from bizverify.client.raw_client import RawClient
+        from bizverify.client.raw_response import RawClient
 
         return RawClient(self)
 

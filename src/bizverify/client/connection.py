@@ -2,22 +2,25 @@
 
 Nothing but one complete answer to one request is ever taken from it. Bytes that follow the answer, or that are there
 before anything was asked, belong to nobody: they could be taken for the answer to the next request.
+
+---
+An answer's body, unpacked if it is compressed, no further than its limit (G27).
 """
 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.lowlevel
 import h11
 
-from bizverify.client.multipart import Body
-from bizverify.client.streams import Stream
-from bizverify.client.timeouts import Timeouts
+from bizverify.client.network import Timeouts
+from bizverify.client.request import Body
 
 _LONGEST_HEAD: Final = 64 * 1024
 _MOST_INTERIM: Final = 100  # of answers like 100 and 103, which a service may send before the real one
@@ -25,7 +28,23 @@ _AT_A_STRETCH: Final = 16  # pieces that are read before other tasks have a turn
 _EVENTS: Final = 256  # at a stretch: a piece may hold thousands, of a byte each
 _LAST_PIECES: Final = 1024  # and when the time is over: no more than a socket can hold
 
-Headers = list[tuple[bytes, bytes]]
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class Stream(Protocol):
+    """Bytes to and from the other side. What breaks is an :class:`OSError`."""
+
+    async def send(self, data: bytes) -> None:
+        """Return when the network has taken all of it."""
+
+    def receive_now(self) -> bytes | None:
+        """Return what has arrived, ``None`` if nothing has, ``b""`` at the end."""
+
+    async def readable(self) -> None:
+        """Wait until :meth:`receive_now`, which had nothing, may have something."""
+
+    def close(self) -> None:
+        """Close it, without a word to the other side."""
 
 
 class UnreachableError(Exception):
@@ -46,7 +65,7 @@ class Request:
 
     method: str
     target: str
-    headers: Headers = field(repr=False)
+    headers: RawHeaders = field(repr=False)
     body: Body | None
     timeouts: Timeouts
     patience: float
@@ -69,7 +88,7 @@ class Answer:
     complete: bool = False
     bare_refusal: bool = False
 
-    def begin(self, status: int, headers: Headers) -> None:
+    def begin(self, status: int, headers: RawHeaders) -> None:
         """Take down the head; fields that are there several times are joined."""
         joined: dict[str, str] = {}
         for raw, value in headers:
@@ -239,3 +258,30 @@ class Connection:
         if more is None and self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             self.is_reusable = True
+
+
+_CODINGS: Final = ("gzip", "x-gzip", "deflate")
+_STARTS: Final = (b"\x1f\x8b", b"\x78")
+_EITHER: Final = 47  # gzip or zlib, whichever it is
+
+
+def unpacked(answer: Answer) -> tuple[bytes, bool, bool]:
+    """Return an answer's body, whether there is more of it, and whether it is damaged: cut off, or of a wrong sum.
+
+    A damaged one, and one that is not compressed although its head says so, are returned as they came.
+    """
+    packed = bytes(answer.content)
+    coding = answer.headers.get("content-encoding", "").strip().lower()
+    if coding not in _CODINGS or not packed.startswith(_STARTS):
+        return packed, answer.over, False
+    content, left = bytearray(), packed
+    try:
+        while left and len(content) <= answer.limit:  # it may be several, one behind the other
+            member = zlib.decompressobj(wbits=_EITHER)
+            content += member.decompress(left, answer.limit + 1 - len(content))
+            if not member.eof and len(content) <= answer.limit:
+                return packed, answer.over, not answer.over
+            left = member.unused_data
+    except zlib.error:
+        return packed, answer.over, not answer.over
+    return bytes(content), answer.over or len(content) > answer.limit, False

@@ -1,18 +1,187 @@
-"""One request of the interface, its arguments checked, ready to be sent as often as is needed."""
+"""The headers around a request: what the client says of itself, and what a reply's headers say to the user.
+
+---
+Request bodies that know whether their last byte may have gone.
+
+A request cannot have been understood before its last byte was handed to the network: until then an error means "not
+sent", from then on it means "in doubt".
+
+---
+One request of the interface, its arguments checked, ready to be sent as often as is needed.
+"""
 
 from __future__ import annotations
 
 import json
+import platform
 import re
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from bizverify.client.account import IDEMPOTENCY_KEY
 from bizverify.client.arguments import optional_text
-from bizverify.client.multipart import Body, json_body
-from bizverify.client.transport import ORDINARY
+from bizverify.client.key import ApiKey
 from bizverify.errors import UsageError
+
+ORDINARY: Final = 2 << 20
+"""The most bytes that are read of an ordinary answer."""
+_REQUEST_IDS: Final = (
+    "x-request-id",
+    "request-id",
+    "x-requestid",
+    "x-correlation-id",
+    "x-amzn-requestid",
+    "x-amz-cf-id",
+    "cf-ray",
+    "x-trace-id",
+)
+_SECRET: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "cookie", "x-api-key"})
+_IDENTIFIER: Final = re.compile("[!-~]{1,200}")
+
+
+class Headers(Mapping[str, str]):
+    """A reply's headers; upper and lower case of a name are the same. Cookies and credentials are left out."""
+
+    def __init__(self, headers: Mapping[str, str], key: ApiKey) -> None:
+        lowered = {name.lower(): value for name, value in headers.items()}
+        self._values = {
+            name: key.redact(value) if key.is_telling else value
+            for name, value in lowered.items()
+            if name not in _SECRET
+        }
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+
+def request_id_of(headers: Mapping[str, str], key: ApiKey) -> str | None:
+    """Return the service's own name of a request (G34), which its support asks for; ``None`` where it gives none."""
+    lowered = {name.lower(): value.strip() for name, value in headers.items()}
+    found = (lowered[name] for name in _REQUEST_IDS if _IDENTIFIER.fullmatch(lowered.get(name, "")))
+    identifier = next(found, None)
+    return None if identifier is None else key.redact(identifier)
+
+
+@cache
+def user_agent() -> str:
+    """Return the User-Agent header, for instance ``bizverify/0.1.0 (CPython 3.11.7; Linux)``."""
+    runtime = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"bizverify/{version('bizverify')} ({runtime}; {platform.system() or 'unknown'})"
+
+
+_CHUNK: Final = 64 * 1024
+
+Step = Callable[[], Awaitable[None]]
+
+
+class Body:
+    """A body of known length, given out piece by piece: an async iterator, used once.
+
+    Just before the last piece it awaits ``before_last``; when the network has taken that piece, ``after_last``.
+    ``complete`` says whether the last piece was handed over; ``failure`` is what one of the two steps raised. (A class
+    and no generator: the network may leave it in the middle, and trio warns of generators that are left.)
+    """
+
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        last: bytes,
+        *,
+        length: int,
+        content_type: str,
+        before_last: Step | None = None,
+        after_last: Step | None = None,
+    ) -> None:
+        self.length = length
+        self.content_type = content_type
+        self.complete = False
+        self.failure: Exception | None = None
+        self.failure_traceback: TracebackType | None = None
+        self._pieces = pieces
+        self._last = last
+        self._before_last = before_last
+        self._after_last = after_last
+
+    def __aiter__(self) -> Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is not None:
+            return piece
+        if self.complete:
+            await self._step(self._after_last)
+            raise StopAsyncIteration
+        await self._step(self._before_last)
+        self.complete = True
+        return self._last
+
+    async def _step(self, step: Step | None) -> None:
+        if step is None:
+            return
+        try:
+            await step()
+        except Exception as error:
+            self.failure, self.failure_traceback = error, error.__traceback__
+            raise
+
+
+def json_body(content: bytes) -> Body:
+    """A JSON document, in one piece."""
+    return Body(iter(()), content, length=len(content), content_type="application/json")
+
+
+def file_body(
+    content: bytes,
+    filename: str,
+    content_type: str = "text/csv; charset=utf-8",
+    *,
+    before_last: Step | None = None,
+    after_last: Step | None = None,
+) -> Body:
+    """``multipart/form-data`` with one file part named ``file`` (G28); its last piece is the closing boundary."""
+    boundary = f"bizverify-{secrets.token_hex(16)}"
+    head = (
+        f"--{boundary}\r\n"
+        f'Content-Disposition: form-data; name="file"; filename="{_quoted(filename)}"\r\n'
+        f"Content-Type: {content_type}\r\n\r\n"
+    ).encode()
+    last = f"\r\n--{boundary}--\r\n".encode()
+    return Body(
+        _in_chunks(head, content),
+        last,
+        length=len(head) + len(content) + len(last),
+        content_type=f"multipart/form-data; boundary={boundary}",
+        before_last=before_last,
+        after_last=after_last,
+    )
+
+
+def _in_chunks(head: bytes, content: bytes) -> Iterator[bytes]:
+    yield head
+    for start in range(0, len(content), _CHUNK):
+        yield content[start : start + _CHUNK]
+
+
+def _quoted(filename: str) -> str:
+    """The name as HTML forms write it: what would end the header or its quotes is escaped."""
+    plain = filename.encode("utf-8", "replace").decode("utf-8")
+    return plain.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").replace("\\", "_")
+
 
 _KEY: Final = re.compile("[!-~]{1,200}")
 
