@@ -39,8 +39,8 @@ from bizverify.client import (
     RawResponse,
     Timeouts,
 )
-from bizverify.client.request import user_agent
 from bizverify.client.error_mapping import seconds_before
+from bizverify.client.request import user_agent
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,

@@ -9,16 +9,16 @@ from typing import Any, Final
 from bizverify.client import field_aliases
 from bizverify.client.json_search import (
     Object,
-    Unreadable,
-    an_object,
-    first,
+    UnreadableError,
+    find_list,
+    first_value,
     identifier,
-    plain,
-    the_list,
-    unwrapped,
-    whole,
+    plain_text,
+    require_object,
+    unwrap,
+    whole_number,
 )
-from bizverify.client.responses import Shape, Text, made
+from bizverify.client.responses import Shape, Text, build_shape
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 """The one header that is believed to carry a request's key (G31)."""
@@ -71,7 +71,7 @@ class WatchChange(Shape):
 
 def read_account(value: object) -> Account:
     """Read the answer of ``GET /me`` (G16, G17). What cannot be found is ``None``: no quota is made up."""
-    numbers = list(_numbers(an_object(value)))
+    numbers = list(_numbers(require_object(value)))
     limit, used, remaining = (
         _one(numbers, tiers) for tiers in (field_aliases.LIMITS, field_aliases.USED, field_aliases.REMAINING)
     )
@@ -81,41 +81,43 @@ def read_account(value: object) -> Account:
         used = max(0, limit - remaining)
     elif remaining is None and limit is not None and used is not None:
         remaining = max(0, limit - used)
-    outer = an_object(value)
+    outer = require_object(value)
     said = {"plan": _plan(outer), "idempotency": _idempotency(outer)}
-    return made(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
+    return build_shape(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
 
 
 def read_watch(value: object) -> WatchEntry:
     """Read one watched business (G18); without an identifier it could never be removed, so that it must have."""
-    found = unwrapped(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
+    found = unwrap(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
     watch_id = next((text for text in (identifier(found.get(name)) for name in field_aliases.WATCH_IDS) if text), None)
     if watch_id is None:
-        raise Unreadable("has no watch_id")
-    return made(WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first(found, field_aliases.WATCH_NUMBERS))
+        raise UnreadableError("has no watch_id")
+    return build_shape(
+        WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first_value(found, field_aliases.WATCH_NUMBERS)
+    )
 
 
 def read_watches(value: object) -> list[WatchEntry]:
     """Read the answer of ``GET /watch`` (G19)."""
-    return [read_watch(item) for item in the_list(value, field_aliases.WATCHES, field_aliases.WATCH_IDS)]
+    return [read_watch(item) for item in find_list(value, field_aliases.WATCHES, field_aliases.WATCH_IDS)]
 
 
 def read_history(value: object) -> list[WatchChange]:
     """Read the answer of ``GET /watch/{watch_id}/history`` (G20), in the order in which it came."""
     return [
-        _change(an_object(item))
-        for item in the_list(value, field_aliases.HISTORY, (*field_aliases.TIMES, *field_aliases.AFTER))
+        _change(require_object(item))
+        for item in find_list(value, field_aliases.HISTORY, (*field_aliases.TIMES, *field_aliases.AFTER))
     ]
 
 
 def _change(item: Object) -> WatchChange:
-    return made(
+    return build_shape(
         WatchChange,
         item,
         raw=item,
-        at=first(item, field_aliases.TIMES),
-        before=first(item, field_aliases.BEFORE),
-        after=first(item, field_aliases.AFTER),
+        at=first_value(item, field_aliases.TIMES),
+        before=first_value(item, field_aliases.BEFORE),
+        after=first_value(item, field_aliases.AFTER),
     )
 
 
@@ -125,7 +127,7 @@ def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[
         if isinstance(part, dict):
             if name in field_aliases.QUOTA_PLACES and depth < 4:
                 yield from _numbers(part, name, depth + 1)
-        elif (number := whole(part)) is not None and number >= 0:
+        elif (number := whole_number(part)) is not None and number >= 0:
             yield within, field_aliases.BARE_WITHIN.get(within, name) if name in field_aliases.BARE else name, number
 
 
@@ -134,7 +136,7 @@ def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]
     for tier in tiers:
         found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
         if len(set(found.values())) > 1:
-            raise Unreadable(f"has two numbers for the same thing: {', '.join(sorted(found))}")
+            raise UnreadableError(f"has two numbers for the same thing: {', '.join(sorted(found))}")
         if found:
             return next(iter(found.values()))
     return None
@@ -142,11 +144,11 @@ def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]
 
 def _plan(value: Object) -> str | None:
     for place in _places(value):
-        plan: Any = first(place, field_aliases.PLANS)
+        plan: Any = first_value(place, field_aliases.PLANS)
         if isinstance(plan, dict):
-            plan = first(plan, ("name", "plan", "id", "code", "tier"))
+            plan = first_value(plan, ("name", "plan", "id", "code", "tier"))
         if plan is not None:
-            return plain(plan)
+            return plain_text(plan)
     return None
 
 

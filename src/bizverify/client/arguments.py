@@ -134,10 +134,10 @@ async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
     if isinstance(content, str):
         wrong_type("content", content, "pathlib.Path(…) for a file's path, or the text's bytes: text.encode()")
     if isinstance(content, bytes | bytearray | memoryview):
-        return _named(bytes(content), filename)
+        return _describe_file(bytes(content), filename)
     if isinstance(content, os.PathLike):
         path = Path(content)
-        return _named(await anyio.to_thread.run_sync(_read_path, path), filename or path.name)
+        return _describe_file(await anyio.to_thread.run_sync(_read_path, path), filename or path.name)
     if not callable(getattr(content, "read", None)):
         wrong_type("content", content, "bytes, a pathlib.Path or a file that is open in binary mode")
     try:
@@ -154,7 +154,7 @@ async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
             "open(path, 'rb')"
         )
     name = getattr(content, "name", None)
-    return _named(found, filename or (Path(name).name if isinstance(name, str) else None))
+    return _describe_file(found, filename or (Path(name).name if isinstance(name, str) else None))
 
 
 def _read_path(path: Path) -> bytes:
@@ -167,7 +167,7 @@ def _read_path(path: Path) -> bytes:
     raise InputError(f"{path}: cannot be read: {fault}")
 
 
-def _named(content: bytes, filename: str | None) -> UploadFile:
+def _describe_file(content: bytes, filename: str | None) -> UploadFile:
     if not content:
         raise UsageError(f"{parameter('content')}: holds no rows; a file that was read before is at its end: seek(0)")
     extension = _extension_of(content) if filename is None else Path(filename).suffix.lower()

@@ -69,7 +69,7 @@ class BaseUrl:
 
     def url(self, *segments: str) -> str:
         """Return the URL of a path below the base, each segment quoted, so that none can lead elsewhere."""
-        return "/".join([self.origin, *map(_quoted, segments)])
+        return "/".join([self.origin, *map(_quote_segment, segments)])
 
     def __str__(self) -> str:
         return self.origin
@@ -82,7 +82,7 @@ def _known_origin(text: str) -> str:
         raise UsageError(f"{parameter('known_as')}: {error}") from None
 
 
-def _quoted(segment: str) -> str:
+def _quote_segment(segment: str) -> str:
     if segment in ("", ".", ".."):
         raise UsageError(f"{segment!r} is not an identifier that the service can have given")
     try:

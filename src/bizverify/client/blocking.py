@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from threading import Lock, Thread, current_thread
-from types import MethodType, TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -25,7 +25,7 @@ from bizverify.client.client import Client
 from bizverify.client.job_waiting import JobWatch, fetch_results
 from bizverify.client.key import ApiKey
 from bizverify.client.network import HttpTransport, Timeouts, Verify
-from bizverify.client.raw_response import RawResponse, Unparsed, twin_of
+from bizverify.client.raw_response import RawResponse, UnparsedClient, copy_signature
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import UsageError
 from bizverify.waiting import Task, loop_options
@@ -101,45 +101,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Blocking(Generic[P, R]):
-    """A coroutine method of :class:`Client` as one that blocks: same parameters, same result, same words."""
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingClient, P], R]:
+    def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.run(lambda: method(self.client, *args, **kwargs))
 
-    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]) -> None:
-        def call(self: BlockingClient, /, *args: Any, **kwargs: Any) -> Any:
-            return self.run(lambda: method(self.client, *args, **kwargs))
-
-        self._call = twin_of(method, call)
-
-    def __set_name__(self, owner: type[BlockingClient], name: str) -> None:
-        self._call.__qualname__ = f"{owner.__qualname__}.{name}"
-
-    @overload
-    def __get__(self, instance: None, owner: type[BlockingClient]) -> Self: ...
-    @overload
-    def __get__(self, instance: BlockingClient, owner: type[BlockingClient]) -> Callable[P, R]: ...
-    def __get__(self, instance: BlockingClient | None, owner: type[BlockingClient]) -> Any:
-        return self._call if instance is None else MethodType(self._call, instance)
+    copy_signature(method, call, "BlockingClient")
+    return call
 
 
-class _BlockingRaw(Generic[P, R]):
-    """A coroutine method of :class:`Client` as one that blocks and returns the reply."""
+def _blocking_raw(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingRawClient, P], RawResponse[R]]:
+    def call(self: BlockingRawClient, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        client = self._client
+        return client.run(lambda: method(UnparsedClient(client.client), *args, **kwargs))
 
-    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]) -> None:
-        def call(self: BlockingRawClient, /, *args: Any, **kwargs: Any) -> Any:
-            client = self._client
-            return client.run(lambda: method(Unparsed(client.client), *args, **kwargs))
-
-        self._call = twin_of(method, call, "RawResponse[{}]")
-
-    def __set_name__(self, owner: type[BlockingRawClient], name: str) -> None:
-        self._call.__qualname__ = f"{owner.__qualname__}.{name}"
-
-    @overload
-    def __get__(self, instance: None, owner: type[BlockingRawClient]) -> Self: ...
-    @overload
-    def __get__(self, instance: BlockingRawClient, owner: type[BlockingRawClient]) -> Callable[P, RawResponse[R]]: ...
-    def __get__(self, instance: BlockingRawClient | None, owner: type[BlockingRawClient]) -> Any:
-        return self._call if instance is None else MethodType(self._call, instance)
+    copy_signature(method, call, "BlockingRawClient", "RawResponse[{}]")
+    return call
 
 
 class BlockingClient:
@@ -196,15 +176,15 @@ class BlockingClient:
         """The same methods, each of which returns the reply as it came: status, headers, request id, ``parse()``."""
         return BlockingRawClient(self)
 
-    verify = _Blocking(Client.verify)
-    create_batch = _Blocking(Client.create_batch)
-    batch = _Blocking(Client.batch)
-    label = _Blocking(Client.label)
-    watch_add = _Blocking(Client.watch_add)
-    watch_list = _Blocking(Client.watch_list)
-    watch_remove = _Blocking(Client.watch_remove)
-    watch_history = _Blocking(Client.watch_history)
-    me = _Blocking(Client.me)
+    verify = _blocking(Client.verify)
+    create_batch = _blocking(Client.create_batch)
+    batch = _blocking(Client.batch)
+    label = _blocking(Client.label)
+    watch_add = _blocking(Client.watch_add)
+    watch_list = _blocking(Client.watch_list)
+    watch_remove = _blocking(Client.watch_remove)
+    watch_history = _blocking(Client.watch_history)
+    me = _blocking(Client.me)
 
     def wait(
         self,
@@ -292,15 +272,15 @@ class BlockingRawClient:
     def __init__(self, client: BlockingClient) -> None:
         self._client = client
 
-    verify = _BlockingRaw(Client.verify)
-    create_batch = _BlockingRaw(Client.create_batch)
-    batch = _BlockingRaw(Client.batch)
-    label = _BlockingRaw(Client.label)
-    watch_add = _BlockingRaw(Client.watch_add)
-    watch_list = _BlockingRaw(Client.watch_list)
-    watch_remove = _BlockingRaw(Client.watch_remove)
-    watch_history = _BlockingRaw(Client.watch_history)
-    me = _BlockingRaw(Client.me)
+    verify = _blocking_raw(Client.verify)
+    create_batch = _blocking_raw(Client.create_batch)
+    batch = _blocking_raw(Client.batch)
+    label = _blocking_raw(Client.label)
+    watch_add = _blocking_raw(Client.watch_add)
+    watch_list = _blocking_raw(Client.watch_list)
+    watch_remove = _blocking_raw(Client.watch_remove)
+    watch_history = _blocking_raw(Client.watch_history)
+    me = _blocking_raw(Client.me)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._client.origin!r})"

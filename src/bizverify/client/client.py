@@ -39,10 +39,19 @@ from bizverify.client.arguments import (
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.error_mapping import RAW_KEPT, is_page, may_go_again, one_line, seconds_before
 from bizverify.client.job_waiting import JobWatch, ResultIterator
-from bizverify.client.json_search import Unreadable, parsed
+from bizverify.client.json_search import UnreadableError, parse_json
 from bizverify.client.key import ApiKey
 from bizverify.client.network import HttpTransport, Timeouts, Verify, checked_http, tls_context
-from bizverify.client.request import Body, Request, Step, file_body, given, key_header, post_request, request_id_of
+from bizverify.client.request import (
+    RequestBody,
+    ServiceRequest,
+    Step,
+    file_body,
+    idempotency_header,
+    post_request,
+    request_id_of,
+    without_missing,
+)
 from bizverify.client.responses import (
     Acknowledged,
     BatchCreated,
@@ -54,7 +63,7 @@ from bizverify.client.responses import (
     read_status,
     read_verified,
 )
-from bizverify.client.transport import Reply, Transport
+from bizverify.client.transport import ServiceResponse, Transport
 from bizverify.errors import ServiceError, ShapeError, UsageError
 
 if TYPE_CHECKING:
@@ -197,9 +206,9 @@ class Client:
         )
         request = post_request(
             ("verify",),
-            given(b_no=digits, name=its_name, address=its_address),
+            without_missing(b_no=digits, name=its_name, address=its_address),
             lambda answer: read_verified(answer, digits, its_name, its_address),
-            key_header(idempotency_key),
+            idempotency_header(idempotency_key),
             replacing=True,
         )
         return await self._send(request, timeout, max_retries)
@@ -228,16 +237,16 @@ class Client:
         when the last byte is handed to the network. ``idempotency_key``: as for :meth:`verify`.
         """
         flags = {name: flag(name, value) for name, value in (("offline", offline), ("paid", paid)) if value is not None}
-        headers = key_header(idempotency_key)
+        headers = idempotency_header(idempotency_key)
         file = await upload_file(content, filename)
 
-        def body() -> Body:
+        def body() -> RequestBody:
             return file_body(
                 file.content, file.name, file.media_type, before_last=before_last_byte, after_last=after_last_byte
             )
 
         params = {name: str(value).lower() for name, value in flags.items()} or None
-        request = Request("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
+        request = ServiceRequest("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
         return await self._send(request, timeout, max_retries)
 
     async def batch(
@@ -253,7 +262,7 @@ class Client:
         rows = 0 if preview is None else whole_number("preview", preview, 0)
         params = None if preview is None else {"preview": str(rows)}
         limit = _PREVIEW + _PREVIEWED_ROW * rows
-        request = Request("GET", path, read_status, params=params, limit=limit, replacing=True)
+        request = ServiceRequest("GET", path, read_status, params=params, limit=limit, replacing=True)
         return await self._send(request, timeout, max_retries)
 
     async def wait(
@@ -303,7 +312,7 @@ class Client:
         ``row_id`` is what the service itself calls the row in the job's results (G30).
         """
         path, row = ("batch", _job_id(job_id), "label"), whole_number("row_id", row_id)
-        outcome = given(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
+        outcome = without_missing(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
         return await self._send(post_request(path, outcome, read_acknowledged), timeout, max_retries)
 
     async def watch_add(
@@ -317,38 +326,42 @@ class Client:
     ) -> WatchEntry:
         """Put a business on the watch list (INTERFACE §4.5)."""
         digits = ten_digits("biz_no", biz_no)
-        entry = given(biz_no=digits, name=optional_text("name", name), address=optional_text("address", address))
+        entry = without_missing(
+            biz_no=digits, name=optional_text("name", name), address=optional_text("address", address)
+        )
         return await self._send(post_request(("watch",), entry, read_watch), timeout, max_retries)
 
     async def watch_list(
         self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
     ) -> list[WatchEntry]:
         """Return the whole watch list (INTERFACE §4.6)."""
-        return await self._send(Request("GET", ("watch",), read_watches), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", ("watch",), read_watches), timeout, max_retries)
 
     async def watch_remove(
         self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
     ) -> Acknowledged:
         """Take a business off the watch list (INTERFACE §4.7)."""
         path = ("watch", _watch_id(watch_id))
-        return await self._send(Request("DELETE", path, read_acknowledged), timeout, max_retries)
+        return await self._send(ServiceRequest("DELETE", path, read_acknowledged), timeout, max_retries)
 
     async def watch_history(
         self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
     ) -> list[WatchChange]:
         """Return the changes of a watched business's grade, the oldest first (INTERFACE §4.8; Business plan only)."""
         path = ("watch", _watch_id(watch_id), "history")
-        return await self._send(Request("GET", path, read_history), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", path, read_history), timeout, max_retries)
 
     async def me(self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None) -> Account:
         """Return the account and what is left of its monthly quota (INTERFACE §4.9)."""
-        return await self._send(Request("GET", ("me",), read_account), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries)
 
-    async def _send(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
+    async def _send(self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
         """Send a request and read its reply; the one thing that :class:`RawClient` does otherwise."""
         return self._read(await self._ask(request, timeout, max_retries), request)
 
-    async def _ask(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> Reply:
+    async def _ask(
+        self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
+    ) -> ServiceResponse:
         """Send a request, again where that is allowed and of use, and return its reply."""
         transport, url = self._open, self._base.url(*request.path)
         timeouts = None if timeout is None else Timeouts.of(timeout)
@@ -384,22 +397,22 @@ class Client:
             )
         return self._transport
 
-    def _read(self, reply: Reply, request: Request[T]) -> T:
+    def _read(self, reply: ServiceResponse, request: ServiceRequest[T]) -> T:
         """Read a reply. What cannot be read is raised outside of the frames that held it, the key blotted out."""
         try:
             return request.read(_content(reply, request))
-        except Unreadable as error:
+        except UnreadableError as error:
             fault = self._key.redact(one_line(str(error)))
         words = f"{reply.asked}: {reply.status}, the answer {fault}"
         raw, request_id = self._key.redact(reply.body)[:RAW_KEPT], request_id_of(reply.headers, self._key)
         raise ShapeError(words, status=reply.status, detail=fault, raw=raw, request_id=request_id)
 
 
-def _content(reply: Reply, request: Request[T]) -> object:
+def _content(reply: ServiceResponse, request: ServiceRequest[T]) -> object:
     """What a reply's body says; an acknowledgement may say nothing, or something that is no JSON (G21)."""
     try:
-        return parsed(reply.body, replacing=request.replacing)
-    except Unreadable:
+        return parse_json(reply.body, replacing=request.replacing)
+    except UnreadableError:
         if request.read is not read_acknowledged or is_page(reply.body):
             raise
     return reply.body.decode("utf-8", "replace")

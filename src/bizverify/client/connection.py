@@ -20,7 +20,7 @@ import anyio.lowlevel
 import h11
 
 from bizverify.client.network import Timeouts
-from bizverify.client.request import Body
+from bizverify.client.request import RequestBody
 
 _LONGEST_HEAD: Final = 64 * 1024
 _MOST_INTERIM: Final = 100  # of answers like 100 and 103, which a service may send before the real one
@@ -56,7 +56,7 @@ class MuddledError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WireRequest:
     """A request as it goes over the wire; the key is in its ``headers``. ``watch``: look for an answer while sending.
 
     ``patience``: seconds for the whole exchange, however alive the service is; with ``watch``, which is for uploads,
@@ -66,14 +66,14 @@ class Request:
     method: str
     target: str
     headers: RawHeaders = field(repr=False)
-    body: Body | None
+    body: RequestBody | None
     timeouts: Timeouts
     patience: float
     watch: bool = False
 
 
 @dataclass(slots=True)
-class Answer:
+class WireResponse:
     """What has come of an answer so far, at most ``limit`` bytes.
 
     ``over`` says that there is more, ``complete`` that its end has come. With ``bare_refusal`` nothing is read of the
@@ -103,7 +103,7 @@ class Answer:
         self.over = len(self.content) > self.limit
 
 
-class Connection:
+class HttpConnection:
     """A connection that is open; one request at a time.
 
     ``seconds``: how long its last exchange took. ``is_muddled``: bytes came over it that belong to no request.
@@ -131,7 +131,7 @@ class Connection:
         self.is_muddled |= bool(data)
         return data is None
 
-    async def exchange(self, request: Request, answer: Answer) -> None:
+    async def exchange(self, request: WireRequest, answer: WireResponse) -> None:
         """Send the request and read its answer into ``answer``, also what there is of one that breaks off.
 
         Raises :class:`TimeoutError`, :class:`MuddledError`, :class:`OSError` and h11's errors; after any of them, or
@@ -157,7 +157,7 @@ class Connection:
         if not answer.over:
             self._end()
 
-    async def _send(self, request: Request, answer: Answer, scope: anyio.CancelScope, end: float) -> None:
+    async def _send(self, request: WireRequest, answer: WireResponse, scope: anyio.CancelScope, end: float) -> None:
         """Hand the request to the network; no more of it as soon as it is answered."""
         head = h11.Request(method=request.method, target=request.target, headers=request.headers)
         data = self._http.send(head) or b""
@@ -177,7 +177,7 @@ class Connection:
         if data:
             await self._stream.send(data)
 
-    async def _receive(self, request: Request, answer: Answer, scope: anyio.CancelScope, end: float) -> None:
+    async def _receive(self, request: WireRequest, answer: WireResponse, scope: anyio.CancelScope, end: float) -> None:
         pieces = 0
         while not self._read_on(answer):
             if self._is_paused:
@@ -193,7 +193,7 @@ class Connection:
             if pieces % _AT_A_STRETCH == 0:
                 await anyio.lowlevel.checkpoint()
 
-    def _answered(self, answer: Answer) -> bool:
+    def _answered(self, answer: WireResponse) -> bool:
         """Whether an answer, or the end of the connection, came while the request was still being sent."""
         data = self._stream.receive_now()
         if data is not None:
@@ -201,7 +201,7 @@ class Connection:
             return not data or self._read_on(answer) or answer.status is not None
         return False
 
-    def _received(self, answer: Answer) -> bool:
+    def _received(self, answer: WireResponse) -> bool:
         """Whether all of the answer has arrived, although nobody saw it in time: a machine may have slept."""
         for _ in range(_LAST_PIECES):
             if self._read_on(answer):
@@ -214,7 +214,7 @@ class Connection:
             self._http.receive_data(data)
         return False
 
-    def _read_on(self, answer: Answer) -> bool:
+    def _read_on(self, answer: WireResponse) -> bool:
         """Take the answer from what was received; whether that is all of it, or more than is wanted.
 
         ``_is_paused`` says that more of it can be taken already.
@@ -265,7 +265,7 @@ _STARTS: Final = (b"\x1f\x8b", b"\x78")
 _EITHER: Final = 47  # gzip or zlib, whichever it is
 
 
-def unpacked(answer: Answer) -> tuple[bytes, bool, bool]:
+def decompress_body(answer: WireResponse) -> tuple[bytes, bool, bool]:
     """Return an answer's body, whether there is more of it, and whether it is damaged: cut off, or of a wrong sum.
 
     A damaged one, and one that is not compressed although its head says so, are returned as they came.

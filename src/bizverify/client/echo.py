@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
 from bizverify.client import field_aliases
-from bizverify.client.json_search import Object, plain
+from bizverify.client.json_search import Object, plain_text
 
 REPLACED: Final = "\ufffd"
 """What stands where bytes were not UTF-8. A number, an identifier or a row key with it proves nothing."""
@@ -45,7 +45,7 @@ def digits_of(value: object) -> str | None:
 
     A number that is no text has lost its leading zeros.
     """
-    text = plain(value)
+    text = plain_text(value)
     if text is None:
         return None
     if isinstance(value, int):
@@ -55,7 +55,7 @@ def digits_of(value: object) -> str | None:
     return text if len(text) == 10 and text.isascii() and text.isdigit() else None
 
 
-def folded(text: str | None) -> str:
+def fold_text(text: str | None) -> str:
     """The letters and digits of a text in composed form, without case, width and company forms: to be compared."""
     return "\x1f".join(_tokens(text)) if text else ""
 

@@ -44,7 +44,7 @@ _PARTS: Final = ("error", "errors", "detail", "details", "data")
 _CODES: Final = ("code", "type", "error")
 _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
 
-_SAID: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
+_STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     401: (AuthenticationError, "the API key is missing or invalid", "check BIZVERIFY_API_KEY or the key file"),
     403: (PlanError, "not available in the account's plan", "the API needs the Business plan or higher"),
     404: (NotFoundError, "not found, or not this key's", "check the identifier and the base URL"),
@@ -54,7 +54,7 @@ _SAID: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
 }
 
 
-def refusal(
+def status_error(
     asked: str, status: int, body: bytes, *, complete: bool = True, retry_after: float | None = None
 ) -> ServiceError:
     """Return the error for a status that is no success; ``body`` is what came with it, the key already blotted out.
@@ -62,9 +62,9 @@ def refusal(
     ``complete`` says whether the whole request may have reached the service: only then can a 5xx have done something.
     What the statuses mean that INTERFACE §7 does not list is G29.
     """
-    detail = said(body)
-    if status in _SAID:
-        kind, what, remedy = _SAID[status]
+    detail = body_message(body)
+    if status in _STATUSES:
+        kind, what, remedy = _STATUSES[status]
     elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
         kind, what = RejectedError, f"refused ({_phrase(status)})"
         remedy = "redirects are not followed: check the base URL" if status < 400 else "nothing was paid"
@@ -78,7 +78,7 @@ def refusal(
     return kind(words, status=status, detail=detail, retry_after=retry_after, raw=body[:RAW_KEPT])
 
 
-def said(body: bytes) -> str | None:
+def body_message(body: bytes) -> str | None:
     """Return the message that a body carries, whatever its shape (G22), on one line; ``None`` for an empty one."""
     text = body[: 4 * RAW_KEPT].decode("utf-8-sig", "replace").strip()
     if not text:
@@ -95,7 +95,7 @@ def said(body: bytes) -> str | None:
     return one_line(text)
 
 
-def spoken(value: object) -> str | None:
+def value_message(value: object) -> str | None:
     """Return the message that a JSON value carries, as one short line; ``None`` where there is none."""
     text = _message(value)
     return one_line(text) if text else None

@@ -26,7 +26,14 @@ import anyio
 import h11
 
 from bizverify.client.base_url import BaseUrl
-from bizverify.client.connection import Answer, Connection, MuddledError, Request, Stream, UnreachableError
+from bizverify.client.connection import (
+    HttpConnection,
+    MuddledError,
+    Stream,
+    UnreachableError,
+    WireRequest,
+    WireResponse,
+)
 from bizverify.client.network import Timeouts
 from bizverify.errors import UsageError
 
@@ -144,7 +151,7 @@ async def connect_tcp(host: str, port: int) -> PlainStream:
 
     async def attempt(family: int, address: Any, failed: anyio.Event) -> None:
         try:
-            one = await _connected(family, address)
+            one = await _connect_socket(family, address)
         except OSError as error:
             errors.append(error)
             failed.set()
@@ -178,7 +185,7 @@ def _by_turns(found: Iterable[tuple[int, Any]]) -> list[tuple[int, Any]]:
     return [one for one in chain.from_iterable(zip_longest(preferred, other)) if one is not None]
 
 
-async def _connected(family: int, address: Any) -> socket.socket:
+async def _connect_socket(family: int, address: Any) -> socket.socket:
     new = socket.socket(family, socket.SOCK_STREAM)
     try:
         new.setblocking(False)
@@ -226,10 +233,10 @@ class Pool:
         self._host, self._port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
         self._proxy = proxy
         self._tls = tls
-        self._idle: list[tuple[float, Connection]] = []  # with the time from which it may be used
+        self._idle: list[tuple[float, HttpConnection]] = []  # with the time from which it may be used
         self._may_keep = True
 
-    async def take(self, timeouts: Timeouts, *, new: bool = False) -> Connection:
+    async def take(self, timeouts: Timeouts, *, new: bool = False) -> HttpConnection:
         """Return a connection that nobody uses and over which nothing has come. Raises :class:`UnreachableError`."""
         now = anyio.current_time()
         self._drop_old(now)
@@ -248,7 +255,7 @@ class Pool:
         fresh.close()
         raise UnreachableError("the other side spoke, or hung up, before it was asked")
 
-    def give(self, connection: Connection) -> None:
+    def give(self, connection: HttpConnection) -> None:
         """Take a connection back; one that cannot be used again is closed."""
         if connection.is_reusable and self._may_keep:
             self._idle.append((anyio.current_time() + _rest_after(connection.seconds), connection))
@@ -270,18 +277,18 @@ class Pool:
             kept.is_silent()
             self._drop(kept)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: HttpConnection) -> None:
         """Close a connection, and all others with it if something came over it that belongs to no request."""
         connection.close()
         if connection.is_muddled:
             self.close()
 
-    async def _opened(self, timeouts: Timeouts) -> Connection:
+    async def _opened(self, timeouts: Timeouts) -> HttpConnection:
         if self._secure:
             self._tls()  # takes its time once, which is none of the service's
         try:
             with anyio.fail_after(timeouts.connect):
-                return Connection(await self._connected(timeouts))
+                return HttpConnection(await self._connected(timeouts))
         except TimeoutError:
             raise UnreachableError(f"no connection within {timeouts.connect:g} s") from None
         except ssl.SSLCertVerificationError:
@@ -310,8 +317,10 @@ class Pool:
         host = f"[{self._host}]" if ":" in self._host else self._host
         target = f"{host}:{self._port}"
         headers = [(b"Host", target.encode()), *proxy.headers]
-        answer = Answer(_PROXY_ANSWER, bare_refusal=True)
-        await Connection(stream).exchange(Request("CONNECT", target, headers, None, timeouts, timeouts.connect), answer)
+        answer = WireResponse(_PROXY_ANSWER, bare_refusal=True)
+        await HttpConnection(stream).exchange(
+            WireRequest("CONNECT", target, headers, None, timeouts, timeouts.connect), answer
+        )
         if answer.status is None or not 200 <= answer.status < 300:
             remedy = "; put its user and password into HTTPS_PROXY" if answer.status == _PROXY_LOGIN else ""
             raise OSError(f"the proxy answered {answer.status}{remedy}")

@@ -1,106 +1,85 @@
-"""Methods of :class:`Client` on other classes: the same name, parameters and text, another way of calling.
+"""Responses as they came: :class:`RawResponse`, and :class:`RawClient`, whose methods return it.
 
----
-A reply as it came, before it is read.
-
----
-The client's methods with the reply as it came: ``client.with_raw_response.me()``.
+``await client.with_raw_response.me()`` returns a :class:`RawResponse`; its ``parse()`` gives what ``client.me()`` does.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from bizverify.client.client import Client
 from bizverify.client.network import Timeouts
-from bizverify.client.request import Headers, Request, request_id_of
+from bizverify.client.request import Headers, ServiceRequest, request_id_of
 
 if TYPE_CHECKING:
     from bizverify.client.key import ApiKey
-    from bizverify.client.transport import Reply
-
-
-def twin_of(method: Callable[..., Any], call: Callable[..., Any], returns: str = "{}") -> Callable[..., Any]:
-    """Return ``call`` with the name, signature and docstring of ``method``, for ``help()`` and completion.
-
-    ``returns`` is what the twin returns, the method's own result in its braces.
-    """
-    assert isinstance(call, FunctionType)  # noqa: S101
-    signature = inspect.signature(method)
-    call.__name__, call.__doc__ = method.__name__, method.__doc__
-    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        return_annotation=returns.format(signature.return_annotation)
-    )
-    return call
-
-
-T = TypeVar("T")
-
-
-class RawResponse(Generic[T]):
-    """A reply of success: ``status``, ``headers`` (cookies left out), ``content`` (bytes), and :meth:`parse`.
-
-    ``request_id`` is the service's own name of the request, which its support asks for; ``None`` where it gives none.
-    """
-
-    def __init__(self, reply: Reply, read: Callable[[Reply], T], key: ApiKey) -> None:
-        self.status = reply.status
-        self.headers = Headers(reply.headers, key)
-        self.request_id = request_id_of(reply.headers, key)
-        self.content = reply.body
-        self._reply = reply
-        self._read = read
-
-    def parse(self) -> T:
-        """Return what the method itself returns. Raises :class:`ShapeError` for what cannot be read."""
-        return self._read(self._reply)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(status={self.status}, request_id={self.request_id!r})"
-
+    from bizverify.client.transport import ServiceResponse
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Unparsed(Client):
-    """An open client whose methods return the reply instead of what it says."""
+class RawResponse(Generic[T]):
+    """A response of success: ``status``, ``headers`` (cookies left out), ``content`` (bytes), and :meth:`parse`.
+
+    ``request_id`` is the service's own name of the request, which its support asks for; ``None`` where it gives none.
+    """
+
+    def __init__(self, response: ServiceResponse, read: Callable[[ServiceResponse], T], key: ApiKey) -> None:
+        self.status = response.status
+        self.headers = Headers(response.headers, key)
+        self.request_id = request_id_of(response.headers, key)
+        self.content = response.body
+        self._response = response
+        self._read = read
+
+    def parse(self) -> T:
+        """Return what the method itself returns. Raises :class:`ShapeError` for what cannot be read."""
+        return self._read(self._response)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(status={self.status}, request_id={self.request_id!r})"
+
+
+class UnparsedClient(Client):
+    """An open client whose methods return a :class:`RawResponse`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def _send(  # type: ignore[override]
-        self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None
+        self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
     ) -> RawResponse[T]:
         client = self._client
-        reply = await client._ask(request, timeout, max_retries)
-        return RawResponse(reply, lambda answer: client._read(answer, request), client._key)
+        response = await client._ask(request, timeout, max_retries)
+        return RawResponse(response, lambda one: client._read(one, request), client._key)
 
 
-class _Raw(Generic[P, R]):
-    """A coroutine method of :class:`Client` as one that returns the reply."""
+def copy_signature(method: Callable[..., Any], call: Callable[..., Any], owner: str, returns: str = "{}") -> None:
+    """Give ``call`` the name, parameters and docstring of ``method``, for ``help()`` and completion.
 
-    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]) -> None:
-        async def call(self: RawClient, /, *args: Any, **kwargs: Any) -> Any:
-            return await method(Unparsed(self._client), *args, **kwargs)
+    ``owner`` is the class that ``call`` becomes a method of; ``returns`` is what it returns, with the result of
+    ``method`` in place of the braces.
+    """
+    signature = inspect.signature(method)
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
+    call.__qualname__ = f"{owner}.{method.__name__}"
+    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        return_annotation=returns.format(signature.return_annotation)
+    )
 
-        self._call = twin_of(method, call, "RawResponse[{}]")
 
-    def __set_name__(self, owner: type[RawClient], name: str) -> None:
-        self._call.__qualname__ = f"{owner.__qualname__}.{name}"
+def _raw(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[RawClient, P], Coroutine[Any, Any, RawResponse[R]]]:
+    async def call(self: RawClient, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return await method(UnparsedClient(self._client), *args, **kwargs)
 
-    @overload
-    def __get__(self, instance: None, owner: type[RawClient]) -> Self: ...
-    @overload
-    def __get__(
-        self, instance: RawClient, owner: type[RawClient]
-    ) -> Callable[P, Coroutine[Any, Any, RawResponse[R]]]: ...
-    def __get__(self, instance: RawClient | None, owner: type[RawClient]) -> Any:
-        return self._call if instance is None else MethodType(self._call, instance)
+    copy_signature(method, call, "RawClient", "RawResponse[{}]")
+    return call
 
 
 class RawClient:
@@ -109,15 +88,15 @@ class RawClient:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    verify = _Raw(Client.verify)
-    create_batch = _Raw(Client.create_batch)
-    batch = _Raw(Client.batch)
-    label = _Raw(Client.label)
-    watch_add = _Raw(Client.watch_add)
-    watch_list = _Raw(Client.watch_list)
-    watch_remove = _Raw(Client.watch_remove)
-    watch_history = _Raw(Client.watch_history)
-    me = _Raw(Client.me)
+    verify = _raw(Client.verify)
+    create_batch = _raw(Client.create_batch)
+    batch = _raw(Client.batch)
+    label = _raw(Client.label)
+    watch_add = _raw(Client.watch_add)
+    watch_list = _raw(Client.watch_list)
+    watch_remove = _raw(Client.watch_remove)
+    watch_history = _raw(Client.watch_history)
+    me = _raw(Client.me)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._client.origin!r})"

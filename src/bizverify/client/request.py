@@ -88,7 +88,7 @@ _CHUNK: Final = 64 * 1024
 Step = Callable[[], Awaitable[None]]
 
 
-class Body:
+class RequestBody:
     """A body of known length, given out piece by piece: an async iterator, used once.
 
     Just before the last piece it awaits ``before_last``; when the network has taken that piece, ``after_last``.
@@ -116,7 +116,7 @@ class Body:
         self._before_last = before_last
         self._after_last = after_last
 
-    def __aiter__(self) -> Body:
+    def __aiter__(self) -> RequestBody:
         return self
 
     async def __anext__(self) -> bytes:
@@ -140,9 +140,9 @@ class Body:
             raise
 
 
-def json_body(content: bytes) -> Body:
+def json_body(content: bytes) -> RequestBody:
     """A JSON document, in one piece."""
-    return Body(iter(()), content, length=len(content), content_type="application/json")
+    return RequestBody(iter(()), content, length=len(content), content_type="application/json")
 
 
 def file_body(
@@ -152,17 +152,17 @@ def file_body(
     *,
     before_last: Step | None = None,
     after_last: Step | None = None,
-) -> Body:
+) -> RequestBody:
     """``multipart/form-data`` with one file part named ``file`` (G28); its last piece is the closing boundary."""
     boundary = f"bizverify-{secrets.token_hex(16)}"
     head = (
         f"--{boundary}\r\n"
-        f'Content-Disposition: form-data; name="file"; filename="{_quoted(filename)}"\r\n'
+        f'Content-Disposition: form-data; name="file"; filename="{_quote_filename(filename)}"\r\n'
         f"Content-Type: {content_type}\r\n\r\n"
     ).encode()
     last = f"\r\n--{boundary}--\r\n".encode()
-    return Body(
-        _in_chunks(head, content),
+    return RequestBody(
+        _in_pieces(head, content),
         last,
         length=len(head) + len(content) + len(last),
         content_type=f"multipart/form-data; boundary={boundary}",
@@ -171,13 +171,13 @@ def file_body(
     )
 
 
-def _in_chunks(head: bytes, content: bytes) -> Iterator[bytes]:
+def _in_pieces(head: bytes, content: bytes) -> Iterator[bytes]:
     yield head
     for start in range(0, len(content), _CHUNK):
         yield content[start : start + _CHUNK]
 
 
-def _quoted(filename: str) -> str:
+def _quote_filename(filename: str) -> str:
     """The name as HTML forms write it: what would end the header or its quotes is escaped."""
     plain = filename.encode("utf-8", "replace").decode("utf-8")
     return plain.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").replace("\\", "_")
@@ -189,7 +189,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
+class ServiceRequest(Generic[T]):
     """What is sent, and how the answer is read; ``body`` makes the request's body anew for each try.
 
     ``replacing``: the answer is paid for, so bytes of it that are not UTF-8 are replaced (G33).
@@ -198,7 +198,7 @@ class Request(Generic[T]):
     method: str
     path: tuple[str, ...]
     read: Callable[[object], T]
-    body: Callable[[], Body] | None = None
+    body: Callable[[], RequestBody] | None = None
     params: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
     limit: int = ORDINARY
@@ -213,13 +213,13 @@ def post_request(
     headers: Mapping[str, str] | None = None,
     *,
     replacing: bool = False,
-) -> Request[T]:
+) -> ServiceRequest[T]:
     """Return a ``POST`` of a JSON object."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
-    return Request("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
+    return ServiceRequest("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
 
 
-def key_header(idempotency_key: str | None) -> dict[str, str] | None:
+def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
     """The header that carries a request's key, if it has one."""
     key = optional_text("idempotency_key", idempotency_key)
     if key is None:
@@ -229,6 +229,6 @@ def key_header(idempotency_key: str | None) -> dict[str, str] | None:
     return {IDEMPOTENCY_KEY: key}
 
 
-def given(**fields: object) -> dict[str, object]:
+def without_missing(**fields: object) -> dict[str, object]:
     """The fields that are given: an absent one is not sent (G23)."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -15,18 +15,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bizverify.client import field_aliases
 from bizverify.client.echo import REPLACED, Question, contradiction, numbers_in
-from bizverify.client.error_mapping import one_line, spoken
+from bizverify.client.error_mapping import one_line, value_message
 from bizverify.client.json_search import (
     Object,
-    Unreadable,
-    an_object,
-    first,
+    UnreadableError,
+    find_list,
+    first_value,
     has_any,
     identifier,
-    plain,
-    the_list,
-    unwrapped,
-    whole,
+    plain_text,
+    require_object,
+    unwrap,
+    whole_number,
 )
 from bizverify.schema import ANSWER_COLUMNS, Answer
 
@@ -35,7 +35,7 @@ def _text(value: object) -> str | None:
     """A text as it came; a number becomes one (G3)."""
     if value is None or isinstance(value, str):
         return value or None
-    found = plain(value)
+    found = plain_text(value)
     if found is None:
         raise ValueError("is neither a text nor a number")
     return found
@@ -163,40 +163,40 @@ def read_verified(
     ``b_no``, ``name`` and ``address`` are what was asked: an answer that repeats another record is that one's (G32).
     """
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
-    found = unwrapped(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
+    found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
     fault = _own_fault(found)
     if fault is not None:
-        raise Unreadable(f"holds no verification: {fault}")
-    foreign = contradiction(an_object(only), Question(b_no, name, address)) if b_no is not None else None
+        raise UnreadableError(f"holds no verification: {fault}")
+    foreign = contradiction(require_object(only), Question(b_no, name, address)) if b_no is not None else None
     if foreign is not None:
-        raise Unreadable(foreign)
-    return made(Verified, found, raw=value)
+        raise UnreadableError(foreign)
+    return build_shape(Verified, found, raw=value)
 
 
 def read_created(value: object) -> BatchCreated:
     """Read the answer of ``POST /batch`` (G6, G7)."""
-    outer = an_object(value)
-    telling = unwrapped(
+    outer = require_object(value)
+    telling = unwrap(
         outer, field_aliases.JOB_IDS[:-1], field_aliases.JOB_WRAPPERS
     )  # an `id` beside it may be the reply's own
     told = has_any(telling, field_aliases.JOB_IDS[:-1])
-    found = telling if told else unwrapped(outer, field_aliases.JOB_IDS, field_aliases.JOB_WRAPPERS)
+    found = telling if told else unwrap(outer, field_aliases.JOB_IDS, field_aliases.JOB_WRAPPERS)
     job_id = next((text for text in (identifier(found.get(name)) for name in field_aliases.JOB_IDS) if text), None)
     job_id = job_id or next((text for text in (identifier(outer.get(name)) for name in ("job", "batch")) if text), None)
     if job_id is None:
-        raise Unreadable(f"has no job_id{_in_words(outer)}")
-    return made(BatchCreated, found, raw=value, job_id=job_id, total=_count(found, field_aliases.TOTALS))
+        raise UnreadableError(f"has no job_id{_in_words(outer)}")
+    return build_shape(BatchCreated, found, raw=value, job_id=job_id, total=_count(found, field_aliases.TOTALS))
 
 
 def read_status(value: object) -> BatchStatus:
     """Read the answer of ``GET /batch/{job_id}``: a status, and the results wherever they are (G8 to G15)."""
-    found = _job(an_object(value))
-    status = plain(first(found, field_aliases.STATUSES))
+    found = _job(require_object(value))
+    status = plain_text(first_value(found, field_aliases.STATUSES))
     if status is None:
-        raise Unreadable(f"has no status{_in_words(found)}")
-    items = the_list(found, field_aliases.RESULTS, (*ANSWER_COLUMNS, *field_aliases.ANSWERS))
+        raise UnreadableError(f"has no status{_in_words(found)}")
+    items = find_list(found, field_aliases.RESULTS, (*ANSWER_COLUMNS, *field_aliases.ANSWERS))
     rest = {name: part for name, part in found.items() if part is not items}
-    return made(
+    return build_shape(
         BatchStatus,
         rest,
         raw=value,
@@ -217,35 +217,35 @@ def read_result(item: object) -> Result:
     nested = _nested_answer(item)
     places = [place for place in (*map(item.get, field_aliases.ECHOES), item, nested) if isinstance(place, dict)]
     echo: Object = next((place for place in places if place is not item and has_any(place, field_aliases.ECHOED)), {})
-    answer, error = _answered(item, nested)
+    answer, error = _read_answer(item, nested)
     said = numbers_in(item)
     if len(said) > 1:
         answer, error = None, f"the item is about two numbers, {' and '.join(said)}"
-    odd = (plain(first(place, field_aliases.NUMBERS)) for place in places)
+    odd = (plain_text(first_value(place, field_aliases.NUMBERS)) for place in places)
     known = {
         "key": _row_key(item, echo),
         "b_no": next(filter(None, said or odd), None) if len(said) < 2 else None,
-        "name": _proof(next((text for place in places if (text := plain(place.get("name")))), None)),
-        "address": _proof(next((text for place in places if (text := plain(place.get("address")))), None)),
+        "name": _proof(next((text for place in places if (text := plain_text(place.get("name")))), None)),
+        "address": _proof(next((text for place in places if (text := plain_text(place.get("address")))), None)),
         "answer": answer,
         "error": error,
     }
-    return made(Result, item, raw=item, **known)
+    return build_shape(Result, item, raw=item, **known)
 
 
 def read_acknowledged(value: object) -> Acknowledged:
     """Take any answer of success for what it is (G21)."""
-    return made(Acknowledged, value if isinstance(value, dict) else {}, raw=value)
+    return build_shape(Acknowledged, value if isinstance(value, dict) else {}, raw=value)
 
 
-def made(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
+def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
     """Return a model of an object's fields, those in ``known`` being read already."""
     try:
         return model.model_validate({**values, **known, "raw": raw})
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(map(str, fault["loc"]))
-    raise Unreadable(f"has an unusable {place}: it {fault['msg'].removeprefix('Value error, ')}")
+    raise UnreadableError(f"has an unusable {place}: it {fault['msg'].removeprefix('Value error, ')}")
 
 
 def _nested_answer(item: Object) -> Object | None:
@@ -253,15 +253,15 @@ def _nested_answer(item: Object) -> Object | None:
     return next((item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)
 
 
-def _answered(item: Object, nested: Object | None) -> tuple[Answer | None, str | None]:
+def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, str | None]:
     """The answer of one row, or why there is none (G12, G15)."""
     fields = item if has_any(item, ANSWER_COLUMNS) or nested is None else nested
     fault = _own_fault(fields) if fields is item else _own_fault(item | fields)
     if fault is not None:
         return None, fault
     try:
-        return made(Verified, {name: fields.get(name) for name in ANSWER_COLUMNS}, raw=None).answer, None
-    except Unreadable as error:
+        return build_shape(Verified, {name: fields.get(name) for name in ANSWER_COLUMNS}, raw=None).answer, None
+    except UnreadableError as error:
         return None, f"the item {error}"
 
 
@@ -277,12 +277,12 @@ def _own_fault(item: Object) -> str | None:
     """
     if any(item.get(name) not in (None, "", []) for name in ANSWER_COLUMNS):
         return None
-    said = first(item, field_aliases.FAULTS)
+    said = first_value(item, field_aliases.FAULTS)
     if said not in (None, False, "", [], {}):
-        return spoken(said) or one_line(str(said))
-    status = plain(first(item, field_aliases.STATUSES))
+        return value_message(said) or one_line(str(said))
+    status = plain_text(first_value(item, field_aliases.STATUSES))
     if status is not None and _word(status) in field_aliases.FAILED_WORDS:
-        return spoken(item) or f"its status is {one_line(status)}"
+        return value_message(item) or f"its status is {one_line(status)}"
     if has_any(item, ANSWER_COLUMNS):
         return None
     return f"it has none of the seven fields{_in_words(item)}"
@@ -290,7 +290,7 @@ def _own_fault(item: Object) -> str | None:
 
 def _in_words(item: Object) -> str:
     """What an object says of itself, to stand after what it lacks."""
-    words = spoken(item)
+    words = value_message(item)
     return f" ({words})" if words else ""
 
 
@@ -304,7 +304,7 @@ def _row_key(item: Object, echo: Object) -> int | str | None:
         return None
     for name in field_aliases.ROW_KEYS:
         for value in (item.get(name), echo.get(name)):
-            number = whole(value)
+            number = whole_number(value)
             if isinstance(value, str) and REPLACED in value:
                 return None
             if isinstance(value, str) and value.strip():
@@ -322,18 +322,18 @@ def _job(outer: Object) -> Object:
     """
     found = [name for name in field_aliases.JOB_WRAPPERS if has_any(outer.get(name), field_aliases.STATUSES)]
     if len(found) > 1:
-        raise Unreadable(f"has two jobs, {' and '.join(found)}")
+        raise UnreadableError(f"has two jobs, {' and '.join(found)}")
     if not found:
         return outer
     merged: Object = {name: part for name, part in outer.items() if name != found[0]} | outer[found[0]]
-    return merged | {"status": "done"} if _word(plain(outer.get("status")) or "") == "done" else merged
+    return merged | {"status": "done"} if _word(plain_text(outer.get("status")) or "") == "done" else merged
 
 
 def _count(found: Object, called: tuple[str, ...]) -> int | None:
     """A number of rows under any of its names, also one level down or as "3/10" (G7, G9). Told to people only."""
     places = [found, *(part for part in (found.get(name) for name in field_aliases.PROGRESS) if isinstance(part, dict))]
     for place in places:
-        number = next((n for n in (whole(place.get(name)) for name in called) if n is not None and n >= 0), None)
+        number = next((n for n in (whole_number(place.get(name)) for name in called) if n is not None and n >= 0), None)
         if number is not None:
             return number
     share = re.fullmatch(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*", str(found.get("progress")), flags=re.A)

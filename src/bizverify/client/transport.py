@@ -1,6 +1,6 @@
 """Requests over a transport of httpx's: an ASGI app in this process, or one that the caller has made.
 
-What httpx raises becomes what a :class:`~bizverify.client.connection.Connection` raises.
+What httpx raises becomes what a :class:`~bizverify.client.connection.HttpConnection` raises.
 
 ---
 One request out, one reply or one error of the tree back: the key, the headers, and what an answer means.
@@ -27,12 +27,12 @@ import h11
 import httpx
 
 from bizverify.client.base_url import BaseUrl
-from bizverify.client.connection import Answer, MuddledError, Request, UnreachableError, unpacked
-from bizverify.client.error_mapping import RAW_KEPT, one_line, refusal, seconds_to_wait
+from bizverify.client.connection import MuddledError, UnreachableError, WireRequest, WireResponse, decompress_body
+from bizverify.client.error_mapping import RAW_KEPT, one_line, seconds_to_wait, status_error
 from bizverify.client.key import ApiKey
 from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
-from bizverify.client.request import ORDINARY, Body, request_id_of, user_agent
+from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
 
 _NEVER_SENT = (httpx.ConnectError, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
@@ -43,14 +43,14 @@ def asgi_transport(app: Any) -> httpx.AsyncBaseTransport:
     return httpx.ASGITransport(app)
 
 
-class Adapter:
+class HttpxAdapter:
     """Sends requests for ``origin`` over a transport of httpx's."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport, origin: str) -> None:
         self._transport = transport
         self._origin = origin
 
-    async def exchange(self, request: Request, answer: Answer) -> None:
+    async def exchange(self, request: WireRequest, answer: WireResponse) -> None:
         """Send the request and read its answer, as a connection does."""
         over = True
         with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
@@ -69,14 +69,14 @@ class Adapter:
         if over:
             raise TimeoutError(f"no end of the answer within {request.patience:g} s")
 
-    async def _exchange(self, request: Request, answer: Answer, scope: anyio.CancelScope) -> None:
+    async def _exchange(self, request: WireRequest, answer: WireResponse, scope: anyio.CancelScope) -> None:
         parts = request.timeouts
         waits = {"connect": parts.connect, "read": parts.read, "write": parts.write, "pool": parts.connect}
         asked = httpx.Request(
             request.method,
             self._origin + request.target,
             headers=request.headers,
-            stream=_Sending(request.body),
+            stream=_HttpxBody(request.body),
             extensions={"timeout": waits},
         )
         response = await self._transport.handle_async_request(asked)
@@ -97,10 +97,10 @@ class Adapter:
                 await response.aclose()
 
 
-class _Sending(httpx.AsyncByteStream):
+class _HttpxBody(httpx.AsyncByteStream):
     """A body as httpx's transports read it."""
 
-    def __init__(self, body: Body | None) -> None:
+    def __init__(self, body: RequestBody | None) -> None:
         self._body = body
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -130,7 +130,7 @@ _PATIENCE: Final = 10  # the whole exchange, in timeouts: an answer that drips m
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ServiceResponse:
     """An answer with any 2xx status (G25), read to its end; the names of its ``headers`` are in lower case."""
 
     asked: str
@@ -140,13 +140,13 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Attempt:
     """A request as it is asked for: everything but the key."""
 
     words: str
     method: str
     target: str
-    body: Body | None
+    body: RequestBody | None
     upload: bool
     limit: int
     timeouts: Timeouts
@@ -179,7 +179,7 @@ class Transport:
         self._origin = (parts.scheme, parts.netloc)
         given = asgi_transport(app) if app is not None else http
         origin = f"{parts.scheme}://{parts.netloc}"
-        self._adapter = None if given is None else Adapter(given, origin)
+        self._adapter = None if given is None else HttpxAdapter(given, origin)
         proxy = environment_proxy(base) if given is None else None
         self._pool = Pool(base, proxy, self._context)
         self._headers = [
@@ -202,35 +202,37 @@ class Transport:
         url: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: Body | None = None,
+        body: RequestBody | None = None,
         upload: bool = False,
         limit: int = ORDINARY,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
-    ) -> Reply:
+    ) -> ServiceResponse:
         """Send one request, with more ``headers`` if any, and read its answer, at most ``limit`` bytes of it.
 
         It waits for its turn while ``concurrency`` others are under way, but an ``upload`` has a connection of its
         own. ``timeouts`` are those of this request. Raises what the answer, or its absence, means; what a step of the
         body raised comes through as it is.
         """
-        parts = _split(url)
+        parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
             raise UsageError(f"{parts.hostname} is not the configured service: the API key is not sent there")
         target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
-        ask = _Asked(f"{method} {url}", method, target, body, upload, limit, timeouts or self._timeouts, headers or {})
+        ask = _Attempt(
+            f"{method} {url}", method, target, body, upload, limit, timeouts or self._timeouts, headers or {}
+        )
         try:
             async with nullcontext() if upload else self._room:
                 outcome = await self._outcome(ask)
         except BaseException as error:  # cancelled: the frames below hold the key
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
-        if isinstance(outcome, Reply):
+        if isinstance(outcome, ServiceResponse):
             return outcome
         raise outcome
 
-    async def _outcome(self, asked: _Asked) -> Reply | Exception:
+    async def _outcome(self, asked: _Attempt) -> ServiceResponse | Exception:
         """Return the reply or the error it stands for: raised further out, it carries no frame of the network's."""
-        answer = Answer(asked.limit)
+        answer = WireResponse(asked.limit)
         fault: Exception | None = None
         try:
             await self._exchange(asked, answer)
@@ -245,7 +247,7 @@ class Transport:
             outcome.request_id = request_id_of(answer.headers, self._key)
         return outcome
 
-    async def _exchange(self, asked: _Asked, answer: Answer) -> None:
+    async def _exchange(self, asked: _Attempt, answer: WireResponse) -> None:
         request = self._request(asked)
         if self._adapter is not None:
             await self._adapter.exchange(request, answer)
@@ -256,7 +258,7 @@ class Transport:
         finally:
             self._pool.give(connection)
 
-    def _request(self, asked: _Asked) -> Request:
+    def _request(self, asked: _Attempt) -> WireRequest:
         """The request as it goes, the key in it."""
         encoding = b"gzip" if asked.limit > ORDINARY else b"identity"
         headers = [*self._headers, (b"X-API-Key", self._key.reveal().encode()), (b"Accept-Encoding", encoding)]
@@ -268,25 +270,25 @@ class Transport:
         if asked.upload:
             headers.append((b"Connection", b"close"))
             timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_PATIENCE)
-        return Request(asked.method, asked.target, headers, asked.body, timeouts, patience, watch=asked.upload)
+        return WireRequest(asked.method, asked.target, headers, asked.body, timeouts, patience, watch=asked.upload)
 
-    def _judged(self, ask: _Asked, answer: Answer, fault: Exception | None) -> Reply | ServiceError:
+    def _judged(self, ask: _Attempt, answer: WireResponse, fault: Exception | None) -> ServiceResponse | ServiceError:
         asked, status = ask.words, answer.status
         complete = ask.body is None or ask.body.complete
         is_success = status is not None and 200 <= status < 300
-        raw, over, is_damaged = unpacked(answer)
+        raw, over, is_damaged = decompress_body(answer)
         if self._key.is_telling or not is_success or fault is not None:
             raw = self._key.redact(raw)
         if isinstance(fault, MuddledError) and complete:
             raw = b""  # nobody knows whose it is
         elif status is not None and not is_success:
             wait = seconds_to_wait(answer.headers.get("retry-after"))
-            return refusal(asked, status, raw, complete=complete, retry_after=wait)
+            return status_error(asked, status, raw, complete=complete, retry_after=wait)
         elif over:
             words = f"{asked}: {status}, the answer is far too large to be one; is the base URL right?"
             return ShapeError(words, status=status, raw=self._key.redact(raw)[:RAW_KEPT])
         elif fault is None and status is not None and not is_damaged:
-            return Reply(asked, status, raw, answer.headers)
+            return ServiceResponse(asked, status, raw, answer.headers)
         if isinstance(fault, ssl.SSLCertVerificationError):
             return CertificateError(
                 f"{asked}: the service's certificate is not trusted ({one_line(fault.verify_message)}); nothing was "
@@ -323,4 +325,4 @@ class Transport:
         return self._tls
 
 
-_split = lru_cache(maxsize=256)(urlsplit)
+_split_url = lru_cache(maxsize=256)(urlsplit)

@@ -102,7 +102,7 @@ class WebhookSender:
             with anyio.move_on_after(self._timeout):
                 response = await transport.handle_async_request(request)
                 try:
-                    seen = _judged(response)
+                    seen = _outcome_of(response)
                     await _drain(response)
                 finally:
                     with anyio.CancelScope(shield=True):
@@ -136,7 +136,7 @@ class WebhookSender:
         return f"the connection broke ({type(error).__name__})"
 
 
-def _judged(response: httpx.Response) -> Outcome:
+def _outcome_of(response: httpx.Response) -> Outcome:
     status = response.status_code
     if 200 <= status < 300:
         return Outcome(None)
