@@ -85,6 +85,16 @@ def seconds(name: str, value: object) -> float:
     return value
 
 
+def job_id_text(job_id: object) -> str:
+    """Return the identifier of a job."""
+    return text("job_id", job_id, "the job's identifier as a str, the job_id that create_batch returned")
+
+
+def watch_id_text(watch_id: object) -> str:
+    """Return the identifier of a watched business."""
+    return text("watch_id", watch_id, "the watch_id of an entry as a str")
+
+
 def job_id_of(job: str | BatchCreated) -> str:
     """Return the identifier of a job, which may be given as what :meth:`Client.create_batch` returned."""
     found = getattr(job, "job_id", job)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from threading import Lock, Thread, current_thread
-from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio
@@ -257,9 +256,7 @@ class BlockingClient:
             raise UsageError("this client is open already: use one `with` at a time")
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -1,11 +1,8 @@
-"""Byte streams over sockets that never block, plain and with TLS, under asyncio and trio.
+"""Connections to one service: opened when needed, over TCP, TLS and the environment's proxy, and kept a while.
 
-What has arrived can be looked at without waiting for it. That is what anyio's own streams do not offer, and what tells
-bytes that nobody asked for, an answer in the middle of an upload (also under TLS), and an answer that arrived while
-this process slept.
-
----
-Connections to one service: opened when needed, through the environment's proxy if there is one, and kept a while.
+The sockets never block, under asyncio and trio, and what has arrived can be looked at without waiting for it. anyio's
+own streams do not offer that. It shows bytes that nobody asked for, an answer in the middle of an upload (also under
+TLS), and an answer that arrived while this process slept.
 """
 
 from __future__ import annotations
@@ -39,6 +36,11 @@ from bizverify.errors import UsageError
 
 _CHUNK: Final = 64 * 1024
 _HEAD_START: Final = 0.25  # seconds that an address is waited for before the next one is tried, too (RFC 8305)
+_KEEP_ALIVE: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
+_REST: Final = 0.01  # at least; what a broken service sends after its answer must have time to show
+_PORTS: Final = {"http": 80, "https": 443}
+_PROXY_ANSWER: Final = 64 * 1024
+_PROXY_LOGIN: Final = 407
 
 
 class PlainStream:
@@ -133,7 +135,7 @@ class TlsStream:
         self._inner.close()
 
     def _take_in(self) -> bool:
-        """Hand what has arrived to the TLS library; whether there was anything."""
+        """Hand what has arrived to the TLS library; return whether there was anything."""
         data = self._inner.receive_now()
         if data:
             self._incoming.write(data)
@@ -178,7 +180,7 @@ async def connect_tcp(host: str, port: int) -> PlainStream:
 
 
 def _by_turns(found: Iterable[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """The addresses, first the family that the system prefers, then one of each by turns."""
+    """Return the addresses, first the family that the system prefers, then one of each by turns."""
     addresses = list(dict.fromkeys(found))
     preferred = [one for one in addresses if one[0] == addresses[0][0]]
     other = [one for one in addresses if one[0] != addresses[0][0]]
@@ -203,13 +205,6 @@ async def _connect_socket(family: int, address: Any) -> socket.socket:
     return new
 
 
-_KEEP_ALIVE: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
-_REST: Final = 0.01  # at least; what a broken service sends after its answer must have time to show
-_PORTS: Final = {"http": 80, "https": 443}
-_PROXY_ANSWER: Final = 64 * 1024
-_PROXY_LOGIN: Final = 407
-
-
 @dataclass(frozen=True, slots=True)
 class Proxy:
     """A proxy; ``headers`` may hold its password."""
@@ -221,7 +216,7 @@ class Proxy:
 
 
 class Pool:
-    """Connections that wait for a request; the one used last goes first, so that few stay open.
+    """Connections that wait for a request; the one used last is taken first, so that few stay open.
 
     One that has just answered rests as long as its answer took, ten milliseconds at least: what else comes over it
     would be taken for the next request's answer. Once something did, no connection is used twice any more.
@@ -249,7 +244,7 @@ class Pool:
             self._drop(kept)
             if not self._may_keep:
                 break
-        fresh = await self._opened(timeouts)
+        fresh = await self._open_connection(timeouts)
         if fresh.is_silent():
             return fresh
         fresh.close()
@@ -269,11 +264,12 @@ class Pool:
             self._idle.pop()[1].close()
 
     def _drop_old(self, now: float) -> None:
-        """Close those that nobody needed for a while; they, too, may show that the service is broken."""
-        old = [kept for free_from, kept in self._idle if free_from < now - _KEEP_ALIVE]
+        """Close connections that nobody needed for a while; they, too, may show that the service is broken."""
+        oldest = now - _KEEP_ALIVE
+        old = [one for one in self._idle if one[0] < oldest]
         if old:
-            self._idle = [(free_from, kept) for free_from, kept in self._idle if free_from >= now - _KEEP_ALIVE]
-        for kept in old:
+            self._idle = [one for one in self._idle if one[0] >= oldest]
+        for _, kept in old:
             kept.is_silent()
             self._drop(kept)
 
@@ -283,12 +279,12 @@ class Pool:
         if connection.is_muddled:
             self.close()
 
-    async def _opened(self, timeouts: Timeouts) -> HttpConnection:
+    async def _open_connection(self, timeouts: Timeouts) -> HttpConnection:
         if self._secure:
             self._tls()  # takes its time once, which is none of the service's
         try:
             with anyio.fail_after(timeouts.connect):
-                return HttpConnection(await self._connected(timeouts))
+                return HttpConnection(await self._open_stream(timeouts))
         except TimeoutError:
             raise UnreachableError(f"no connection within {timeouts.connect:g} s") from None
         except ssl.SSLCertVerificationError:
@@ -296,7 +292,7 @@ class Pool:
         except (OSError, ValueError, h11.ProtocolError, MuddledError) as error:
             raise UnreachableError(f"cannot connect ({error})") from error
 
-    async def _connected(self, timeouts: Timeouts) -> Stream:
+    async def _open_stream(self, timeouts: Timeouts) -> Stream:
         proxy = self._proxy
         stream: Stream = await connect_tcp(*((proxy.host, proxy.port) if proxy else (self._host, self._port)))
         try:
@@ -313,26 +309,25 @@ class Pool:
         return stream
 
     async def _tunnel(self, stream: Stream, proxy: Proxy, timeouts: Timeouts) -> None:
-        """Have a proxy connect to the service."""
+        """Have a proxy connect to the service. Raises :class:`OSError` where it refuses."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         target = f"{host}:{self._port}"
         headers = [(b"Host", target.encode()), *proxy.headers]
-        answer = WireResponse(_PROXY_ANSWER, bare_refusal=True)
-        await HttpConnection(stream).exchange(
-            WireRequest("CONNECT", target, headers, None, timeouts, timeouts.connect), answer
-        )
-        if answer.status is None or not 200 <= answer.status < 300:
-            remedy = "; put its user and password into HTTPS_PROXY" if answer.status == _PROXY_LOGIN else ""
-            raise OSError(f"the proxy answered {answer.status}{remedy}")
+        response = WireResponse(_PROXY_ANSWER, bare_refusal=True)
+        request = WireRequest("CONNECT", target, headers, None, timeouts, timeouts.connect)
+        await HttpConnection(stream).exchange(request, response)
+        if response.status is None or not 200 <= response.status < 300:
+            remedy = "; put its user and password into HTTPS_PROXY" if response.status == _PROXY_LOGIN else ""
+            raise OSError(f"the proxy answered {response.status}{remedy}")
 
 
 def _rest_after(seconds: float) -> float:
-    """How long a connection rests after an exchange that took so many seconds."""
+    """Return the seconds that a connection rests after an exchange that took ``seconds``."""
     return min(max(_REST, seconds), _KEEP_ALIVE)
 
 
 def environment_proxy(base: BaseUrl) -> Proxy | None:
-    """The environment's proxy for this service, if any; never one for this machine itself."""
+    """Return the environment's proxy for a service, if any; never one for this machine. Raises :class:`UsageError`."""
     if base.is_loopback or proxy_bypass(base.host.strip("[]")):
         return None
     found = getproxies()

@@ -1,13 +1,7 @@
-"""The headers around a request: what the client says of itself, and what a reply's headers say to the user.
-
----
-Request bodies that know whether their last byte may have gone.
+"""A request of the interface: its body, the headers around it, and :class:`ServiceRequest`, which holds it all.
 
 A request cannot have been understood before its last byte was handed to the network: until then an error means "not
-sent", from then on it means "in doubt".
-
----
-One request of the interface, its arguments checked, ready to be sent as often as is needed.
+sent", from then on it means "in doubt". So a body knows whether its last byte may have gone.
 """
 
 from __future__ import annotations
@@ -19,33 +13,34 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
+from bizverify import __version__
 from bizverify.client.account import IDEMPOTENCY_KEY
 from bizverify.client.arguments import optional_text
+from bizverify.client.error_mapping import is_page
+from bizverify.client.json_search import UnreadableError, parse_json
 from bizverify.client.key import ApiKey
+from bizverify.client.responses import read_acknowledged
 from bizverify.errors import UsageError
 
 ORDINARY: Final = 2 << 20
-"""The most bytes that are read of an ordinary answer."""
+"""Bytes that are read of an ordinary response at most."""
 _REQUEST_IDS: Final = (
-    "x-request-id",
-    "request-id",
-    "x-requestid",
-    "x-correlation-id",
-    "x-amzn-requestid",
-    "x-amz-cf-id",
-    "cf-ray",
+    *("x-request-id", "request-id", "x-requestid", "x-correlation-id", "x-amzn-requestid", "x-amz-cf-id", "cf-ray"),
     "x-trace-id",
 )
 _SECRET: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "cookie", "x-api-key"})
-_IDENTIFIER: Final = re.compile("[!-~]{1,200}")
+_VISIBLE: Final = re.compile("[!-~]{1,200}")
+_CHUNK: Final = 64 * 1024
+
+T = TypeVar("T")
+Step = Callable[[], Awaitable[None]]
 
 
 class Headers(Mapping[str, str]):
-    """A reply's headers; upper and lower case of a name are the same. Cookies and credentials are left out."""
+    """The headers of a response, whatever the case of a name. Cookies and credentials are left out."""
 
     def __init__(self, headers: Mapping[str, str], key: ApiKey) -> None:
         lowered = {name.lower(): value for name, value in headers.items()}
@@ -71,7 +66,7 @@ class Headers(Mapping[str, str]):
 def request_id_of(headers: Mapping[str, str], key: ApiKey) -> str | None:
     """Return the service's own name of a request (G34), which its support asks for; ``None`` where it gives none."""
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
-    found = (lowered[name] for name in _REQUEST_IDS if _IDENTIFIER.fullmatch(lowered.get(name, "")))
+    found = (lowered[name] for name in _REQUEST_IDS if _VISIBLE.fullmatch(lowered.get(name, "")))
     identifier = next(found, None)
     return None if identifier is None else key.redact(identifier)
 
@@ -80,12 +75,7 @@ def request_id_of(headers: Mapping[str, str], key: ApiKey) -> str | None:
 def user_agent() -> str:
     """Return the User-Agent header, for instance ``bizverify/0.1.0 (CPython 3.11.7; Linux)``."""
     runtime = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"bizverify/{version('bizverify')} ({runtime}; {platform.system() or 'unknown'})"
-
-
-_CHUNK: Final = 64 * 1024
-
-Step = Callable[[], Awaitable[None]]
+    return f"bizverify/{__version__} ({runtime}; {platform.system() or 'unknown'})"
 
 
 class RequestBody:
@@ -141,7 +131,7 @@ class RequestBody:
 
 
 def json_body(content: bytes) -> RequestBody:
-    """A JSON document, in one piece."""
+    """Return the body of a JSON document, in one piece."""
     return RequestBody(iter(()), content, length=len(content), content_type="application/json")
 
 
@@ -153,7 +143,7 @@ def file_body(
     before_last: Step | None = None,
     after_last: Step | None = None,
 ) -> RequestBody:
-    """``multipart/form-data`` with one file part named ``file`` (G28); its last piece is the closing boundary."""
+    """Return a ``multipart/form-data`` body with one part, ``file`` (G28); its last piece is the closing boundary."""
     boundary = f"bizverify-{secrets.token_hex(16)}"
     head = (
         f"--{boundary}\r\n"
@@ -178,21 +168,16 @@ def _in_pieces(head: bytes, content: bytes) -> Iterator[bytes]:
 
 
 def _quote_filename(filename: str) -> str:
-    """The name as HTML forms write it: what would end the header or its quotes is escaped."""
+    """Return a name as HTML forms write it: what would end the header or its quotes is escaped."""
     plain = filename.encode("utf-8", "replace").decode("utf-8")
     return plain.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").replace("\\", "_")
 
 
-_KEY: Final = re.compile("[!-~]{1,200}")
-
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """What is sent, and how the answer is read; ``body`` makes the request's body anew for each try.
+    """A request, its arguments checked; ``read`` reads its response, ``body`` makes its body anew for each attempt.
 
-    ``replacing``: the answer is paid for, so bytes of it that are not UTF-8 are replaced (G33).
+    ``replacing``: the response is paid for, so bytes of it that are not UTF-8 are replaced (G33).
     """
 
     method: str
@@ -204,6 +189,19 @@ class ServiceRequest(Generic[T]):
     limit: int = ORDINARY
     is_upload: bool = False
     replacing: bool = False
+
+    def parse(self, body: bytes) -> T:
+        """Return what a response's body says. Raises :class:`UnreadableError`.
+
+        An acknowledgement may say nothing, or something that is no JSON (G21).
+        """
+        try:
+            content = parse_json(body, replacing=self.replacing)
+        except UnreadableError:
+            if self.read is not read_acknowledged or is_page(body):
+                raise
+            content = body.decode("utf-8", "replace")
+        return self.read(content)
 
 
 def post_request(
@@ -220,15 +218,15 @@ def post_request(
 
 
 def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
-    """The header that carries a request's key, if it has one."""
+    """Return the header that carries an idempotency key, ``None`` without one. Raises :class:`UsageError`."""
     key = optional_text("idempotency_key", idempotency_key)
     if key is None:
         return None
-    if _KEY.fullmatch(key) is None:
+    if _VISIBLE.fullmatch(key) is None:
         raise UsageError("an idempotency key has 1 to 200 visible ASCII characters")
     return {IDEMPOTENCY_KEY: key}
 
 
 def without_missing(**fields: object) -> dict[str, object]:
-    """The fields that are given: an absent one is not sent (G23)."""
+    """Return the fields without those that are ``None``: an absent one is not sent (G23)."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -1,9 +1,4 @@
-"""Requests over a transport of httpx's: an ASGI app in this process, or one that the caller has made.
-
-What httpx raises becomes what a :class:`~bizverify.client.connection.HttpConnection` raises.
-
----
-One request out, one reply or one error of the tree back: the key, the headers, and what an answer means.
+"""One request out, one response or one error of the tree back: the key, the headers, and what a response means.
 
 Requests go over connections of our own (:mod:`bizverify.client.connection`), which know of no cookies, redirects or
 credentials from ``.netrc``: none of these may a paid request have. The key is put into a request that no user sees,
@@ -15,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -35,103 +30,21 @@ from bizverify.client.pool import Pool, environment_proxy
 from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
 
-_NEVER_SENT = (httpx.ConnectError, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
-
-
-def asgi_transport(app: Any) -> httpx.AsyncBaseTransport:
-    """A transport to an ASGI app in this process."""
-    return httpx.ASGITransport(app)
-
-
-class HttpxAdapter:
-    """Sends requests for ``origin`` over a transport of httpx's."""
-
-    def __init__(self, transport: httpx.AsyncBaseTransport, origin: str) -> None:
-        self._transport = transport
-        self._origin = origin
-
-    async def exchange(self, request: WireRequest, answer: WireResponse) -> None:
-        """Send the request and read its answer, as a connection does."""
-        over = True
-        with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
-            try:
-                await self._exchange(request, answer, scope)
-            except httpx.ConnectTimeout:
-                raise UnreachableError(f"no connection within {request.timeouts.connect:g} s") from None
-            except _NEVER_SENT as error:
-                raise _certificate_error(error) or UnreachableError(f"cannot connect ({error})") from error
-            except httpx.TimeoutException:
-                raise TimeoutError from None
-            except httpx.TransportError as error:
-                if not answer.over:
-                    raise OSError(str(error)) from error
-            over = False
-        if over:
-            raise TimeoutError(f"no end of the answer within {request.patience:g} s")
-
-    async def _exchange(self, request: WireRequest, answer: WireResponse, scope: anyio.CancelScope) -> None:
-        parts = request.timeouts
-        waits = {"connect": parts.connect, "read": parts.read, "write": parts.write, "pool": parts.connect}
-        asked = httpx.Request(
-            request.method,
-            self._origin + request.target,
-            headers=request.headers,
-            stream=_HttpxBody(request.body),
-            extensions={"timeout": waits},
-        )
-        response = await self._transport.handle_async_request(asked)
-        if request.watch:
-            scope.deadline = anyio.current_time() + request.patience
-        try:
-            answer.begin(response.status_code, response.headers.raw)
-            assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport it is
-            async for chunk in response.stream:
-                if answer.over:
-                    continue
-                answer.add(chunk)
-                line = response.extensions.get("network_stream")
-                if answer.over and line is not None:  # breaks the iteration: trio warns of generators that are left
-                    await line.aclose()
-        finally:
-            with anyio.CancelScope(shield=True):
-                await response.aclose()
-
-
-class _HttpxBody(httpx.AsyncByteStream):
-    """A body as httpx's transports read it."""
-
-    def __init__(self, body: RequestBody | None) -> None:
-        self._body = body
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._body is None:
-            raise StopAsyncIteration
-        return await self._body.__anext__()
-
-
-def _certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    """What the TLS library said of a certificate, if that is what an error is about."""
-    return next((one for one in _chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 _log = logging.getLogger(__name__)
 
 _UPLOAD_PATIENCE: Final = 4  # a service may read all the rows before it says anything
-_PATIENCE: Final = 10  # the whole exchange, in timeouts: an answer that drips must end some day
+_PATIENCE: Final = 10  # the whole exchange, in timeouts: a response that drips must end some day
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+
+_split_url = lru_cache(maxsize=256)(urlsplit)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """An answer with any 2xx status (G25), read to its end; the names of its ``headers`` are in lower case."""
+    """A response with any 2xx status (G25), read to its end; the names of its ``headers`` are in lower case.
+
+    ``asked`` is the method and URL of its request, for messages.
+    """
 
     asked: str
     status: int
@@ -141,9 +54,9 @@ class ServiceResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A request as it is asked for: everything but the key."""
+    """A request without the key; ``asked`` is its method and URL, for messages."""
 
-    words: str
+    asked: str
     method: str
     target: str
     body: RequestBody | None
@@ -167,7 +80,7 @@ class Transport:
         *,
         concurrency: int,
         timeouts: Timeouts,
-        app: object | None,
+        app: Any = None,
         http: httpx.AsyncBaseTransport | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -177,11 +90,11 @@ class Transport:
         self._tls = tls
         parts = urlsplit(base.origin)
         self._origin = (parts.scheme, parts.netloc)
-        given = asgi_transport(app) if app is not None else http
         origin = f"{parts.scheme}://{parts.netloc}"
-        self._adapter = None if given is None else HttpxAdapter(given, origin)
-        proxy = environment_proxy(base) if given is None else None
-        self._pool = Pool(base, proxy, self._context)
+        http = http if app is None else httpx.ASGITransport(app)
+        self._adapter = None if http is None else HttpxAdapter(http, origin)
+        proxy = environment_proxy(base) if http is None else None
+        self._pool = Pool(base, proxy, self._tls_context)
         self._headers = [
             (b"Host", parts.netloc.encode()),
             (b"User-Agent", user_agent().encode()),
@@ -208,94 +121,97 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
-        """Send one request, with more ``headers`` if any, and read its answer, at most ``limit`` bytes of it.
+        """Send one request, with more ``headers`` if any, and read at most ``limit`` bytes of its response.
 
         It waits for its turn while ``concurrency`` others are under way, but an ``upload`` has a connection of its
-        own. ``timeouts`` are those of this request. Raises what the answer, or its absence, means; what a step of the
-        body raised comes through as it is.
+        own. ``timeouts`` are those of this request. Raises the error that the response, or its absence, means; an
+        error of one of the body's steps comes through as it is.
         """
         parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
             raise UsageError(f"{parts.hostname} is not the configured service: the API key is not sent there")
         target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
-        ask = _Attempt(
-            f"{method} {url}", method, target, body, upload, limit, timeouts or self._timeouts, headers or {}
-        )
+        timeouts = timeouts or self._timeouts
+        attempt = _Attempt(f"{method} {url}", method, target, body, upload, limit, timeouts, headers or {})
         try:
             async with nullcontext() if upload else self._room:
-                outcome = await self._outcome(ask)
+                outcome = await self._send(attempt)
         except BaseException as error:  # cancelled: the frames below hold the key
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
         if isinstance(outcome, ServiceResponse):
             return outcome
         raise outcome
 
-    async def _outcome(self, asked: _Attempt) -> ServiceResponse | Exception:
-        """Return the reply or the error it stands for: raised further out, it carries no frame of the network's."""
-        answer = WireResponse(asked.limit)
+    async def _send(self, attempt: _Attempt) -> ServiceResponse | Exception:
+        """Return the response or the error it stands for: raised further out, it has no frame of the network's."""
+        response = WireResponse(attempt.limit)
         fault: Exception | None = None
         try:
-            await self._exchange(asked, answer)
+            await self._exchange(attempt, response)
         except Exception as error:  # the network's, h11's, and whatever a given transport raises
             fault = error
-        _log.debug("%s: %s", asked.words, answer.status if fault is None else type(fault).__name__)
-        body = asked.body
+        _log.debug("%s: %s", attempt.asked, response.status if fault is None else type(fault).__name__)
+        body = attempt.body
         if body is not None and body.failure is not None:
             return body.failure.with_traceback(body.failure_traceback)
-        outcome = self._judged(asked, answer, fault)
+        outcome = self._conclude(attempt, response, fault)
         if isinstance(outcome, ServiceError):
-            outcome.request_id = request_id_of(answer.headers, self._key)
+            outcome.request_id = request_id_of(response.headers, self._key)
         return outcome
 
-    async def _exchange(self, asked: _Attempt, answer: WireResponse) -> None:
-        request = self._request(asked)
+    async def _exchange(self, attempt: _Attempt, response: WireResponse) -> None:
+        request = self._wire_request(attempt)
         if self._adapter is not None:
-            await self._adapter.exchange(request, answer)
+            await self._adapter.exchange(request, response)
             return
-        connection = await self._pool.take(asked.timeouts, new=asked.upload)
+        connection = await self._pool.take(attempt.timeouts, new=attempt.upload)
         try:
-            await connection.exchange(request, answer)
+            await connection.exchange(request, response)
         finally:
             self._pool.give(connection)
 
-    def _request(self, asked: _Attempt) -> WireRequest:
-        """The request as it goes, the key in it."""
-        encoding = b"gzip" if asked.limit > ORDINARY else b"identity"
+    def _wire_request(self, attempt: _Attempt) -> WireRequest:
+        """Return the request as it goes, the key in it."""
+        encoding = b"gzip" if attempt.limit > ORDINARY else b"identity"
         headers = [*self._headers, (b"X-API-Key", self._key.reveal().encode()), (b"Accept-Encoding", encoding)]
-        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in asked.headers.items()]
-        if asked.body is not None:
-            length = str(asked.body.length).encode()
-            headers += [(b"Content-Type", asked.body.content_type.encode()), (b"Content-Length", length)]
-        timeouts, patience = asked.timeouts, _PATIENCE * asked.timeouts.read
-        if asked.upload:
+        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in attempt.headers.items()]
+        body, timeouts = attempt.body, attempt.timeouts
+        patience = _PATIENCE * timeouts.read
+        if body is not None:
+            headers.append((b"Content-Type", body.content_type.encode()))
+            headers.append((b"Content-Length", str(body.length).encode()))
+        if attempt.upload:
             headers.append((b"Connection", b"close"))
             timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_PATIENCE)
-        return WireRequest(asked.method, asked.target, headers, asked.body, timeouts, patience, watch=asked.upload)
+        return WireRequest(attempt.method, attempt.target, headers, body, timeouts, patience, watch=attempt.upload)
 
-    def _judged(self, ask: _Attempt, answer: WireResponse, fault: Exception | None) -> ServiceResponse | ServiceError:
-        asked, status = ask.words, answer.status
-        complete = ask.body is None or ask.body.complete
+    def _conclude(
+        self, attempt: _Attempt, response: WireResponse, fault: Exception | None
+    ) -> ServiceResponse | ServiceError:
+        """Return the response, or the error that it, its absence or ``fault`` means."""
+        asked, status = attempt.asked, response.status
+        complete = attempt.body is None or attempt.body.complete
         is_success = status is not None and 200 <= status < 300
-        raw, over, is_damaged = decompress_body(answer)
+        raw, over, is_damaged = decompress_body(response)
         if self._key.is_telling or not is_success or fault is not None:
             raw = self._key.redact(raw)
         if isinstance(fault, MuddledError) and complete:
             raw = b""  # nobody knows whose it is
         elif status is not None and not is_success:
-            wait = seconds_to_wait(answer.headers.get("retry-after"))
+            wait = seconds_to_wait(response.headers.get("retry-after"))
             return status_error(asked, status, raw, complete=complete, retry_after=wait)
         elif over:
             words = f"{asked}: {status}, the answer is far too large to be one; is the base URL right?"
             return ShapeError(words, status=status, raw=self._key.redact(raw)[:RAW_KEPT])
         elif fault is None and status is not None and not is_damaged:
-            return ServiceResponse(asked, status, raw, answer.headers)
+            return ServiceResponse(asked, status, raw, response.headers)
         if isinstance(fault, ssl.SSLCertVerificationError):
             return CertificateError(
                 f"{asked}: the service's certificate is not trusted ({one_line(fault.verify_message)}); nothing was "
                 "paid: check the base URL, and name the file with your network's certificates in SSL_CERT_FILE"
             )
-        words = "the answer is compressed and damaged" if is_damaged else self._words(fault, ask.timeouts)
-        words = f"{asked}: {words}"
+        what = "the answer is compressed and damaged" if is_damaged else self._describe(fault, attempt.timeouts)
+        words = f"{asked}: {what}"
         if isinstance(fault, UnreachableError):
             return NotSentError(f"{words}; nothing was paid: check the base URL and the network, and try again")
         if status is None and not complete:
@@ -305,7 +221,8 @@ class Transport:
         words = f"{words}; it was sent, and what became of it is not known"
         return DoubtError(words, status=status, raw=raw[:RAW_KEPT])
 
-    def _words(self, fault: Exception | None, timeouts: Timeouts) -> str:
+    def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
+        """Return what went wrong on the network, in words."""
         detail = one_line(self._key.redact(str(fault or "")))
         if isinstance(fault, TimeoutError):
             return detail or f"no answer in time (timeout {timeouts.read:g} s)"
@@ -317,12 +234,89 @@ class Transport:
             detail = f"{type(fault).__name__} {detail}".strip()
         return f"the connection broke ({detail})"
 
-    def _context(self) -> ssl.SSLContext:
-        """The certificates that are trusted: read once, which takes 130 ms, and only when they are needed."""
+    def _tls_context(self) -> ssl.SSLContext:
+        """Return the trusted certificates: read once, which takes 130 ms, and only when they are needed."""
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
             self._tls.set_alpn_protocols(["http/1.1"])
         return self._tls
 
 
-_split_url = lru_cache(maxsize=256)(urlsplit)
+class HttpxAdapter:
+    """Sends requests for ``origin`` over a transport of httpx's: an ASGI app's, or one that the caller has made.
+
+    What httpx raises becomes what an :class:`~bizverify.client.connection.HttpConnection` raises.
+    """
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, origin: str) -> None:
+        self._transport = transport
+        self._origin = origin
+
+    async def exchange(self, request: WireRequest, response: WireResponse) -> None:
+        """Send the request and read its response, as a connection does."""
+        over = True
+        with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
+            try:
+                await self._exchange(request, response, scope)
+            except httpx.ConnectTimeout:
+                raise UnreachableError(f"no connection within {request.timeouts.connect:g} s") from None
+            except _NEVER_SENT as error:
+                raise _certificate_error(error) or UnreachableError(f"cannot connect ({error})") from error
+            except httpx.TimeoutException:
+                raise TimeoutError from None
+            except httpx.TransportError as error:
+                if not response.over:
+                    raise OSError(str(error)) from error
+            over = False
+        if over:
+            raise TimeoutError(f"no end of the answer within {request.patience:g} s")
+
+    async def _exchange(self, request: WireRequest, response: WireResponse, scope: anyio.CancelScope) -> None:
+        parts = request.timeouts
+        waits = {"connect": parts.connect, "read": parts.read, "write": parts.write, "pool": parts.connect}
+        found = await self._transport.handle_async_request(
+            httpx.Request(
+                request.method,
+                self._origin + request.target,
+                headers=request.headers,
+                stream=_HttpxBody(request.body),
+                extensions={"timeout": waits},
+            )
+        )
+        if request.watch:
+            scope.deadline = anyio.current_time() + request.patience
+        try:
+            response.begin(found.status_code, found.headers.raw)
+            assert isinstance(found.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport it is
+            async for chunk in found.stream:
+                if response.over:
+                    continue
+                response.add(chunk)
+                line = found.extensions.get("network_stream")
+                if response.over and line is not None:  # breaks the iteration: trio warns of generators that are left
+                    await line.aclose()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await found.aclose()
+
+
+class _HttpxBody(httpx.AsyncByteStream):
+    """A body as httpx's transports read it."""
+
+    def __init__(self, body: RequestBody | None) -> None:
+        self._body = body
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._body is None:
+            raise StopAsyncIteration
+        return await anext(self._body)
+
+
+def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return what the TLS library said of a certificate, if that is what an error is about."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -11,7 +11,6 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,6 +19,7 @@ import anyio
 import anyio.to_thread
 import httpx
 
+from bizverify import __version__
 from bizverify.client.error_mapping import seconds_to_wait
 from bizverify.errors import UsageError
 
@@ -85,7 +85,7 @@ class WebhookSender:
         self._limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=8, keepalive_expiry=5.0)
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._making = anyio.Lock()
-        self._agent = f"bizverify/{version('bizverify')}"
+        self._agent = f"bizverify/{__version__}"
 
     async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
         """POST a JSON body; any 2xx acknowledges it. Raises nothing: why it failed is in the outcome."""
