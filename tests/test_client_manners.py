@@ -623,6 +623,19 @@ async def test_a_job_is_waited_for() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_status_word_that_is_not_known_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever waits for a job must hear why it does not end, and the API key must not be heard."""
+    words = [f"dozing {KEY}", f"dozing {KEY}", "running", "done"]
+    app = App(*(Said(value={"status": word, "results": [], "total": 0}) for word in words))
+    async with Client(URL, KEY, app=app) as service:
+        assert (await service.wait("j", poll=0.001)).state == "done"
+        assert (await service.with_raw_response.batch("j")).parse().state == "done"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "the status word 'dozing [key]' of the service is not known: its job is taken as still at work"
+    ]
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", AUTOJUMP)
 async def test_a_job_that_failed_has_ended_and_one_that_is_unknown_is_an_error() -> None:
     """Its status is returned; an identifier that the service does not know is told at once."""

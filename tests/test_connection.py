@@ -309,7 +309,7 @@ async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in VERIFIED.ljust(9000))
     raw = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
     paused = 0
-    read_on = HttpConnection._read_on
+    read_on = HttpConnection._read_events
 
     with serving(saying(raw)) as server, pytest.MonkeyPatch.context() as patch:
 
@@ -319,7 +319,7 @@ async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
             paused += self._is_paused
             return whole
 
-        patch.setattr(HttpConnection, "_read_on", counted)
+        patch.setattr(HttpConnection, "_read_events", counted)
         async with client(server) as service:
             assert (await service.verify("1248100998")).bounce_prob == 0.25
     assert paused > 30

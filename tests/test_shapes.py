@@ -15,7 +15,7 @@ from bizverify.client import Acknowledged
 from bizverify.client.account import read_account, read_history, read_watch, read_watches
 from bizverify.client.echo import is_other
 from bizverify.client.field_aliases import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
-from bizverify.client.json_search import UnreadableError, parse_json, whole_number
+from bizverify.client.json_search import UnreadableError, as_whole_number, parse_json
 from bizverify.client.responses import read_acknowledged, read_created, read_result, read_status, read_verified
 from bizverify.schema import Answer
 from conftest import ROOT, json_of
@@ -281,11 +281,11 @@ def test_what_is_no_json_is_said_to_be_none(body: bytes, error: str) -> None:
 
 
 def test_whole_numbers_are_found_in_texts_and_nowhere_else() -> None:
-    assert [whole_number(value) for value in (5, 5.0, "5", " 1,300 ", "5.0", "-1")] == [5, 5, 5, 1300, 5, -1]
-    assert [whole_number(value) for value in (True, 5.5, "5.5", "x", "", None, [], {}, float("nan"), "٣")] == [
+    assert [as_whole_number(value) for value in (5, 5.0, "5", " 1,300 ", "5.0", "-1")] == [5, 5, 5, 1300, 5, -1]
+    assert [as_whole_number(value) for value in (True, 5.5, "5.5", "x", "", None, [], {}, float("nan"), "٣")] == [
         None
     ] * 10
-    assert whole_number("999999999999999999") == 999999999999999999
+    assert as_whole_number("999999999999999999") == 999999999999999999
 
 
 NAMES = st.sampled_from(

@@ -1,9 +1,6 @@
-"""Checks of a call's arguments: what is wrong is said before anything is sent.
+"""Checks of a call's arguments, the file of an upload among them, before anything is sent.
 
 A message names the parameter, the type that came and the remedy; values are not repeated, they may be people's data.
-
----
-The file of an upload: its bytes, its name and its media type, from what a caller has in his hands.
 """
 
 from __future__ import annotations
@@ -28,6 +25,17 @@ if TYPE_CHECKING:
 
 
 _TEN_DIGITS: Final = re.compile("[0-9]{10}")
+_CSV: Final = "text/csv"
+_MEDIA_TYPES: Final[Mapping[str, str]] = {
+    ".csv": _CSV,
+    ".json": "application/json",
+    ".xls": "application/vnd.ms-excel",
+    ".xlsm": "application/vnd.ms-excel.sheet.macroEnabled.12",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+_ZIP: Final = b"PK\x03\x04"
+_OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
@@ -36,7 +44,7 @@ def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
 
 
 def text(name: str, value: object, remedy: str = "a str") -> str:
-    """Return a text."""
+    """Return a text as it is. Raises :class:`UsageError`, as all functions here do."""
     if not isinstance(value, str):
         wrong_type(name, value, remedy)
     return value
@@ -101,19 +109,6 @@ def job_id_of(job: str | BatchCreated) -> str:
     return text("job", found, "what create_batch returned, or its job_id as a str")
 
 
-_CSV: Final = "text/csv"
-_MEDIA_TYPES: Final[Mapping[str, str]] = {
-    ".csv": _CSV,
-    ".json": "application/json",
-    ".xls": "application/vnd.ms-excel",
-    ".xlsm": "application/vnd.ms-excel.sheet.macroEnabled.12",
-    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-}
-_ZIP: Final = b"PK\x03\x04"
-_OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_BOM: Final = b"\xef\xbb\xbf"
-
-
 class BinaryFile(Protocol):
     """A file that is open for reading bytes, also one in memory."""
 
@@ -126,7 +121,7 @@ FileContent = bytes | bytearray | memoryview | os.PathLike[str] | BinaryFile
 
 @dataclass(frozen=True, slots=True)
 class UploadFile:
-    """What is uploaded; ``media_type`` is the file part's Content-Type (G28)."""
+    """The file of an upload; ``media_type`` is the Content-Type of its part (G28)."""
 
     content: bytes = field(repr=False)
     name: str

@@ -41,9 +41,8 @@ from bizverify.client.error_mapping import RAW_KEPT, may_go_again, one_line, sec
 from bizverify.client.job_waiting import JobWatch, ResultIterator
 from bizverify.client.json_search import UnreadableError
 from bizverify.client.key import ApiKey
-from bizverify.client.network import HttpTransport, Timeouts, Verify, checked_http, tls_context
+from bizverify.client.network import HttpTransport, Timeouts, Verify, check_http, tls_context
 from bizverify.client.request import (
-    RequestBody,
     ServiceRequest,
     Step,
     file_body,
@@ -128,7 +127,7 @@ class Client:
             concurrency=whole_number("concurrency", concurrency, 1),
             timeouts=Timeouts.of(timeout),
             app=app,
-            http=checked_http(http, verify, app),
+            http=check_http(http, verify, app),
             tls=tls_context(verify, self._base),
         )
 
@@ -231,11 +230,8 @@ class Client:
         headers = idempotency_header(idempotency_key)
         file = await upload_file(content, filename)
 
-        def body() -> RequestBody:
-            return file_body(
-                file.content, file.name, file.media_type, before_last=before_last_byte, after_last=after_last_byte
-            )
-
+        parts = (file.content, file.name, file.media_type)
+        body = partial(file_body, *parts, before_last=before_last_byte, after_last=after_last_byte)
         params = {name: str(value).lower() for name, value in flags.items()} or None
         request = ServiceRequest("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
         return await self._send(request, timeout, max_retries)
@@ -354,7 +350,12 @@ class Client:
         self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
     ) -> ServiceResponse:
         """Send a request, again where that is allowed and of use, and return its response."""
-        transport, url = self._open, self._base.url(*request.path)
+        transport, url = self._transport, self._base.url(*request.path)
+        if transport is None:
+            raise UsageError(
+                f"this {type(self).__name__} is not open: use it inside `async with … as client`, or "
+                "`await client.open()`"
+            )
         timeouts = None if timeout is None else Timeouts.of(timeout)
         retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
         for attempt in count(1):
@@ -378,15 +379,6 @@ class Client:
                 _log.debug("%s; retry %d of %d in %.1f s", error, attempt, retries, pause)
             await anyio.sleep(pause)
         raise AssertionError("the attempts end in a response or an error")
-
-    @property
-    def _open(self) -> Transport:
-        if self._transport is None:
-            raise UsageError(
-                f"this {type(self).__name__} is not open: use it inside `async with … as client`, or "
-                "`await client.open()`"
-            )
-        return self._transport
 
     def _read(self, response: ServiceResponse, request: ServiceRequest[T]) -> T:
         """Read a response. What cannot be read is raised outside of the frames that held it, the key blotted out."""

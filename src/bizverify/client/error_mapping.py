@@ -1,13 +1,11 @@
-"""From what the service answered to the error that says so: pure, no network.
+"""The error that a response stands for, and whether its request may be sent again. No network.
 
 A message says what was asked, what came back and what the user can do, in one line, the key blotted out. The numbers
 G22, … are lines of ``docs/guesses.md``.
 
----
-Which requests are sent again by the client itself, and when (decision 022).
-
-A request that only reads is free, so it may be sent again after anything that passes. One that is paid for, or changes
-something, goes again only where it is certain that the service never had all of it.
+The client itself sends some requests again (decision 022). A request that only reads is free, so it may be sent again
+after anything that passes. One that is paid for, or changes something, goes again only where it is certain that the
+service never had all of it.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -43,6 +42,14 @@ _TEXTS: Final = ("message", "msg", "error_message", "error_description", "descri
 _PARTS: Final = ("error", "errors", "detail", "details", "data")
 _CODES: Final = ("code", "type", "error")
 _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
+
+_FIRST_WAIT: Final = 0.5
+_LONGEST_WAIT: Final = 8.0
+_LONGEST_ASKED: Final = 60.0
+"""Seconds of a Retry-After that a call waits for; what asks for more is raised at once."""
+_TIMED_OUT: Final = 408
+
+_random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
 _STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     401: (AuthenticationError, "the API key is missing or invalid", "check BIZVERIFY_API_KEY or the key file"),
@@ -101,14 +108,21 @@ def value_message(value: object) -> str | None:
     return one_line(text) if text else None
 
 
+def certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return what the TLS library said of a certificate, if that is what an error, or its cause, is about."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def is_page(body: bytes) -> bool:
-    """Whether a body is an HTML page: a proxy's, a login's, or what a wrong base URL leads to."""
+    """Whether a body is an HTML page: a proxy's, a login's, or that of a wrong base URL."""
     start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return start.startswith(b"<") and (b"<!doctype html" in start or b"<html" in start or b"<head" in start)
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without control characters, and no longer than is read."""
+    """Return a text on one line, without control characters, of 300 characters at most."""
     line = _UNSEEN.sub(" ", text[: 8 * _LONGEST]).strip()
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
@@ -168,15 +182,6 @@ def _phrase(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return "an unknown status"
-
-
-_FIRST_WAIT: Final = 0.5
-_LONGEST_WAIT: Final = 8.0
-_LONGEST_ASKED: Final = 60.0
-"""Seconds of a Retry-After that a call waits for; what asks for more is raised at once."""
-_TIMED_OUT: Final = 408
-
-_random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:

@@ -1,6 +1,6 @@
-"""Finding things in JSON whose shape INTERFACE.md leaves open: the tools of :mod:`bizverify.client.responses`.
+"""Search in JSON whose shape INTERFACE.md leaves open: the tools of :mod:`bizverify.client.responses`.
 
-What is accepted is numbered G1, G2, … in ``docs/guesses.md``. Nothing is chosen where two things fit.
+The shapes that are accepted are numbered G1, G2, … in ``docs/guesses.md``. Nothing is chosen where two things fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,18}(\.0*)?", flags=re.A)
 
 
 class UnreadableError(Exception):
-    """What was found cannot be read: a ShapeError, or the error of one item. The text completes "the answer …"."""
+    """An answer, or an item of it, cannot be read. The text completes "the answer …"."""
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return what a JSON body says. ``NaN``, which some services write for a missing number, is null (G24).
+    """Return the value of a JSON body. ``NaN``, which some services write for a missing number, is null (G24).
 
     With ``replacing``, bytes that are not UTF-8 become U+FFFD; without, the body is not JSON for them (G33).
     """
@@ -80,11 +80,11 @@ def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Ob
 
 
 def first_value(value: Object, names: Iterable[str]) -> Any:
-    """The first of the named values that is not null."""
+    """Return the first of the named values that is not null."""
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
-def whole_number(value: object) -> int | None:
+def as_whole_number(value: object) -> int | None:
     """Return a number without decimals, also written as text; ``None`` for anything else."""
     if isinstance(value, bool):
         return None
@@ -103,6 +103,11 @@ def identifier(value: object) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return None
+
+
+def first_identifier(value: Object, names: Iterable[str]) -> str | None:
+    """Return the first of the named values that is an identifier, as text."""
+    return next((text for text in (identifier(value.get(name)) for name in names) if text), None)
 
 
 def plain_text(value: object) -> str | None:
@@ -165,7 +170,7 @@ def _have_other_numbers(items: dict[str, Object]) -> bool:
 
 
 def _with_key(name: str, key: str, item: Object) -> Object:
-    """An item of an object of items with its key, beside what it says itself under that name."""
+    """Return an item of an object of items with its key, beside its own value of that name."""
     return {name: key} | item | {KEYED: {name: key}}
 
 

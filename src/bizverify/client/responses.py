@@ -1,4 +1,6 @@
-"""What the service answers, as values: tolerant where INTERFACE.md is silent, strict where a guess could cost a lookup.
+"""The answers of the service as values: lookups and batch jobs (:mod:`bizverify.client.account` has the others).
+
+They are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup.
 
 Every shape that INTERFACE.md does not show is read as ``docs/guesses.md`` says; the numbers G1, G2, … here are its
 lines. Unknown fields are kept as attributes, and ``raw`` is the object as it came.
@@ -14,19 +16,19 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bizverify.client import field_aliases
-from bizverify.client.echo import REPLACED, Question, contradiction, numbers_in
+from bizverify.client.echo import REPLACED, find_contradiction, numbers_in
 from bizverify.client.error_mapping import one_line, value_message
 from bizverify.client.json_search import (
     Object,
     UnreadableError,
+    as_whole_number,
     find_list,
+    first_identifier,
     first_value,
     has_any,
-    identifier,
     plain_text,
     require_object,
     unwrap,
-    whole_number,
 )
 from bizverify.schema import ANSWER_COLUMNS, Answer
 
@@ -69,7 +71,7 @@ Reasons = Annotated[tuple[str, ...], BeforeValidator(_reasons)]
 
 
 class Shape(BaseModel):
-    """A value of the service's. Unknown fields are kept; ``raw`` is what it was read from."""
+    """A value of the service's. Unknown fields are kept; ``raw`` is the JSON that it was read from."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -93,15 +95,7 @@ class Verified(Shape):
     @property
     def answer(self) -> Answer:
         """The seven fields alone."""
-        return Answer(
-            self.biz_status,
-            self.bounce_prob,
-            self.grade,
-            self.action,
-            self.fixed_zipcode,
-            self.fixed_address,
-            self.reasons,
-        )
+        return Answer(*(getattr(self, name) for name in ANSWER_COLUMNS))
 
 
 class BatchCreated(Shape):
@@ -126,7 +120,7 @@ class Result(Shape):
 
 
 class BatchStatus(Shape):
-    """How far a batch job is, and what it shows of its results (INTERFACE §4.3)."""
+    """The progress of a batch job, and its results as far as the service shows them (INTERFACE §4.3)."""
 
     status: str
     results: list[Result] = Field(default=[], repr=False)
@@ -135,24 +129,20 @@ class BatchStatus(Shape):
 
     @property
     def state(self) -> Literal["done", "failed", "working"]:
-        """What the status word means (G8); a word that is not known means that the job is still at work."""
+        """The meaning of the status word (G8); a word that is not known means that the job is still at work."""
         word = _word(self.status)
-        return (
-            "done"
-            if word in field_aliases.DONE_WORDS
-            else "failed"
-            if word in field_aliases.FAILED_WORDS
-            else "working"
-        )
+        if word in field_aliases.DONE_WORDS:
+            return "done"
+        return "failed" if word in field_aliases.FAILED_WORDS else "working"
 
     @property
     def known_word(self) -> bool:
-        """Whether the status is a usual word; of another one the user is told."""
+        """Whether the status is a usual word; the client logs another one as a warning."""
         return self.state != "working" or _word(self.status) in field_aliases.WORKING_WORDS
 
 
 class Acknowledged(Shape):
-    """The service has done as it was told; what it said along with that is in ``raw``."""
+    """The service has done as it was asked; ``raw`` is what it answered."""
 
 
 def read_verified(
@@ -160,14 +150,14 @@ def read_verified(
 ) -> Verified:
     """Read the answer of ``POST /verify``: at least one of the seven fields, else it is none (G2).
 
-    ``b_no``, ``name`` and ``address`` are what was asked: an answer that repeats another record is that one's (G32).
+    ``b_no``, ``name`` and ``address`` are the record that was sent: an answer that repeats another is refused (G32).
     """
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
     found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
     fault = _own_fault(found)
     if fault is not None:
         raise UnreadableError(f"holds no verification: {fault}")
-    foreign = contradiction(require_object(only), Question(b_no, name, address)) if b_no is not None else None
+    foreign = None if b_no is None else find_contradiction(require_object(only), b_no, name, address)
     if foreign is not None:
         raise UnreadableError(foreign)
     return build_shape(Verified, found, raw=value)
@@ -176,13 +166,11 @@ def read_verified(
 def read_created(value: object) -> BatchCreated:
     """Read the answer of ``POST /batch`` (G6, G7)."""
     outer = require_object(value)
-    telling = unwrap(
-        outer, field_aliases.JOB_IDS[:-1], field_aliases.JOB_WRAPPERS
-    )  # an `id` beside it may be the reply's own
-    told = has_any(telling, field_aliases.JOB_IDS[:-1])
-    found = telling if told else unwrap(outer, field_aliases.JOB_IDS, field_aliases.JOB_WRAPPERS)
-    job_id = next((text for text in (identifier(found.get(name)) for name in field_aliases.JOB_IDS) if text), None)
-    job_id = job_id or next((text for text in (identifier(outer.get(name)) for name in ("job", "batch")) if text), None)
+    # an `id` beside another name may be the response's own
+    named = unwrap(outer, field_aliases.JOB_IDS[:-1], field_aliases.JOB_WRAPPERS)
+    is_named = has_any(named, field_aliases.JOB_IDS[:-1])
+    found = named if is_named else unwrap(outer, field_aliases.JOB_IDS, field_aliases.JOB_WRAPPERS)
+    job_id = first_identifier(found, field_aliases.JOB_IDS) or first_identifier(outer, ("job", "batch"))
     if job_id is None:
         raise UnreadableError(f"has no job_id{_in_words(outer)}")
     return build_shape(BatchCreated, found, raw=value, job_id=job_id, total=_count(found, field_aliases.TOTALS))
@@ -208,9 +196,9 @@ def read_status(value: object) -> BatchStatus:
 
 
 def read_result(item: object) -> Result:
-    """Read one row of a job. What is wrong with it stays with it: the other rows are read all the same.
+    """Read one row of a job. A fault of one row becomes its ``error``: the other rows are read all the same.
 
-    An item that repeats two numbers is nobody's (G32).
+    An item that repeats two numbers has no answer (G32).
     """
     if not isinstance(item, dict):
         return Result(raw=item, error="the item is not an object")
@@ -234,12 +222,12 @@ def read_result(item: object) -> Result:
 
 
 def read_acknowledged(value: object) -> Acknowledged:
-    """Take any answer of success for what it is (G21)."""
+    """Read any answer of success (G21)."""
     return build_shape(Acknowledged, value if isinstance(value, dict) else {}, raw=value)
 
 
 def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
-    """Return a model of an object's fields, those in ``known`` being read already."""
+    """Return a model of an object's fields; those in ``known`` are read already. Raises :class:`UnreadableError`."""
     try:
         return model.model_validate({**values, **known, "raw": raw})
     except ValidationError as error:
@@ -249,12 +237,12 @@ def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **kno
 
 
 def _nested_answer(item: Object) -> Object | None:
-    """The object in an item that holds the seven fields, where they are not the item's own (G12)."""
+    """Return the object in an item that holds the seven fields, where they are not the item's own (G12)."""
     return next((item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)
 
 
 def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, str | None]:
-    """The answer of one row, or why there is none (G12, G15)."""
+    """Return the answer of one row, or why there is none (G12, G15)."""
     fields = item if has_any(item, ANSWER_COLUMNS) or nested is None else nested
     fault = _own_fault(fields) if fields is item else _own_fault(item | fields)
     if fault is not None:
@@ -266,12 +254,12 @@ def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, st
 
 
 def _proof(text: str | None) -> str | None:
-    """An echo, unless bytes were replaced in it: then it proves nothing (G33)."""
+    """Return an echo, ``None`` if bytes were replaced in it: then it proves nothing (G33)."""
     return None if text is None or REPLACED in text else text
 
 
 def _own_fault(item: Object) -> str | None:
-    """Why an object is no verification, in its own words if it has any (G2, G15); ``None`` if it is one.
+    """Return why an object is no verification, in its own words if it has any (G2, G15); ``None`` if it is one.
 
     A value in one of the seven fields makes it one, whatever else is said: it is paid for.
     """
@@ -289,22 +277,22 @@ def _own_fault(item: Object) -> str | None:
 
 
 def _in_words(item: Object) -> str:
-    """What an object says of itself, to stand after what it lacks."""
+    """Return the message that an object carries, in brackets, to stand behind what it lacks."""
     words = value_message(item)
     return f" ({words})" if words else ""
 
 
 def _row_key(item: Object, echo: Object) -> int | str | None:
-    """The row's name under the likeliest of its usual names (G14); text becomes a number where that loses nothing.
+    """Return the row's key under the likeliest of its usual names (G14); text becomes a number where that is lossless.
 
-    An object's key that says another row than the item itself leaves it without a name, and so do replaced bytes.
+    Where the object's key names another row than the item itself, or bytes were replaced, there is none.
     """
     keyed = item.get(field_aliases.KEYED)
     if isinstance(keyed, dict) and "row_id" in keyed and str(item["row_id"]).strip() != keyed["row_id"]:
         return None
     for name in field_aliases.ROW_KEYS:
         for value in (item.get(name), echo.get(name)):
-            number = whole_number(value)
+            number = as_whole_number(value)
             if isinstance(value, str) and REPLACED in value:
                 return None
             if isinstance(value, str) and value.strip():
@@ -315,7 +303,7 @@ def _row_key(item: Object, echo: Object) -> int | str | None:
 
 
 def _job(outer: Object) -> Object:
-    """The job's record, its wrapper's fields beside it (G1).
+    """Return the job's record, its wrapper's fields beside it (G1).
 
     An envelope has a status of its own (``{"status": "success", "data": {"status": "running"}}``), so the inner one
     counts; but "done", the one word that INTERFACE.md names, counts wherever it is.
@@ -330,10 +318,12 @@ def _job(outer: Object) -> Object:
 
 
 def _count(found: Object, called: tuple[str, ...]) -> int | None:
-    """A number of rows under any of its names, also one level down or as "3/10" (G7, G9). Told to people only."""
+    """Return a number of rows under any of its names, also one level down or as "3/10" (G7, G9): for people only."""
     places = [found, *(part for part in (found.get(name) for name in field_aliases.PROGRESS) if isinstance(part, dict))]
     for place in places:
-        number = next((n for n in (whole_number(place.get(name)) for name in called) if n is not None and n >= 0), None)
+        number = next(
+            (n for n in (as_whole_number(place.get(name)) for name in called) if n is not None and n >= 0), None
+        )
         if number is not None:
             return number
     share = re.fullmatch(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*", str(found.get("progress")), flags=re.A)

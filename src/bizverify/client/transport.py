@@ -23,7 +23,7 @@ import httpx
 
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.connection import MuddledError, UnreachableError, WireRequest, WireResponse, decompress_body
-from bizverify.client.error_mapping import RAW_KEPT, one_line, seconds_to_wait, status_error
+from bizverify.client.error_mapping import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
 from bizverify.client.key import ApiKey
 from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
@@ -261,7 +261,7 @@ class HttpxAdapter:
             except httpx.ConnectTimeout:
                 raise UnreachableError(f"no connection within {request.timeouts.connect:g} s") from None
             except _NEVER_SENT as error:
-                raise _certificate_error(error) or UnreachableError(f"cannot connect ({error})") from error
+                raise certificate_error(error) or UnreachableError(f"cannot connect ({error})") from error
             except httpx.TimeoutException:
                 raise TimeoutError from None
             except httpx.TransportError as error:
@@ -313,10 +313,3 @@ class _HttpxBody(httpx.AsyncByteStream):
         if self._body is None:
             raise StopAsyncIteration
         return await anext(self._body)
-
-
-def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """Return what the TLS library said of a certificate, if that is what an error is about."""
-    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
-        error = error.__cause__ or error.__context__
-    return error
