@@ -1,8 +1,4 @@
-"""An event loop in a thread of its own, in which a client is open: what the blocking client calls into.
-
----
-The client for code that is not async: the same methods, through a door into an event loop of their own.
-"""
+"""The client for code that is not async: the same methods, run in an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from bizverify.cancellation import PortalTask, loop_options
 from bizverify.client.arguments import job_id_of, whole_number
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.client import Client
@@ -27,7 +24,6 @@ from bizverify.client.network import HttpTransport, Timeouts, Verify
 from bizverify.client.raw_response import RawResponse, UnparsedClient, copy_signature
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import UsageError
-from bizverify.waiting import Task, loop_options
 
 _PATIENCE: Final = 1.0
 
@@ -224,7 +220,7 @@ class BlockingClient:
             raise UsageError(
                 f"this {type(self).__name__} was opened in the process that this one was forked from: make one here"
             )
-        task = Task(self._loop.portal, call)
+        task = PortalTask(self._loop.portal, call)
         try:
             return task.wait()
         except KeyboardInterrupt:  # nobody waits for the answer any more
