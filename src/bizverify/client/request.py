@@ -16,7 +16,7 @@ from functools import cache
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from bizverify import __version__
+from bizverify._version import __version__
 from bizverify.client.account import IDEMPOTENCY_KEY
 from bizverify.client.arguments import optional_text
 from bizverify.client.error_mapping import is_page

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 import httpx
 
-from bizverify import __version__
+from bizverify._version import __version__
 from bizverify.client.error_mapping import certificate_error, seconds_to_wait
 from bizverify.errors import UsageError
 
