@@ -48,7 +48,7 @@ from bizverify.run.plan import plan as count_plan
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.storage.paths import new_run_id
-from bizverify.tables import Enriched, Table, open_table, published, reading, write_table, written_rows
+from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, kept_columns, named_column, own_columns
 from bizverify.tables.nested import choose_nested, held_choice
 from bizverify.tables.publish import backed_up
@@ -234,7 +234,7 @@ class EnrichmentRun:
         record = manifest or default_manifest(self.start.run_id)
         table, format = self.prepared.table, target.format
         # the backup is undone last, when it is known whether the old file was replaced
-        with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
+        with publish_file(record) as record_file, ExitStack() as backup, publish_file(target.path) as temporary:
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
             warnings: list[str] = []

@@ -19,7 +19,7 @@ from bizverify.errors import LabelError
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, merge_labels
 from bizverify.storage.paths import state_directory
-from bizverify.tables import published
+from bizverify.tables import publish_file
 
 METADATA_KEY: Final = "bizverify.labels"
 
@@ -291,7 +291,7 @@ class LabelStore:
         path = recorded.path
         if path.exists() and _read_metadata(path) == about and _collect(_scan(path), path).equals(recorded.frame):
             return
-        with published(path) as temporary:
+        with publish_file(path) as temporary:
             text = msgspec.json.encode(about).decode()
             recorded.frame.write_parquet(temporary, metadata={METADATA_KEY: text})
 

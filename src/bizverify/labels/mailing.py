@@ -19,12 +19,11 @@ from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.storage.paths import state_directory
-from bizverify.tables import Table, open_table, reading
+from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
-from bizverify.tables.remedies import FILE_OPTIONS
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 LETTER_SCHEMA: Final = {
     "row_id": pl.UInt32,

@@ -25,7 +25,7 @@ from bizverify.schema import Choice, counted
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import level_of
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 REASON_CODES: Final = ("moved", "unknown_addressee", "unknown_address", "absent", "refused", "closed", "other")
 """The codes of return reasons."""

@@ -17,7 +17,7 @@ from bizverify.learning.challenger import predict
 from bizverify.learning.design_matrix import design, numpy
 from bizverify.learning.fit import fit_points
 from bizverify.learning.significance import interval
-from bizverify.tables import open_table, published, reading
+from bizverify.tables import open_table, publish_file, reading
 
 FALSE_BOUNCES: Final = 0.05
 """The largest share of false bounces that is still taken for what happens in a mail room."""
@@ -119,7 +119,7 @@ def draw_sample(book: LabelStore, mailings: Collection[str], path: Path, size: i
         raise LabelError("no labels are quarantined, so there is nothing to audit")
     rows = _quarantined_labels(book, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
     sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
-    with published(path) as temporary:
+    with publish_file(path) as temporary:
         sample.select(_COLUMNS).write_csv(temporary)
     return sample.height
 

@@ -28,7 +28,7 @@ from bizverify.errors import ModelError, parameter
 from bizverify.schema import GRADES
 from bizverify.storage.filesystem import open_private
 from bizverify.storage.paths import state_directory
-from bizverify.tables.publish import published
+from bizverify.tables.publish import publish_file
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
@@ -299,7 +299,7 @@ class ModelStore:
                 )
             if not events:
                 self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
-            with published(self._file(card.version)) as temporary:
+            with publish_file(self._file(card.version)) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             own = {"sha256": _digest(text.encode()), _SINCE: builtin.version, "replaced": answering}
             append_event(self.path, PROMOTED, card.version, {**event, **own})
