@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError, UsageError
 from bizverify.watch import verify_signature
-from bizverify.watch.delivery import Backoff, Webhook, append_lines, send
-from bizverify.watch.types import Delivery
+from bizverify.watch.notifications import Backoff, Webhook, append_lines, send_notification
+from bizverify.watch.types import PendingDelivery
 from bizverify.watch.webhook_signature import signature_headers
 from hooks import Answer, receiving
 
@@ -29,8 +29,8 @@ NOW = 1_700_000_000.0
 PAYLOAD = '{"event":"closure","id":"n1","name":"가나다"}'
 
 
-def delivery(id_: str = "n1") -> Delivery:
-    return Delivery(1, id_, "k1", "1248100998", PAYLOAD, NOW, "webhook", NOW, 0, NOW, None)
+def delivery(id_: str = "n1") -> PendingDelivery:
+    return PendingDelivery(1, id_, "k1", "1248100998", PAYLOAD, NOW, "webhook", NOW, 0, NOW, None)
 
 
 def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
@@ -40,7 +40,7 @@ def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
         sender = WebhookSender(timeout=timeout)
         webhook = Webhook(WebhookUrl.parse(url), SECRET)
         try:
-            return [await send(sender, webhook, delivery(), NOW) for _ in range(times)]
+            return [await send_notification(sender, webhook, delivery(), NOW) for _ in range(times)]
         finally:
             await sender.aclose()
 
@@ -55,7 +55,7 @@ def test_a_notice_arrives_signed() -> None:
     assert got.body == PAYLOAD.encode()
     assert got.path == "/hook?token=t1"
     assert got.headers["X-Bizverify-Event"] == "closure"
-    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-Delivery"] == "n1"
+    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-PendingDelivery"] == "n1"
     assert got.headers["webhook-id"] == again.headers["webhook-id"] == "n1"
     assert got.headers["Content-Type"] == "application/json"
     assert got.is_signed(SECRET, NOW + 10)
@@ -130,7 +130,7 @@ def test_it_speaks_no_http() -> None:
 
                 group.start_soon(once)
                 url = WebhookUrl.parse(f"http://127.0.0.1:{port}/")
-                outcome = await send(sender, Webhook(url, SECRET), delivery(), NOW)
+                outcome = await send_notification(sender, Webhook(url, SECRET), delivery(), NOW)
             await sender.aclose()
             return outcome
 

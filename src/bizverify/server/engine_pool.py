@@ -21,8 +21,8 @@ import polars as pl
 from bizverify.engine import LocalEngine, Registry, Scorecard
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
-from bizverify.labels import Book
-from bizverify.model_store import ModelStore, resolved
+from bizverify.labels import LabelStore
+from bizverify.model_store import ModelStore, resolve_model
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
@@ -82,7 +82,7 @@ class EnginePool:
         self._files = ReferenceFiles(settings.registry, settings.gazetteer)
         self._data = self._files.now()
         self._before = self._data
-        self.fixed = None if settings.model is None else resolved(settings.model)
+        self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
         self._lock = Lock()
         self._looking = anyio.Lock()
@@ -101,9 +101,9 @@ class EnginePool:
         """Where a scope keeps its ``labels`` and ``models``: laid out as a state directory."""
         return self._settings.files / "learning" / scope
 
-    def label_store(self, scope: str) -> Book:
+    def label_store(self, scope: str) -> LabelStore:
         """A scope's label store."""
-        return Book(self.folder(scope) / "labels")
+        return LabelStore(self.folder(scope) / "labels")
 
     def store(self, scope: str) -> ModelStore:
         """Where a scope's scorecards are kept."""

@@ -47,7 +47,7 @@ from bizverify.server.watch.list_cache import WatchListResponse
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
 from bizverify.watch import store as watch_store
-from bizverify.watch.types import Entry
+from bizverify.watch.types import Business
 
 _log = logging.getLogger(__name__)
 
@@ -243,10 +243,10 @@ async def add_watch(request: Request) -> Response:
     limit, now = context.keys.plan(key).watches, context.clock.now()
 
     def add(db: sqlite3.Connection) -> tuple[int, bytes, bool, bool]:
-        watch, is_new = watch_store.add(db, key.id, Entry(wanted.biz_no, wanted.name, wanted.address), now)
+        watch, is_new = watch_store.add(db, key.id, Business(wanted.biz_no, wanted.name, wanted.address), now)
         if is_new and (count := watch_store.count(db, key.id)) > limit:
             raise _watch_limit(limit, count - 1)
-        written = watch_store.rendered(db, key.id, watch.watch_id)
+        written = watch_store.rendered_entry(db, key.id, watch.watch_id)
         assert written is not None  # noqa: S101 - in this transaction
         return *written, is_new, watch.due <= now
 

@@ -21,11 +21,11 @@ from bizverify import business_number
 from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import BizverifyError, ModelError, StoreError, UsageError
-from bizverify.labels.label_store import About, Batch
+from bizverify.labels.label_store import LabelBatch, MailingMetadata
 from bizverify.labels.mailing import LETTER_SCHEMA
-from bizverify.labels.mailing_terms import Declaration
-from bizverify.labels.matching import LABEL_SCHEMA, candidates, keys_of
-from bizverify.labels.reasons import reason_code
+from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
+from bizverify.labels.outcomes import reason_code
 from bizverify.learning import Calibrated, calibrate
 from bizverify.model_store import ModelStore
 from bizverify.schema import REASON_SEPARATOR
@@ -42,7 +42,7 @@ _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 
 def build_label_batch(
     folder: Path, job: JobToLearn, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
-) -> Batch:
+) -> LabelBatch:
     """The batch that records outcomes of a job in a label store; ``folder`` is the server's, with the jobs' files.
 
     What is declared of the mailing is only what the interface tells: an outcome is said letter by letter, so that
@@ -50,23 +50,25 @@ def build_label_batch(
     is taken to be the day on which the job was done. Raises :class:`FileNotFoundError` where the files are gone.
     """
     letters = scan_letters(results.records_path(folder, job.job), results.results_path(folder, job.job))
-    declaration = Declaration(
+    declaration = MailingTerms(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
     at = datetime.fromtimestamp(now, UTC)
-    about = About(job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at)
+    about = MailingMetadata(
+        job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at
+    )
 
     def find_known_letters(rows: pl.Series) -> pl.DataFrame:
         wanted = letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
         wanted = wanted.with_columns(pl.lit(job.model, pl.String).alias("model"))
         found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
-        return found.with_columns(keys_of())
+        return found.with_columns(address_keys())
 
-    def find_sent_letters(by: Declaration) -> pl.DataFrame:
+    def find_sent_letters(by: MailingTerms) -> pl.DataFrame:
         del by  # whatever is declared: nobody said which rows were mailed, so none is silent
         return pl.DataFrame(schema=_SILENT_SCHEMA)
 
-    return Batch(
+    return LabelBatch(
         about,
         _labels(letters, outcomes),
         pl.DataFrame(schema=_SILENT_SCHEMA),
@@ -118,7 +120,7 @@ def possible_scorecards(store: ModelStore, version: str | None, fixed: Scorecard
 
 def _labels(letters: pl.LazyFrame, outcomes: Sequence[Outcome]) -> pl.DataFrame:
     said = pl.DataFrame(outcomes, schema=_OUTCOME_SCHEMA, orient="row")
-    rows = candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
+    rows = find_candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
     code = reason_code(pl.col("reason"))
     return (
         said.join(rows.select("row_id", "letter"), on="row_id")

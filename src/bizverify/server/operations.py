@@ -18,7 +18,7 @@ from starlette.routing import Route
 from bizverify import __version__
 from bizverify.server import handlers, payloads
 from bizverify.server.errors import JSON
-from bizverify.watch.notices import EVENT, SUMMARY
+from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.webhook_signature import (
     EVENT_HEADER,
     FORMER_ID_HEADER,

@@ -19,7 +19,7 @@ from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.server.errors import Refusal, invalid, too_large
 from bizverify.server.upload_form import ReceivedUpload, disk_full, unsupported_file
-from bizverify.tables import open_table, published, reading
+from bizverify.tables import open_table, publish_file, reading
 from bizverify.tables.isolation import IsolationError, run_isolated
 from bizverify.tables.size_limits import limits
 
@@ -97,7 +97,7 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
             total = table.count()
         if total > most:
             return {"rows": total}
-        with published(target) as temporary, reading(table):
+        with publish_file(target) as temporary, reading(table):
             rows = with_cross_row_features(prepared.rows)
             names = rows.collect_schema().names()
             if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing

@@ -21,7 +21,7 @@ from bizverify.engine import LocalEngine
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR
 from bizverify.server.payloads import JobResult
 from bizverify.server.reference_files import StatusSource
-from bizverify.tables import published
+from bizverify.tables import publish_file
 
 
 def uploads_folder(files: Path) -> Path:
@@ -130,11 +130,11 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
-    """Merge answered slices into ``target``, the highest risk first, rows without one last; raises as ``published``.
+    """Merge answered slices into ``target``, the highest risk first, rows without one last; raises as ``publish_file``.
 
     Each part is in that order already, so a slice of the result is one stretch of each part.
     """
-    with published(target) as temporary:
+    with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
             for slice_ in _iterate_merged(parts):

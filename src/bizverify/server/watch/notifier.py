@@ -15,9 +15,9 @@ from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import BizverifyError, OutputError
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.store import Store, key_table
-from bizverify.watch import notices
-from bizverify.watch.delivery import FILE, WEBHOOK, Backoff, Webhook, append_lines, send
-from bizverify.watch.types import Delivery
+from bizverify.watch import notifications
+from bizverify.watch.notifications import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
+from bizverify.watch.types import PendingDelivery
 
 _log = logging.getLogger(__name__)
 
@@ -82,11 +82,13 @@ class Notifier:
         now = self._clock.now()
         if now - self._purged > _PURGED_EVERY:
             self._purged = now
-            await self._store.write(lambda db: notices.purge(db, now - _KEPT))
-        waiting, due = await self._store.read(lambda db: (notices.waiting(db, now), notices.next_due(db, now)))
+            await self._store.write(lambda db: notifications.purge(db, now - _KEPT))
+        waiting, due = await self._store.read(
+            lambda db: (notifications.due_channels(db, now), notifications.next_due(db, now))
+        )
         latest = now + self._backoff.most
         if due is not None and due > latest:
-            await self._store.write(lambda db: notices.bring_forward(db, latest))
+            await self._store.write(lambda db: notifications.bring_forward(db, latest))
         for owner, channel in waiting:
             place = _FILE_QUEUE if channel == FILE else owner
             if place not in self._busy:
@@ -105,13 +107,13 @@ class Notifier:
     async def _append(self) -> None:
         """Append what waits for the operator's file."""
         now = self._clock.now()
-        waiting = await self._store.read(lambda db: notices.open_deliveries(db, now, _LINES, channel=FILE))
+        waiting = await self._store.read(lambda db: notifications.due_deliveries(db, now, _LINES, channel=FILE))
         if not waiting:
             return
         outcome = await anyio.to_thread.run_sync(self._append_lines, waiting)
         await self._settle([(delivery, outcome) for delivery in waiting])
 
-    def _append_lines(self, waiting: list[Delivery]) -> Outcome:
+    def _append_lines(self, waiting: list[PendingDelivery]) -> Outcome:
         if self._file is None:
             return Outcome("the server was started without `notices=`")
         try:
@@ -126,7 +128,7 @@ class Notifier:
         now = self._clock.now()
         waiting, key = await self._store.read(
             lambda db: (
-                notices.open_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
+                notifications.due_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
                 key_table.find_key(db, owner),
             )
         )
@@ -139,7 +141,7 @@ class Notifier:
         failing = await self._send_one(sender, webhook, waiting[0])
         room = anyio.CapacityLimiter(_TOGETHER)
 
-        async def send_delivery(delivery: Delivery) -> None:
+        async def send_delivery(delivery: PendingDelivery) -> None:
             nonlocal failing
             async with room:
                 if not failing:
@@ -150,23 +152,23 @@ class Notifier:
                 group.start_soon(send_delivery, delivery)
         if failing:
             until = self._clock.now() + self._backoff.first
-            await self._store.write(lambda db: notices.postpone(db, owner, WEBHOOK, until))
+            await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
 
-    async def _send_one(self, sender: WebhookSender, webhook: Webhook, delivery: Delivery) -> bool:
+    async def _send_one(self, sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery) -> bool:
         """Send one notification and record what became of it; return whether it failed."""
         async with self._places:
-            outcome = await send(sender, webhook, delivery, self._clock.now())
+            outcome = await send_notification(sender, webhook, delivery, self._clock.now())
         if outcome.error is not None:
             _log.warning("notice %s of key %s: %s %s", delivery.id, delivery.owner, webhook.url, outcome.error)
         await self._settle([(delivery, outcome)])
         return outcome.error is not None
 
-    async def _settle(self, made: list[tuple[Delivery, Outcome]]) -> None:
+    async def _settle(self, made: list[tuple[PendingDelivery, Outcome]]) -> None:
         now = self._clock.now()
-        done = [(delivery.notice, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
+        done = [(delivery.number, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
         failed = [
             (
-                delivery.notice,
+                delivery.number,
                 str(delivery.channel),
                 outcome.error,
                 self._backoff.next_due(delivery.attempts + 1, delivery.begun, now, outcome.retry_after),
@@ -176,14 +178,14 @@ class Notifier:
         ]
 
         def settle(db: sqlite3.Connection) -> None:
-            notices.delivered_many(db, done, now)
-            notices.failed_many(db, failed)
+            notifications.mark_many_delivered(db, done, now)
+            notifications.mark_many_failed(db, failed)
 
         await self._store.write(settle)
 
-    async def _give_up(self, waiting: list[Delivery], why: str) -> None:
-        failed = [(delivery.notice, str(delivery.channel), why, None) for delivery in waiting]
-        await self._store.write(lambda db: notices.failed_many(db, failed))
+    async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
+        failed = [(delivery.number, str(delivery.channel), why, None) for delivery in waiting]
+        await self._store.write(lambda db: notifications.mark_many_failed(db, failed))
 
 
 def _webhook_of(key: key_table.Key | None) -> Webhook | str:

@@ -22,10 +22,9 @@ from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
 from bizverify.server.watch.list_cache import WatchListCache
 from bizverify.watch import store as watch_store
-from bizverify.watch.checking import LocalJudge, check
-from bizverify.watch.delivery import FILE, WEBHOOK
-from bizverify.watch.notices import Gathering
-from bizverify.watch.types import Recorded
+from bizverify.watch.checking import LocalJudge, judge_watches
+from bizverify.watch.notifications import FILE, WEBHOOK, SummaryWindow
+from bizverify.watch.types import CheckResult
 
 _log = logging.getLogger(__name__)
 
@@ -153,11 +152,11 @@ class WatchScheduler:
 
     def _check(self, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
         engine, source = self._engines.engine(scope), self.sources.source(offline=False)
-        return check(watches, LocalJudge(engine, partial(source.answer, engine)))
+        return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
 
     def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
-    ) -> Recorded:
+    ) -> CheckResult:
         """Record a check; the channels are looked up with it, since a webhook may have been set a moment ago."""
         now, key = self._clock.now(), key_table.find_key(db, owner)
         channels = list(self._channels)
@@ -165,7 +164,7 @@ class WatchScheduler:
             channels.append(WEBHOOK)
         early = pl.col("number").hash(int(now)) / 2.0**64 * _SPREAD
         again = started + self._interval(key) * (1 - early)
-        recorded = watch_store.record(db, checked, now, again, channels, Gathering(now - _SUMMARY, now + _SUMMARY))
+        recorded = watch_store.record(db, checked, now, again, channels, SummaryWindow(now - _SUMMARY, now + _SUMMARY))
         unanswered = watches.join(checked, on="number", how="anti")["number"].to_list()
         if unanswered:
             watch_store.postpone(db, unanswered, now + _UNANSWERED)
