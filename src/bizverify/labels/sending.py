@@ -28,7 +28,7 @@ from bizverify.errors import (
 from bizverify.labels.outbox import Delivery, Progress
 from bizverify.labels.output_columns import checked, earlier
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
-from bizverify.ledger.open import ledger_path
+from bizverify.ledger.schema import ledger_path
 from bizverify.purchase.dispatcher import Halt
 from bizverify.purchase.options import Terms
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys

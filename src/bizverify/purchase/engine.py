@@ -16,7 +16,7 @@ from bizverify.cancellation import Brake
 from bizverify.client import ApiKey, BaseUrl, BlockingClient
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.ledger import Ledger, Run
-from bizverify.ledger.open import ledger_path
+from bizverify.ledger.schema import ledger_path
 from bizverify.purchase import answer_join, selection
 from bizverify.purchase.options import PAYING
 from bizverify.purchase.purchase_run import PaidRun, Progress, quota_of

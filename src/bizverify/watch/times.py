@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
+SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
+"""Korea has had no summer time since 1988, so that no time zone database is needed."""
 _MILLISECONDS: Final = 1e11
 """A number of seconds that large is in the year 5138, so it is milliseconds."""
 
@@ -57,3 +59,8 @@ def local_text(seconds: float | None) -> str | None:
     if seconds is None or math.isnan(seconds):
         return None
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def korean_text(seconds: float | None) -> str | None:
+    """A time as the service says it: ISO 8601 in Korea's time, to the second; ``None`` where there is none."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio.to_thread
 
 from bizverify.errors import StoreError
-from bizverify.server.store.opening import connected, store_errors
-from bizverify.server.store.schema import VERSION
+from bizverify.server.store.schema import SERVER_FILE, open_server_file
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], T]
@@ -36,7 +35,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = connected(path)
+        self._connection = open_server_file(path)
         self._try()
         self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="bizverify-store", daemon=True)
@@ -69,9 +68,9 @@ class Store:
     def _try(self) -> None:
         """Write what is there already, once: a file that cannot be written must not look like a server that works."""
         try:
-            with store_errors(self.path):
+            with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.execute(f"PRAGMA user_version = {VERSION}")
+                self._connection.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
                 self._connection.execute("COMMIT")
         except BaseException:
             self._connection.close()
@@ -80,10 +79,10 @@ class Store:
     def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = connected(self.path, create=False, writing=False)
+            connection = open_server_file(self.path, create=False, writing=False)
             self._local.connection = connection
             self._readers.append(connection)
-        with store_errors(self.path):
+        with SERVER_FILE.errors(self.path):
             return query(connection)
 
     def _serve(self) -> None:
@@ -102,7 +101,7 @@ class Store:
         """Carry out a group in one transaction; each change is undone by itself if it fails."""
         results: list[tuple[_Asked, Any, BaseException | None]] = []
         try:
-            with store_errors(self.path):
+            with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
                 results = [self._carried_out(asked) for asked in group]
                 self._connection.execute("COMMIT")
@@ -118,7 +117,7 @@ class Store:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
             with suppress(StoreError, sqlite3.Error):  # else the next change fails, and it is tried again
-                newer = connected(self.path, create=False)
+                newer = open_server_file(self.path, create=False)
                 self._connection.close()
                 self._connection = newer
 
