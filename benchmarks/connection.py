@@ -76,8 +76,8 @@ import bizverify as bv
 source, ledger, uvloop = sys.argv[4], sys.argv[5], sys.argv[6] == "uvloop"
 if not uvloop:
     sys.modules["uvloop"] = None
-    import bizverify.waiting
-    bizverify.waiting.find_spec = lambda name: None
+    import bizverify.cancellation
+    bizverify.cancellation.find_spec = lambda name: None
 used = cpu()
 report = bv.enrich(source, source + ".out.csv", engine="verify", base_url=url, api_key=bv.ApiKey("benchmark-key"),
                    ledger=ledger, rate=1e6, concurrency=at_once, timeout=60)

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from bizverify.cancellation import Brake, run_async
+from bizverify.cancellation import CancelToken, PortalTask, run_async
 from bizverify.client import Client
 from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
 from bizverify.engine.local import ROW_PROBLEM
@@ -47,7 +47,6 @@ from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
 from bizverify.run.records import ROW_ID, with_digits
 from bizverify.schema import Answer
-from bizverify.waiting import Task
 from examples import examples
 from schedules import unsynced
 
@@ -801,13 +800,13 @@ def test_an_echo_has_the_key_of_its_row(rows: list[tuple[str, str | None, str | 
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set whenever the main thread begins to wait for the end: only then may Ctrl-C be pressed."""
-    begun, wait = threading.Event(), Task.wait
+    begun, wait = threading.Event(), PortalTask.wait
 
-    def told(task: Task[Any]) -> Any:
+    def told(task: PortalTask[Any]) -> Any:
         begun.set()
         return wait(task)
 
-    monkeypatch.setattr(Task, "wait", told)
+    monkeypatch.setattr(PortalTask, "wait", told)
     return begun
 
 
@@ -820,11 +819,11 @@ async def _press(waiting: threading.Event) -> None:
 
 def test_the_first_interrupt_lets_the_run_settle(waiting: threading.Event) -> None:
     """Ctrl-C pulls the brake; the run ends in good order, and then KeyboardInterrupt is raised."""
-    brake, told = Brake(), []
+    brake, told = CancelToken(), []
 
     async def main() -> None:
         stopped = anyio.Event()
-        brake.leads_to(stopped.set)
+        brake.set_handler(stopped.set)
         await _press(waiting)
         await stopped.wait()
         await anyio.sleep(0)
@@ -837,11 +836,11 @@ def test_the_first_interrupt_lets_the_run_settle(waiting: threading.Event) -> No
 
 def test_the_second_interrupt_cancels(waiting: threading.Event) -> None:
     """Whoever presses Ctrl-C twice does not want to wait; what is cancelled may still write down where it was."""
-    brake, told = Brake(), []
+    brake, told = CancelToken(), []
 
     async def main() -> None:
         stopped = anyio.Event()
-        brake.leads_to(stopped.set)
+        brake.set_handler(stopped.set)
         try:
             await _press(waiting)
             await stopped.wait()
@@ -872,7 +871,7 @@ def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(threading.Condition, "__enter__", entered)
     with start_blocking_portal() as portal:
-        task = Task(portal, main)
+        task = PortalTask(portal, main)
         waits.set()
         task.wait()
     assert taken == []
@@ -880,22 +879,22 @@ def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_brake_that_was_pulled_before_stops_at_once() -> None:
     """A pull is not forgotten, and one more changes nothing."""
-    brake, told = Brake(), []
-    brake.pull()
-    brake.leads_to(lambda: told.append("stopped"))
-    brake.pull()
-    brake.leads_to(None)
-    brake.pull()
+    brake, told = CancelToken(), []
+    brake.cancel()
+    brake.set_handler(lambda: told.append("stopped"))
+    brake.cancel()
+    brake.set_handler(None)
+    brake.cancel()
     assert told == ["stopped"] * 2
 
 
 def test_a_brake_that_is_pulled_in_another_thread_wakes_what_only_waits() -> None:
     """At once, and without an error in the thread that pulls it: an event loop is reached by its own door."""
-    brake, waits, failed = Brake(), threading.Event(), []
+    brake, waits, failed = CancelToken(), threading.Event(), []
 
     async def main() -> bool:
         stop = Stop()
-        brake.leads_to(lambda: stop.pull(Halt("interrupted", "interrupted")))
+        brake.set_handler(lambda: stop.pull(Halt("interrupted", "interrupted")))
         with anyio.fail_after(20), stop.waiting():
             waits.set()
             await anyio.sleep_forever()
@@ -904,7 +903,7 @@ def test_a_brake_that_is_pulled_in_another_thread_wakes_what_only_waits() -> Non
     def pull() -> None:
         waits.wait(10)
         try:
-            brake.pull()
+            brake.cancel()
         except Exception as error:
             failed.append(error)
 
@@ -925,7 +924,7 @@ def test_it_runs_inside_a_running_event_loop(backend: str) -> None:
     """As in a notebook: blocking code called from a coroutine."""
 
     async def notebook() -> int:
-        return run_async(_thread, Brake())
+        return run_async(_thread, CancelToken())
 
     assert anyio.run(notebook, backend=backend) != threading.get_ident()
 
@@ -938,9 +937,9 @@ def test_it_runs_in_another_thread_and_raises_what_was_raised() -> None:
         raise LookupError("no such thing")
 
     def work() -> None:
-        results.append(run_async(_thread, Brake()))
+        results.append(run_async(_thread, CancelToken()))
         try:
-            run_async(broken, Brake())
+            run_async(broken, CancelToken())
         except LookupError as error:
             results.append(str(error))
 

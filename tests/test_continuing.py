@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.cancellation import Brake
+from bizverify.cancellation import CancelToken
 from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError, StoppedError
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.labels.sending import send_labels
@@ -109,10 +109,10 @@ def test_a_run_that_was_killed_is_continued(service: FakeService, url: str, run:
 def test_a_run_that_was_stopped_is_continued_with_its_jobs(service: FakeService, url: str, tmp_path: Path) -> None:
     """Stopped while its job runs: the continuation fetches the job, and pays nothing again."""
     source = customers(tmp_path / "in.csv", 40)
-    brake = Brake()
+    brake = CancelToken()
 
     def progress(_done: int, _total: int) -> None:
-        brake.pull()
+        brake.cancel()
 
     with pytest.raises(StoppedError):
         bv.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, brake=brake, **QUICK)

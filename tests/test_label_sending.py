@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.cancellation import Brake
+from bizverify.cancellation import CancelToken
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
 from bizverify.labels.sending import Sent, send_labels
@@ -257,8 +257,8 @@ def test_a_wrong_key_ends_the_run_and_is_nowhere_to_be_seen(
 def test_a_stopped_run_settles_what_is_under_way(service: FakeService, send: Send) -> None:
     """The brake, as Ctrl-C does: what was sent is waited for, and the same command sends the rest."""
     service.faults.add(Fault("label", Delay(0.2, after_paying=True)))
-    brake = Brake()
-    Timer(0.5, brake.pull).start()
+    brake = CancelToken()
+    Timer(0.5, brake.cancel).start()
     with pytest.raises(StoppedError, match="sent in this run"):
         send(all_bounced(), brake=brake)
     service.faults.clear()

@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.cancellation import Brake
+from bizverify.cancellation import CancelToken
 from bizverify.errors import QuotaError, StoppedError, UsageError
 from bizverify.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status, serve
 from conftest import SAMPLE, write
@@ -380,8 +380,8 @@ def test_an_error_of_an_async_run_comes_as_it_is(service: FakeService, url: str,
     source = customers(tmp_path / "in.csv", 5)
     with pytest.raises(QuotaError):
         anyio.run(lambda: bv.aenrich(source, engine="verify", base_url=url, **QUICK))
-    brake = Brake()
-    brake.pull()
+    brake = CancelToken()
+    brake.cancel()
     with pytest.raises(StoppedError, match="0 lookups bought"):
         bv.enrich(source, engine="verify", base_url=url, brake=brake, budget=1, **QUICK)
     assert service.paid_total == 0

@@ -38,7 +38,7 @@ from bizverify.tables.columns import named_column
 from bizverify.tables.compression import private_folder
 
 if TYPE_CHECKING:
-    from bizverify.cancellation import Brake
+    from bizverify.cancellation import CancelToken
     from bizverify.purchase.engine import PaidEngine
 
 ENGINES: Final = ("local", *PAYING)
@@ -70,7 +70,7 @@ def enrich(
     manifest: str | Path | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-    brake: Brake | None = None,
+    brake: CancelToken | None = None,
     **service: Unpack[ServiceOptions],
 ) -> Report:
     """Verify every row of a file and write the file back with the nine columns added.
@@ -164,16 +164,16 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
     import anyio.lowlevel
     import anyio.to_thread
 
-    from bizverify.cancellation import Brake
+    from bizverify.cancellation import CancelToken
 
-    brake: Brake = options.setdefault("brake", Brake())
+    brake: CancelToken = options.setdefault("brake", CancelToken())
     failure: Exception | None = None
 
     async def pull_when_cancelled() -> None:
         try:
             await anyio.sleep_forever()
         finally:
-            brake.pull()
+            brake.cancel()
 
     async with anyio.create_task_group() as group:
         group.start_soon(pull_when_cancelled)
@@ -310,13 +310,15 @@ def _terms(engine: str, options: ServiceOptions) -> Terms:
 
 
 @contextmanager
-def _paid(engine: str, terms: Terms, local: LocalEngine, brake: Brake | None = None) -> Iterator[PaidEngine | None]:
+def _paid(
+    engine: str, terms: Terms, local: LocalEngine, brake: CancelToken | None = None
+) -> Iterator[PaidEngine | None]:
     """Yield the engine that buys, if one was asked for; loaded only then, since it brings the network with it."""
     if engine not in PAYING:
         yield None
         return
-    from bizverify.cancellation import Brake
+    from bizverify.cancellation import CancelToken
     from bizverify.purchase.engine import PaidEngine
 
     with private_folder() as folder:
-        yield PaidEngine(engine, terms, local, folder, brake or Brake())
+        yield PaidEngine(engine, terms, local, folder, brake or CancelToken())

@@ -1,76 +1,130 @@
-"""From blocking code into async code and back, so that Ctrl-C settles what is under way instead of cutting it off."""
+"""From blocking code into async code and back, so that Ctrl-C settles what is under way instead of cutting it off.
+
+:func:`run_async` runs a coroutine in an event loop of its own thread, :class:`CancelToken` cancels it from anywhere.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
-from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
-
-from bizverify.waiting import Task, own_loop
+from contextlib import AbstractContextManager, suppress
+from importlib.util import find_spec
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-Result = TypeVar("Result")
+R = TypeVar("R")
+
+_SIGNAL_POLL: Final = 0.1
+"""Seconds after which a waiting thread lets a signal in: some systems do not wake a thread that waits without end."""
 
 
-class Brake:
-    """Stops a run from another thread: :meth:`pull` may be called at any time, from anywhere, more than once."""
+class CancelToken:
+    """Cancels a run from another thread: :meth:`cancel` may be called at any time, from anywhere, more than once.
+
+    The run ends in good order: nothing new starts, and what is under way is settled.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stop: Callable[[], None] | None = None
-        self._thread = 0
+        self._handler: Callable[[], None] | None = None
+        self._handler_thread = 0
         self._portal: BlockingPortal | None = None
-        self._pulled = False
+        self._cancelled = False
 
-    def pull(self) -> None:
-        """Stop what is running, or what will."""
+    def cancel(self) -> None:
+        """Cancel the run that is under way, or else the one that starts next."""
         with self._lock:
-            self._pulled, stop, portal = True, self._stop, self._portal
-        if stop is None:
+            self._cancelled, handler, portal = True, self._handler, self._portal
+        if handler is None:
             return
-        if portal is None or self._thread == threading.get_ident():
-            stop()
+        if portal is None or self._handler_thread == threading.get_ident():
+            handler()
         else:  # an event loop is not to be touched, and would not wake, from another thread
             with suppress(RuntimeError):  # it has just ended
-                portal.start_task_soon(stop)
+                portal.start_task_soon(handler)
 
-    def leads_through(self, portal: BlockingPortal | None) -> None:
-        """Say by which way to reach the thread that will say what a pull does."""
+    def set_portal(self, portal: BlockingPortal | None) -> None:
+        """Set the portal of the event loop whose thread will call :meth:`set_handler`."""
         with self._lock:
             self._portal = portal
 
-    def leads_to(self, stop: Callable[[], None] | None) -> None:
-        """Say what a pull does, always in this thread; at once if it was pulled before."""
+    def set_handler(self, handler: Callable[[], None] | None) -> None:
+        """Set what :meth:`cancel` calls, always in this thread; call it at once if the token is cancelled already."""
         with self._lock:
-            self._stop, self._thread, pulled = stop, threading.get_ident(), self._pulled
-        if pulled and stop is not None:
-            stop()
+            self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
+        if cancelled and handler is not None:
+            handler()
 
 
-def run_async(main: Callable[[], Awaitable[Result]], brake: Brake) -> Result:
+class PortalTask(Generic[R]):
+    """A coroutine function that runs in a portal's event loop.
+
+    ``concurrent.futures.wait`` is not for a thread that signals reach: ``KeyboardInterrupt`` may come between taking a
+    lock of the future and the ``with`` that would give it back, and the event loop then waits for that lock for ever.
+    Here none is taken before the task is over: ``SimpleQueue`` is written in C and interrupted as a whole or not.
+    """
+
+    def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
+        self._main = main
+        self._over = False
+        self._pulse: SimpleQueue[None] = SimpleQueue()
+        self._future = portal.start_task_soon(self._run)
+
+    async def _run(self) -> R:
+        try:
+            return await self._main()
+        finally:
+            self._over = True
+            self._pulse.put(None)
+
+    def wait(self) -> R:
+        """Return the result, or raise what the task raised (``CancelledError`` of futures if it was cancelled)."""
+        while not self._over:
+            with suppress(Empty):
+                self._pulse.get(timeout=_SIGNAL_POLL)
+        return self._future.result()
+
+    def cancel(self) -> None:
+        """Cancel the task; it may still end in good order."""
+        self._future.cancel()
+
+
+def loop_options() -> dict[str, Any]:
+    """Return anyio's options for an event loop of our own: asyncio's, or uvloop's where it is installed (``fast``)."""
+    return {"use_uvloop": find_spec("uvloop") is not None}
+
+
+def start_own_loop() -> AbstractContextManager[BlockingPortal]:
+    """Start an event loop in a thread of its own; see :func:`loop_options`."""
+    from anyio.from_thread import start_blocking_portal
+
+    return start_blocking_portal(backend_options=loop_options())
+
+
+def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
     """Run async code in an event loop of its own thread, whatever loop runs in this one (a notebook's, say).
 
-    The first Ctrl-C pulls the brake and waits for ``main`` to end in good order; the second cancels it. Either way
-    ``KeyboardInterrupt`` is raised when it has ended, unless it raised something itself.
+    The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main`` itself.
+    Either way ``KeyboardInterrupt`` is raised when it has ended, unless it raised something itself.
     """
     presses = 0
-    with own_loop() as portal:
-        brake.leads_through(portal)
-        task = Task(portal, main)
+    with start_own_loop() as portal:
+        cancel.set_portal(portal)
+        task = PortalTask(portal, main)
         while True:
             try:
                 result = task.wait()
                 break
             except KeyboardInterrupt:
                 presses += 1
-                brake.pull() if presses == 1 else task.cancel()
+                cancel.cancel() if presses == 1 else task.cancel()
             except CancelledError:
                 raise KeyboardInterrupt from None
-    brake.leads_through(None)
+    cancel.set_portal(None)
     if presses:
         raise KeyboardInterrupt
     return result

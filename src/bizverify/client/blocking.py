@@ -8,6 +8,7 @@ from threading import Lock
 from types import MethodType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from bizverify.cancellation import PortalTask
 from bizverify.client.arguments import job_id_of, whole_number
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.client import Client
@@ -21,7 +22,6 @@ from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.client.timeouts import Timeouts
 from bizverify.client.twin import twin_of
 from bizverify.errors import UsageError
-from bizverify.waiting import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -171,7 +171,7 @@ class BlockingClient:
             raise UsageError(
                 f"this {type(self).__name__} was opened in the process that this one was forked from: make one here"
             )
-        task = Task(self._loop.portal, call)
+        task = PortalTask(self._loop.portal, call)
         try:
             return task.wait()
         except KeyboardInterrupt:  # nobody waits for the answer any more

@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from bizverify.waiting import loop_options
+from bizverify.cancellation import loop_options
 
 _PATIENCE: Final = 1.0
 

@@ -9,7 +9,7 @@ from itertools import count
 
 import anyio
 
-from bizverify.cancellation import Brake, run_async
+from bizverify.cancellation import CancelToken, run_async
 from bizverify.client import ApiKey, BaseUrl, Client
 from bizverify.errors import (
     AuthenticationError,
@@ -70,7 +70,7 @@ class Delivery:
     _bases: dict[int, int | None] = field(default_factory=dict, init=False)
     _jobs: dict[int, LabelledJob] = field(default_factory=dict, init=False)
 
-    def carried_out(self, run_id: str, labels: Sequence[Label], brake: Brake) -> Halt | None:
+    def carried_out(self, run_id: str, labels: Sequence[Label], brake: CancelToken) -> Halt | None:
         """Send the labels, and return why that was stopped, if it was; raise what ends a run."""
         key = self.terms.api_key or ApiKey.load(self.terms.key_file)
         outcome = "failed"
@@ -96,11 +96,11 @@ class Delivery:
         doubts = f", in doubt: {self.doubts:,}" if self.doubts else ""
         return f"{counted(self.sent, 'label')} sent in this run, known to the ledger{doubts}; the same command goes on"
 
-    async def _deliver(self, key: ApiKey, run_id: str, labels: Sequence[Label], brake: Brake) -> Halt | None:
+    async def _deliver(self, key: ApiKey, run_id: str, labels: Sequence[Label], brake: CancelToken) -> Halt | None:
         client = Client(self.url, key, concurrency=self.terms.concurrency, timeout=self.terms.timeout, max_retries=0)
         async with client, Journal(self.ledger) as journal:
             buying = Buying(client, self.ledger, journal, self.terms, run_id, "")
-            brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            brake.set_handler(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 await self._number(buying, {label.upload for label in labels})
                 numbered = [
@@ -120,7 +120,7 @@ class Delivery:
 
                 await buying.carry_out(worker, min(self.terms.concurrency, max(len(numbered), 1)))
             finally:
-                brake.leads_to(None)
+                brake.set_handler(None)
         return buying.stop.halt
 
     async def _number(self, buying: Buying, uploads: set[int]) -> None:

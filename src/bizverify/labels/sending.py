@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.cancellation import Brake
+from bizverify.cancellation import CancelToken
 from bizverify.client import BaseUrl
 from bizverify.errors import (
     UsageError,
@@ -116,7 +116,7 @@ def send_labels(
     prefix: str = "",
     resend: bool = False,
     first_row: int | None = None,
-    brake: Brake | None = None,
+    brake: CancelToken | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Sent:
     """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
@@ -145,7 +145,7 @@ def send_labels(
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
         delivery = Delivery(ledger, terms, url, first_row, progress)
-        halt = delivery.carried_out(run.run_id, queue.labels, brake or Brake()) if queue.labels else None
+        halt = delivery.carried_out(run.run_id, queue.labels, brake or CancelToken()) if queue.labels else None
         return _report(found, queue, delivery, halt)
 
 

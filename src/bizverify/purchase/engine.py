@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.cancellation import Brake
+from bizverify.cancellation import CancelToken
 from bizverify.client import ApiKey, BaseUrl, BlockingClient
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.ledger import Ledger, Run
@@ -49,7 +49,7 @@ class PaidEngine:
     terms: Terms
     local: LocalEngine
     folder: Path
-    brake: Brake = field(default_factory=Brake)
+    brake: CancelToken = field(default_factory=CancelToken)
 
     def __post_init__(self) -> None:
         terms = self.terms

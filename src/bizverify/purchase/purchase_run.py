@@ -125,7 +125,7 @@ class PaidRun:
                 client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, figures=self._figures
             )
             buying.lookups = self._lookups
-            self._engine.brake.leads_to(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            self._engine.brake.set_handler(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 before = await self._quota(buying)
                 if await self._settle(buying):
@@ -141,7 +141,7 @@ class PaidRun:
                 await self._bought(buying)
                 after = await self._quota_after(buying)
             finally:
-                self._engine.brake.leads_to(None)
+                self._engine.brake.set_handler(None)
         self._purchase = replace(
             self._purchase,
             **asdict(self._figures),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 import polars as pl
 
-from bizverify.cancellation import Brake, run_async
+from bizverify.cancellation import CancelToken, run_async
 from bizverify.errors import UsageError, parameter
 from bizverify.purchase.dispatcher import Halt
 from bizverify.purchase.options import terms_of
@@ -111,17 +111,17 @@ class ServiceList:
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
         """See :class:`WatchList`. A request of which it is not known what became of it is not sent again."""
-        brake, done = Brake(), Done()
+        brake, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
             errands = Errands(client, self._terms, done, len(steps), progress)
-            brake.leads_to(lambda: errands.stop.pull(Halt("interrupted", "interrupted")))
+            brake.set_handler(lambda: errands.stop.pull(Halt("interrupted", "interrupted")))
             try:
                 await errands.put(steps.add, steps.change)
                 if not errands.stop.pulled:
                     await errands.remove(steps.remove)
             finally:
-                brake.leads_to(None)
+                brake.set_handler(None)
                 done.halt = errands.stop.halt
 
         try:
@@ -135,7 +135,7 @@ class ServiceList:
             raise done.halt.error
         return done
 
-    def _asked(self, ask: Callable[[Client], Awaitable[T]], brake: Brake | None = None) -> T:
+    def _asked(self, ask: Callable[[Client], Awaitable[T]], brake: CancelToken | None = None) -> T:
         from bizverify.client import Client
 
         terms = self._terms
@@ -228,10 +228,10 @@ def in_a_loop(main: Callable[[], Awaitable[T]]) -> T:
     """Run async code in an event loop of its own thread, whatever loop runs in this one; Ctrl-C cancels it."""
     from anyio.from_thread import start_blocking_portal
 
-    from bizverify.waiting import Task
+    from bizverify.cancellation import PortalTask
 
     with start_blocking_portal() as portal:
-        task = Task(portal, main)
+        task = PortalTask(portal, main)
         try:
             return task.wait()
         except KeyboardInterrupt:

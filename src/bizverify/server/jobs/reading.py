@@ -19,7 +19,7 @@ from bizverify.run.cross_row_features import CROWDED, SEVERAL
 from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bizverify.tables import open_table, published, reading
-from bizverify.tables.children import limit_memory
+from bizverify.tables.isolation import limit_memory
 
 _PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _GROUP: Final = 20_000

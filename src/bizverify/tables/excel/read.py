@@ -58,7 +58,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         if format != "xls":
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        loaded = isolated_reader.load_apart(file.data, path, sheet, None, has_header)
+        loaded = isolated_reader.load_isolated(file.data, path, sheet, None, has_header)
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
         notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, `sheet=` chooses another")
@@ -126,7 +126,7 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limi
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    reader = load if memory <= _HERE else isolated_reader.load_apart
+    reader = load if memory <= _HERE else isolated_reader.load_isolated
     loaded = reader(file.data, path, sheet, facts, has_header)
     return loaded, sheets[loaded.name]
 
