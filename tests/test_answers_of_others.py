@@ -17,9 +17,8 @@ import pytest
 import bizverify as bv
 from bizverify.ledger import Ledger
 from bizverify.testing import FakeService, Fault, Partial, Status, serve
-from bizverify.testing.asgi import Reply
-from bizverify.testing.fault_actions import Act
-from bizverify.testing.request import Asked
+from bizverify.testing.faults import Act
+from bizverify.testing.messages import Asked, Reply
 from bizverify.testing.responses import Object
 from test_paid import KEY, QUICK, answers, customers, is_right
 

@@ -24,8 +24,7 @@ from bizverify.purchase.options import ServiceOptions, terms_of
 from bizverify.purchase.selection import continued_since
 from bizverify.schema import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
-from bizverify.testing.asgi import Reply
-from bizverify.testing.request import Asked
+from bizverify.testing.messages import Asked, Reply
 from test_paid import KEY, QUICK, answers, customers, is_right
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -64,10 +64,8 @@ from bizverify.testing import (
     serve,
     verdict,
 )
-from bizverify.testing.asgi import header
-from bizverify.testing.jobs import Job
-from bizverify.testing.request import Asked
-from bizverify.testing.uploads import Upload
+from bizverify.testing.messages import Asked, header
+from bizverify.testing.records import Job, Upload
 
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}

@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from bizverify.testing import responses
-from bizverify.testing.answers import Lookup
-from bizverify.testing.asgi import RefusedError, Reply, header
-from bizverify.testing.idempotency import PROMISE
-from bizverify.testing.jobs import Job, new_id
-from bizverify.testing.multipart import parts_of
-from bizverify.testing.request import Asked
-from bizverify.testing.uploads import Upload, is_text, read_upload
-from bizverify.testing.watches import Label
+from bizverify.testing.billing import PROMISE
+from bizverify.testing.messages import Asked, RefusedError, Reply, header, parts_of
+from bizverify.testing.records import Job, Label, Upload, is_text, new_id, read_upload
+from bizverify.testing.verdicts import Lookup
 
 if TYPE_CHECKING:
-    from bizverify.testing.app import FakeService
+    from bizverify.testing.service import FakeService
 
 Endpoint = Callable[["FakeService", Asked], Awaitable[Reply]]
 

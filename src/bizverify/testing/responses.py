@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from bizverify.testing.answers import Lookup, Verdict
+from bizverify.testing.verdicts import Lookup, Verdict
 
 if TYPE_CHECKING:
     from bizverify.testing.dialects import Dialect
-    from bizverify.testing.jobs import Job
+    from bizverify.testing.records import Job
 
 Object = dict[str, Any]
 ResultsEdit = Callable[[list[Object]], list[Object]]

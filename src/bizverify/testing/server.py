@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bizverify.testing.asgi import WRITE, BrokenConnectionError, Receive, Scope, Send
+from bizverify.testing.messages import WRITE, BrokenConnectionError, Receive, Scope, Send
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from bizverify.testing.app import FakeService
+    from bizverify.testing.service import FakeService
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, for no time at all: closing such a socket sends RST."""

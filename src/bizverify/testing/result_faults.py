@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
-from bizverify.testing.answers import Lookup
-from bizverify.testing.asgi import Reply
-from bizverify.testing.fault_actions import Act
-from bizverify.testing.request import Asked
+from bizverify.testing.faults import Act
+from bizverify.testing.messages import Asked, Reply
 from bizverify.testing.responses import Object, encoded
+from bizverify.testing.verdicts import Lookup
 
 _FIELDS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
 

@@ -9,18 +9,14 @@ from threading import Lock
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from bizverify.testing import answers, responses
-from bizverify.testing.answers import Lookup, Verdict
-from bizverify.testing.asgi import WRITE, ClientGoneError, Receive, RefusedError, Reply, Scope, Send, header
-from bizverify.testing.billing import Till
+from bizverify.testing import responses, verdicts
+from bizverify.testing.billing import Memory, Till
 from bizverify.testing.dialects import Dialect
 from bizverify.testing.endpoints import ENDPOINTS
 from bizverify.testing.faults import Faults
-from bizverify.testing.idempotency import Memory
-from bizverify.testing.jobs import Job
-from bizverify.testing.request import Asked
-from bizverify.testing.uploads import Upload
-from bizverify.testing.watches import Label, Watches
+from bizverify.testing.messages import WRITE, Asked, ClientGoneError, Receive, RefusedError, Reply, Scope, Send, header
+from bizverify.testing.records import Job, Label, Upload, Watches
+from bizverify.testing.verdicts import Lookup, Verdict
 
 _ROUTES: Final = {
     ("POST", ("verify",)): "verify",
@@ -77,7 +73,7 @@ class FakeService:
         self.plan = plan
         self.dialect = dialect or Dialect()
         self.faults = faults or Faults()
-        self.verdict = verdict or answers.verdict
+        self.verdict = verdict or verdicts.verdict
         self.max_rows = max_rows
         self.max_bytes = max_bytes
         self.batch_quota = batch_quota
