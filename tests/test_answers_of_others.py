@@ -18,7 +18,7 @@ import bizverify as bv
 from bizverify.ledger import Ledger
 from bizverify.testing import FakeService, Fault, Partial, Status, serve
 from bizverify.testing.faults import Act
-from bizverify.testing.messages import Asked, Reply
+from bizverify.testing.messages import FakeReply, FakeRequest
 from bizverify.testing.responses import Object
 from test_paid import KEY, QUICK, answers, customers, is_right
 
@@ -29,7 +29,7 @@ class Rewritten(Act):
 
     write: Callable[[Any, dict[str, Any]], Any]
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, asked: FakeRequest, reply: FakeReply) -> FakeReply:
         body = json.loads(await asked.body())
         made = self.write(json.loads(reply.body), body)
         reply.body = made if isinstance(made, bytes) else json.dumps(made, ensure_ascii=False).encode()
@@ -42,7 +42,7 @@ class Edited(Act):
 
     edit: Callable[[list[Object]], list[Object]]
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, asked: FakeRequest) -> FakeReply | None:
         asked.edits.append(self.edit)
         return None
 
@@ -54,7 +54,7 @@ class Bytes(Act):
     old: bytes
     new: bytes
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:  # noqa: ARG002 - every act has these
+    async def after(self, asked: FakeRequest, reply: FakeReply) -> FakeReply:  # noqa: ARG002 - every act has these
         reply.body = reply.body.replace(self.old, self.new)
         return reply
 
@@ -220,7 +220,7 @@ def test_results_that_come_three_times_are_all_fetched_and_placed_once(
     class Tripled(Act):
         """All results three times over, as many of them as were asked for."""
 
-        async def before(self, asked: Asked) -> Reply | None:
+        async def before(self, asked: FakeRequest) -> FakeReply | None:
             preview = int(asked.query()["preview"])
             asked.edits.append(lambda results: [item for item in silent(results) for _ in range(3)][:preview])
             return None

@@ -24,7 +24,7 @@ from bizverify.purchase.options import ServiceOptions, terms_of
 from bizverify.purchase.selection import continued_since
 from bizverify.schema import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
-from bizverify.testing.messages import Asked, Reply
+from bizverify.testing.messages import FakeReply, FakeRequest
 from test_paid import KEY, QUICK, answers, customers, is_right
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -182,7 +182,7 @@ def test_lookups_known_under_another_address_are_told_before_they_are_bought_aga
     heard: list[int] = []
 
     class Listening(Act):
-        async def before(self, _asked: Asked) -> Reply | None:
+        async def before(self, _asked: FakeRequest) -> FakeReply | None:
             heard.append(len(caplog.records))
             return None
 

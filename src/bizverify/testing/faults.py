@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from bizverify.testing.messages import Asked, BrokenConnectionError, ClientGoneError, Reply
+from bizverify.testing.messages import BrokenConnectionError, ClientGoneError, FakeReply, FakeRequest
 
 if TYPE_CHECKING:
-    from bizverify.testing.messages import Asked
+    from bizverify.testing.messages import FakeRequest
 
 
 KINDS: Final = (
@@ -49,7 +49,7 @@ class Fault:
     at: int | Collection[int] | None = None
     every: int | None = None
     share: float | None = None
-    when: Callable[[Asked], bool] | None = None
+    when: Callable[[FakeRequest], bool] | None = None
     times: int | None = None
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class _Rule:
     seen: int = 0
     hits: int = 0
 
-    def hit(self, asked: Asked, dice: Random) -> bool:
+    def strikes(self, request: FakeRequest, dice: Random) -> bool:
         fault = self.fault
-        if fault.kind not in (asked.kind, "*") or (fault.when is not None and not fault.when(asked)):
+        if fault.kind not in (request.kind, "*") or (fault.when is not None and not fault.when(request)):
             return False
         self.seen += 1
         at = (fault.at,) if isinstance(fault.at, int) else fault.at
@@ -111,17 +111,17 @@ class Faults:
         """How often a fault has hit, of those that are set."""
         return sum(rule.hits for rule in self._rules)
 
-    def of(self, asked: Asked) -> tuple[Act, ...]:
+    def of(self, request: FakeRequest) -> tuple[Act, ...]:
         """What happens to this request, which is counted."""
         if not self._rules:
             return ()
         with self._lock:
-            return tuple(rule.fault.what for rule in self._rules if rule.hit(asked, self._dice))
+            return tuple(rule.fault.what for rule in self._rules if rule.strikes(request, self._dice))
 
 
-def fresh(times: int) -> Callable[[Asked], bool]:
+def fresh(times: int) -> Callable[[FakeRequest], bool]:
     """For ``when``: the first polls of each job, as ``Fault("job", Status(404), when=fresh(2))``."""
-    return lambda asked: asked.polls <= times
+    return lambda request: request.polls <= times
 
 
 _SHORTEST: Final = 0.02
@@ -131,11 +131,11 @@ _LONGEST: Final = 1.0
 class Act:
     """What happens; by itself nothing does."""
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, request: FakeRequest) -> FakeReply | None:
         """Before the request is looked at; a reply ends it here, unpaid."""
         return None
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """After it was taken; the reply that goes out in place of the true one."""
         return reply
 
@@ -154,21 +154,21 @@ class Status(Act):
     paid: bool = False
     read: bool = True
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, request: FakeRequest) -> FakeReply | None:
         """Unless it was to be paid, this is all there is."""
         if self.paid:
             return None
         if self.read:
-            await asked.rest()
+            await request.rest()
         return self._reply()
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """It was paid, and this is what the client sees."""
         return self._reply()
 
-    def _reply(self) -> Reply:
+    def _reply(self) -> FakeReply:
         headers = [] if self.retry_after is None else [(b"retry-after", f"{self.retry_after}".encode("latin-1"))]
-        return Reply(self.code, self.body, self.content_type, headers)
+        return FakeReply(self.code, self.body, self.content_type, headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +178,10 @@ class Redirect(Act):
     url: str
     code: int = 307
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, request: FakeRequest) -> FakeReply | None:
         """That is all there is."""
-        await asked.rest()
-        return Reply(self.code, b"", None, [(b"location", self.url.encode("ascii"))])
+        await request.rest()
+        return FakeReply(self.code, b"", None, [(b"location", self.url.encode("ascii"))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,22 +194,22 @@ class Delay(Act):
     seconds: float
     after_paying: bool = False
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, request: FakeRequest) -> FakeReply | None:
         """Late in being taken."""
         if not self.after_paying:
-            await asked.body()
-            await self._wait(asked)
+            await request.body()
+            await self._wait(request)
         return None
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Late in being answered."""
         if self.after_paying:
-            await self._wait(asked)
+            await self._wait(request)
         return reply
 
-    async def _wait(self, asked: Asked) -> None:
+    async def _wait(self, request: FakeRequest) -> None:
         start = anyio.current_time()
-        while not asked.released and (left := start + self.seconds - anyio.current_time()) > 0:
+        while not request.released and (left := start + self.seconds - anyio.current_time()) > 0:
             await anyio.sleep(min(left, _tick(start)))
 
 
@@ -222,33 +222,33 @@ class Hang(Act):
 
     paid: bool = False
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, request: FakeRequest) -> FakeReply | None:
         """Never looked at."""
         if not self.paid:
-            await _hang(asked)
+            await _hang(request)
             raise BrokenConnectionError("let go without having been looked at")
         return None
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Taken, but not answered for as long as it lasts."""
-        if self.paid and await _hang(asked):
+        if self.paid and await _hang(request):
             raise ClientGoneError
         return reply
 
 
-async def _hang(asked: Asked) -> bool:
+async def _hang(request: FakeRequest) -> bool:
     """Wait for one of the two; whether the client has gone."""
     left, start = False, anyio.current_time()
 
     async def watch() -> None:
         nonlocal left
-        while (await asked.receive())["type"] != "http.disconnect":
+        while (await request.receive())["type"] != "http.disconnect":
             pass
         left = True
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
-        while not left and not asked.released:
+        while not left and not request.released:
             await anyio.sleep(_tick(start))
         tasks.cancel_scope.cancel()
     return left
@@ -269,15 +269,15 @@ class Reset(Act):
 
     place: Literal["before", "in", "after", "reply"]
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, request: FakeRequest) -> FakeReply | None:
         """Not taken."""
         if self.place == "in":
-            await asked.receive()
+            await request.receive()
         if self.place in ("before", "in"):
             raise BrokenConnectionError(f"reset ({self.place})")
         return None
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Taken."""
         if self.place == "after":
             raise BrokenConnectionError("reset (after)")
@@ -291,7 +291,7 @@ class Truncate(Act):
 
     keep: int | None = None
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Keep so many bytes, or half."""
         reply.cut, reply.reset = len(reply.body) // 2 if self.keep is None else self.keep, False
         return reply
@@ -305,16 +305,16 @@ class Body(Act):
     content_type: str | None = "application/json"
     status: int | None = None
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Replace it."""
-        return Reply(self.status or reply.status, self.content, self.content_type)
+        return FakeReply(self.status or reply.status, self.content, self.content_type)
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidByte(Act):
     """One byte of the reply is replaced, in the middle of its Korean texts, so that they are no UTF-8. Paid."""
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Replace the first byte of a character."""
         places = [place for place, byte in enumerate(reply.body) if byte >= 0xC0]
         if places:
@@ -330,7 +330,7 @@ class Twice(Act):
     It needs a real socket: without one the reply is as it was.
     """
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Ask for it."""
         reply.twice = True
         return reply
@@ -346,7 +346,7 @@ class Retyped(Act):
 
     content_type: str | None = "text/html"
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Call it so."""
         reply.content_type = self.content_type
         return reply
@@ -358,9 +358,9 @@ class Huge(Act):
 
     size: int
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         """Replace it."""
-        return Reply(reply.status, parts=self._parts())
+        return FakeReply(reply.status, parts=self._parts())
 
     def _parts(self) -> Iterator[bytes]:
         yield b'{"padding": "'

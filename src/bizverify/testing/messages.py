@@ -53,7 +53,7 @@ class RefusedError(Exception):
 
 
 @dataclass(slots=True)
-class Reply:
+class FakeReply:
     """A reply. ``parts`` are streamed in place of ``body``; after ``cut`` bytes of ``body`` the connection breaks.
 
     ``twice``: it is sent once more, where there is a real socket.
@@ -106,7 +106,7 @@ _PARAMETER: Final = re.compile(r';\s*([a-z*]+)\s*=\s*"((?:[^"\\]|\\.)*)"', re.I)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """One part of a form: its name, the name of its file (``None`` for a plain field), its kind and its bytes."""
 
     name: str
@@ -115,7 +115,7 @@ class Part:
     content: bytes
 
 
-def parts_of(content_type: bytes | None, body: bytes) -> list[Part]:
+def parts_of(content_type: bytes | None, body: bytes) -> list[FormPart]:
     """The parts of a complete body. Raises :class:`RefusedError`: 415 for another kind, 400 where it is not whole.
 
     Every delimiter stands on a line of its own and nothing but a line end follows the closing one: a body that ends
@@ -131,7 +131,7 @@ def parts_of(content_type: bytes | None, body: bytes) -> list[Part]:
     return [_part(section) for section in rest[:-1]]
 
 
-def _part(section: bytes) -> Part:
+def _part(section: bytes) -> FormPart:
     head, blank, content = section.partition(b"\r\n\r\n")
     if not head.startswith(b"\r\n") or not blank:
         raise RefusedError(400, "a part of the multipart body has no header, or no end of it")
@@ -145,11 +145,11 @@ def _part(section: bytes) -> Part:
     parameters = {name.lower(): re.sub(r"\\(.)", r"\1", value) for name, value in _PARAMETER.findall(disposition)}
     if not disposition.lower().startswith("form-data") or "name" not in parameters:
         raise RefusedError(400, "a part has no name")
-    return Part(parameters["name"], parameters.get("filename"), headers.get("content-type"), content)
+    return FormPart(parameters["name"], parameters.get("filename"), headers.get("content-type"), content)
 
 
 @dataclass(slots=True)
-class Asked:
+class FakeRequest:
     """A request: its kind, the identifier in its path, how often this job was polled; and what acts want of its reply.
 
     ``answered_record`` says whose record is answered in the place of the one that was asked about.

@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bizverify.testing.dialects import Dialect
-from bizverify.testing.messages import Part, RefusedError
+from bizverify.testing.messages import FormPart, RefusedError
 from bizverify.testing.verdicts import Lookup, Verdict
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Upload:
+class FakeUpload:
     """What was uploaded, for tests that look at what leaves the house.
 
     ``header`` is the first line of a CSV as it came, ``columns`` all names in the file; ``offline`` and ``paid`` are
@@ -38,7 +38,7 @@ class Upload:
     job_id: str | None = None
 
 
-def read_upload(parts: list[Part]) -> tuple[Upload, list[Lookup]]:
+def read_upload(parts: list[FormPart]) -> tuple[FakeUpload, list[Lookup]]:
     """Read the one file part named ``file``. Raises :class:`RefusedError` (400) where it is not the form asked for."""
     part = parts[0] if len(parts) == 1 else None
     if part is None or part.name != "file" or part.filename is None:
@@ -50,7 +50,7 @@ def read_upload(parts: list[Part]) -> tuple[Upload, list[Lookup]]:
     except (csv.Error, ValueError, RecursionError) as error:
         raise RefusedError(400, f"{part.filename}: cannot be read: {error}") from error
     header = b"" if is_json else part.content.partition(b"\n")[0].rstrip(b"\r")
-    return Upload(part.filename, part.content_type, header, columns, len(lookups)), lookups
+    return FakeUpload(part.filename, part.content_type, header, columns, len(lookups)), lookups
 
 
 def _csv(text: str) -> tuple[tuple[str, ...], list[Lookup]]:
@@ -94,7 +94,7 @@ _NUMBERS: Final = count(1001)
 
 
 @dataclass(slots=True)
-class Job:
+class FakeJob:
     """The rows of an upload in their order; ``faults`` says of a row why it was not taken, by its place.
 
     Answers are not kept: they are made again from the rows whenever they are asked for.
@@ -102,7 +102,7 @@ class Job:
 
     id: str
     rows: Sequence[Lookup]
-    upload: Upload
+    upload: FakeUpload
     started: float
     seconds: float = 0.0
     faults: dict[int, str] = field(default_factory=dict)
@@ -136,7 +136,7 @@ def new_id(dialect: Dialect) -> str:
     return token_hex(8)
 
 
-class Label(NamedTuple):
+class FakeLabel(NamedTuple):
     """A label as it was recorded."""
 
     job_id: str
@@ -146,7 +146,7 @@ class Label(NamedTuple):
 
 
 @dataclass(slots=True)
-class Watch:
+class FakeWatch:
     """A business that is watched; ``changes`` are the items of its history, oldest first."""
 
     id: str
@@ -171,22 +171,22 @@ class Watch:
         self.grade, self.biz_status = grade, biz_status or self.biz_status
 
 
-class Watches:
+class FakeWatches:
     """All watches, in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, FakeWatch] = {}
         self._numbers = count(1)
 
-    def add(self, biz_no: str, name: str, address: str, dialect: Dialect, verdict: Verdict) -> Watch:
+    def add(self, biz_no: str, name: str, address: str, dialect: Dialect, verdict: Verdict) -> FakeWatch:
         """Add one; a business may be watched twice."""
         watch_id = str(next(self._numbers)) if dialect.watch_ids == "number" else token_hex(6)
         answer = verdict(biz_no, name, address)
-        watch = Watch(watch_id, biz_no, name, address, answer["biz_status"], answer["grade"])
+        watch = FakeWatch(watch_id, biz_no, name, address, answer["biz_status"], answer["grade"])
         self._watches[watch_id] = watch
         return watch
 
-    def get(self, watch_id: str) -> Watch | None:
+    def get(self, watch_id: str) -> FakeWatch | None:
         """The watch with this identifier."""
         return self._watches.get(watch_id)
 
@@ -194,7 +194,7 @@ class Watches:
         """Take it off the list; whether it was on it."""
         return self._watches.pop(watch_id, None) is not None
 
-    def __iter__(self) -> Iterator[Watch]:
+    def __iter__(self) -> Iterator[FakeWatch]:
         return iter(list(self._watches.values()))
 
     def __len__(self) -> int:

@@ -24,7 +24,7 @@ _GROUP: Final = 512
 """Changes in one commit at most."""
 
 
-class _Asked(NamedTuple):
+class _PendingChange(NamedTuple):
     change: Change[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
@@ -37,7 +37,7 @@ class Store:
         self.path = path
         self._connection = open_server_file(path)
         self._try()
-        self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="bizverify-store", daemon=True)
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
@@ -51,7 +51,7 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Asked(change, loop, future))
+        self._queue.put(_PendingChange(change, loop, future))
         return await future
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -97,9 +97,9 @@ class Store:
                 self._commit(asked)
         self._connection.close()
 
-    def _commit(self, group: list[_Asked]) -> None:
+    def _commit(self, group: list[_PendingChange]) -> None:
         """Carry out a group in one transaction; each change is undone by itself if it fails."""
-        results: list[tuple[_Asked, Any, BaseException | None]] = []
+        results: list[tuple[_PendingChange, Any, BaseException | None]] = []
         try:
             with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -108,7 +108,7 @@ class Store:
         except BaseException as error:
             self._roll_back()
             results = [(asked, None, error) for asked in group]
-        _tell(results)
+        _wake_waiting(results)
 
     def _roll_back(self) -> None:
         """Leave the transaction; where that fails, too, take a new connection, which does it from the journal."""
@@ -121,7 +121,7 @@ class Store:
                 self._connection.close()
                 self._connection = newer
 
-    def _carried_out(self, asked: _Asked) -> tuple[_Asked, Any, BaseException | None]:
+    def _carried_out(self, asked: _PendingChange) -> tuple[_PendingChange, Any, BaseException | None]:
         self._connection.execute("SAVEPOINT change")
         try:
             result = asked.change(self._connection)
@@ -135,18 +135,18 @@ class Store:
         return asked, result, None
 
 
-def _tell(results: list[tuple[_Asked, Any, BaseException | None]]) -> None:
+def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
     """Wake those who wait: once per event loop, not once per change."""
     loops = {asked.loop for asked, _, _ in results}
     for loop in loops:
         told = [result for result in results if result[0].loop is loop]
         try:
-            loop.call_soon_threadsafe(_settle, told)
+            loop.call_soon_threadsafe(_resolve_futures, told)
         except RuntimeError:  # the loop is closed: nobody waits any more
             continue
 
 
-def _settle(results: list[tuple[_Asked, Any, BaseException | None]]) -> None:
+def _resolve_futures(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
     for asked, result, error in results:
         if asked.future.done():
             continue
