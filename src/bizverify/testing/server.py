@@ -78,7 +78,7 @@ def server_for(service: FakeService) -> uvicorn.Server:
             "httpx.ASGITransport(app=service))"
         ) from error
 
-    class Server(uvicorn.Server):
+    class BreakableServer(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             service.faults.release()
             for connection in list(self.server_state.connections):
@@ -109,7 +109,7 @@ def server_for(service: FakeService) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    server = Server(config)
+    server = BreakableServer(config)
     return server
 
 

@@ -1,4 +1,4 @@
-"""The one writer: what comes in while a commit is under way is committed as the next group."""
+"""The server's one writer: a thread that commits, as one group, the changes that came in during the last commit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = open_server_file(path)
-        self._try()
+        self._probe_write()
         self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="bizverify-store", daemon=True)
         self._local = threading.local()
@@ -65,7 +65,7 @@ class Store:
         for reader in self._readers:
             reader.close()
 
-    def _try(self) -> None:
+    def _probe_write(self) -> None:
         """Write what is there already, once: a file that cannot be written must not look like a server that works."""
         try:
             with SERVER_FILE.errors(self.path):
@@ -103,7 +103,7 @@ class Store:
         try:
             with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
-                results = [self._carried_out(asked) for asked in group]
+                results = [self._carry_out(asked) for asked in group]
                 self._connection.execute("COMMIT")
         except BaseException as error:
             self._roll_back()
@@ -121,27 +121,27 @@ class Store:
                 self._connection.close()
                 self._connection = newer
 
-    def _carried_out(self, asked: _PendingChange) -> tuple[_PendingChange, Any, BaseException | None]:
+    def _carry_out(self, pending: _PendingChange) -> tuple[_PendingChange, Any, BaseException | None]:
         self._connection.execute("SAVEPOINT change")
         try:
-            result = asked.change(self._connection)
+            result = pending.change(self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
                 raise  # the disk or the file: nothing of the group is sure
             self._connection.execute("ROLLBACK TO change")
             self._connection.execute("RELEASE change")
-            return asked, None, error
+            return pending, None, error
         self._connection.execute("RELEASE change")
-        return asked, result, None
+        return pending, result, None
 
 
 def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
     """Wake those who wait: once per event loop, not once per change."""
     loops = {asked.loop for asked, _, _ in results}
     for loop in loops:
-        told = [result for result in results if result[0].loop is loop]
+        settled = [result for result in results if result[0].loop is loop]
         try:
-            loop.call_soon_threadsafe(_resolve_futures, told)
+            loop.call_soon_threadsafe(_resolve_futures, settled)
         except RuntimeError:  # the loop is closed: nobody waits any more
             continue
 
