@@ -17,9 +17,9 @@ import pytest
 import bizverify as bv
 from bizverify.ledger import Ledger
 from bizverify.testing import FakeService, Fault, Partial, Status, serve
+from bizverify.testing.dialect_bodies import Object
 from bizverify.testing.faults import Act
 from bizverify.testing.messages import FakeReply, FakeRequest
-from bizverify.testing.responses import Object
 from test_paid import KEY, QUICK, answers, customers, is_right
 
 

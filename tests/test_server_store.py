@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bizverify.errors import StoreError
-from bizverify.server.store import SERVER_FILE, Store, idempotency, open_server_file, writer
+from bizverify.server.store import SERVER_FILE, Store, group_writer, idempotency, open_server_file
 from serving import make_key, rows_of
 
 Change = Callable[[sqlite3.Connection], Any]
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkey
         readers.append(open_server_file(path, writing=False))
         return readers[-1]
 
-    monkeypatch.setattr(writer, "open_server_file", read_only)
+    monkeypatch.setattr(group_writer, "open_server_file", read_only)
     with pytest.raises(StoreError, match="is read-only; make it writable"):
         Store(path)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):

@@ -27,7 +27,7 @@ from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.run.lookups import keys_of, scope_of
 from bizverify.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bizverify.storage.sqlite import FileKind
-from bizverify.watch.local import WATCH_FILE, LocalFile
+from bizverify.watch.local_file import WATCH_FILE, LocalFile
 from handclock import HandClock
 from serving import served
 from test_watch_local import Town

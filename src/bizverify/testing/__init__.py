@@ -4,6 +4,7 @@ It shares nothing with the client: it is written from the service's document, so
 """
 
 from bizverify.testing.dialects import DIALECTS, Dialect
+from bizverify.testing.fake_service import FakeService
 from bizverify.testing.faults import (
     GARBAGE,
     HTML,
@@ -37,7 +38,6 @@ from bizverify.testing.result_faults import (
     Word,
 )
 from bizverify.testing.server import serve
-from bizverify.testing.service import FakeService
 from bizverify.testing.verdicts import Lookup, verdict
 
 __all__ = [

@@ -7,9 +7,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from bizverify.testing.dialects import DIALECTS
+from bizverify.testing.fake_service import FakeService
 from bizverify.testing.faults import Delay, Fault, Faults
 from bizverify.testing.server import listening, server_for, url_of
-from bizverify.testing.service import FakeService
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

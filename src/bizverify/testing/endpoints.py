@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bizverify.testing import responses
+from bizverify.testing import dialect_bodies
 from bizverify.testing.billing import PROMISE
 from bizverify.testing.messages import FakeReply, FakeRequest, RefusedError, header, parts_of
-from bizverify.testing.records import FakeJob, FakeLabel, FakeUpload, is_text, new_id, read_upload
+from bizverify.testing.service_state import FakeJob, FakeLabel, FakeUpload, is_text, new_id, read_upload
 from bizverify.testing.verdicts import Lookup
 
 if TYPE_CHECKING:
-    from bizverify.testing.service import FakeService
+    from bizverify.testing.fake_service import FakeService
 
 Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
 
@@ -30,9 +30,8 @@ async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
     if not service.billing.take((lookup,)):
         raise _no_quota(service)
     answered = lookup if request.answered_record is None else request.answered_record(lookup)
-    return FakeReply(
-        200, responses.encode_json(responses.verification(service.dialect, answered, service.verdict(*answered)))
-    )
+    body = dialect_bodies.verification(service.dialect, answered, service.verdict(*answered))
+    return FakeReply(200, dialect_bodies.encode_json(body))
 
 
 async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
@@ -49,10 +48,10 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
         raise RefusedError(413, f"more than {service.max_rows} rows")
     job = _create_job(service, upload, lookups)
     shown: str | int = int(job.id) if service.dialect.job_ids == "integer" else job.id
-    created: responses.Object = {"job_id": shown, "total": len(lookups)}
+    created: dialect_bodies.Object = {"job_id": shown, "total": len(lookups)}
     if service.dialect.extras:
         created |= {"status": "accepted", "eta_seconds": 3}
-    return FakeReply(service.dialect.created, responses.encode_json(created))
+    return FakeReply(service.dialect.created, dialect_bodies.encode_json(created))
 
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
@@ -86,12 +85,12 @@ async def job(service: FakeService, request: FakeRequest) -> FakeReply:
     word, done = job.progress(service.dialect, anyio.current_time())
     if request.answered_record is not None:
         job = replace(job, rows=[request.answered_record(row) for row in job.rows])
-    record = responses.status_record(
+    record = dialect_bodies.status_record(
         service.dialect, job, request.word or word, done, preview, service.verdict, request.edits
     )
     if service.forget_fetched and word == service.dialect.done and (preview or 0) >= len(job.rows):
         request.last = job.id
-    return FakeReply(200, responses.encode_json(record))
+    return FakeReply(200, dialect_bodies.encode_json(record))
 
 
 async def label(service: FakeService, request: FakeRequest) -> FakeReply:
@@ -147,7 +146,7 @@ async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
     """GET /me."""
-    account = responses.account(service.dialect, service.plan, service.quota, service.used)
+    account = dialect_bodies.account(service.dialect, service.plan, service.quota, service.used)
     return _reply(service, account | (PROMISE if service.idempotency else {}))
 
 
@@ -166,7 +165,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> FakeReply:
-    return FakeReply(status, responses.encode_json(responses.wrap_reply(service.dialect, value)))
+    return FakeReply(status, dialect_bodies.encode_json(dialect_bodies.wrap_reply(service.dialect, value)))
 
 
 def _confirm(service: FakeService, status: int) -> FakeReply:

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 from bizverify.testing.verdicts import Lookup
 
 if TYPE_CHECKING:
-    from bizverify.testing.responses import ResultsEdit
-    from bizverify.testing.service import FakeService
+    from bizverify.testing.dialect_bodies import ResultsEdit
+    from bizverify.testing.fake_service import FakeService
 
 
 Scope = MutableMapping[str, Any]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
+from bizverify.testing.dialect_bodies import Object, encode_json
 from bizverify.testing.faults import Act
 from bizverify.testing.messages import FakeReply, FakeRequest
-from bizverify.testing.responses import Object, encode_json
 from bizverify.testing.verdicts import Lookup
 
 _FIELDS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")

@@ -17,7 +17,7 @@ from bizverify.testing.messages import WRITE, BrokenConnectionError, Receive, Sc
 if TYPE_CHECKING:
     import uvicorn
 
-    from bizverify.testing.service import FakeService
+    from bizverify.testing.fake_service import FakeService
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, for no time at all: closing such a socket sends RST."""

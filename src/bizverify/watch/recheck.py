@@ -24,7 +24,7 @@ from bizverify.schema import Lang
 from bizverify.watch import notices, store
 from bizverify.watch.checking import LocalJudge
 from bizverify.watch.checking import check as judged
-from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
+from bizverify.watch.local_file import OWNER, LocalFile, alone, watch_path
 from bizverify.watch.notices import Gathering
 from bizverify.watch.report import CheckReport
 from bizverify.watch.stores import Local, in_a_loop

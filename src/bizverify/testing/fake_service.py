@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from bizverify.testing import responses, verdicts
+from bizverify.testing import dialect_bodies, verdicts
 from bizverify.testing.billing import Billing, ReplayMemory
 from bizverify.testing.dialects import Dialect
 from bizverify.testing.endpoints import ENDPOINTS
@@ -25,7 +25,7 @@ from bizverify.testing.messages import (
     Send,
     header,
 )
-from bizverify.testing.records import FakeJob, FakeLabel, FakeUpload, FakeWatches
+from bizverify.testing.service_state import FakeJob, FakeLabel, FakeUpload, FakeWatches
 from bizverify.testing.verdicts import Lookup, Verdict
 
 _ROUTES: Final = {
@@ -202,7 +202,7 @@ class FakeService:
         return await self.memory.reply(request, self.max_bytes, lambda: endpoint(self, request))
 
     def _refusal(self, refused: RefusedError) -> FakeReply:
-        body, content_type = responses.error_body(self.dialect, refused.status, str(refused))
+        body, content_type = dialect_bodies.error_body(self.dialect, refused.status, str(refused))
         wait = refused.retry_after
         headers = [] if wait is None else [(b"retry-after", wait.encode("latin-1"))]
         return FakeReply(refused.status, body, content_type, headers)

@@ -11,7 +11,7 @@ from bizverify.testing.verdicts import Lookup, Verdict
 
 if TYPE_CHECKING:
     from bizverify.testing.dialects import Dialect
-    from bizverify.testing.records import FakeJob
+    from bizverify.testing.service_state import FakeJob
 
 Object = dict[str, Any]
 ResultsEdit = Callable[[list[Object]], list[Object]]
