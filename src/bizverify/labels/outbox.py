@@ -38,10 +38,10 @@ from bizverify.ledger import (
     Numbered,
 )
 from bizverify.ledger.label_outbox import LabelChange
+from bizverify.options import ServiceOptions
 from bizverify.purchase.batch_jobs import Job, numbering
 from bizverify.purchase.dispatcher import Buying, Halt, is_redirect
 from bizverify.purchase.limits import Slot, Throttle
-from bizverify.purchase.options import Terms
 from bizverify.run.lookups import scope_of
 from bizverify.schema import counted
 
@@ -59,7 +59,7 @@ class Delivery:
     """
 
     ledger: Ledger
-    terms: Terms
+    terms: ServiceOptions
     url: BaseUrl
     first_row: int | None
     progress: Progress

@@ -75,7 +75,7 @@ async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame, running: Iterable
         chunks.start(0, trial=True, pieces=0)
         await _work(buying, chunks, waiting, at_once)
     while chunks and not buying.stop.pulled:
-        if not answered and (why := why_stopped(ledger, origin, "batch")) is not None:
+        if not answered and (why := why_stopped(ledger, origin, uploads=True)) is not None:
             buying.stop.pull(Halt("stopped", why))
             return
         chunks.arrange(distinct=not ledger.proves_row_keys(origin))

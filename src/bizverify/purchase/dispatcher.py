@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from bizverify.client import Client
     from bizverify.client.account import Idempotency
     from bizverify.ledger import Journal, Ledger
+    from bizverify.options import ServiceOptions
     from bizverify.purchase.limits import Slot
-    from bizverify.purchase.options import Terms
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Buying:
     client: Client
     ledger: Ledger
     journal: Journal
-    terms: Terms
+    terms: ServiceOptions
     run_id: str
     scope: str
     progress: Callable[[int], None] = lambda _: None

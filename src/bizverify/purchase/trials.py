@@ -16,9 +16,9 @@ REQUESTS: Final = 300
 """How many single requests may come to nothing: as many lookups as three trial uploads hold."""
 
 
-def why_stopped(ledger: Ledger, origin: str, engine: str) -> str | None:
-    """Return why nothing more may be bought from ``origin`` by ``engine``; ``None`` if something may."""
-    if engine == "batch":
+def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
+    """Return why nothing more may be bought from ``origin``, in uploads or by requests; ``None`` if something may."""
+    if uploads:
         spent, most, what = ledger.spent_trials(origin), TRIALS, "trial upload"
     else:
         spent, most, what = ledger.unanswered_requests(origin), REQUESTS, "request"

@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, Alert, Choice, Part
+from bizverify.schema import ADDED_COLUMNS, Alert, Choice, JoinedColumn
 from bizverify.tables.content_roles import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.given_columns import given_choice, kept_columns, listed_headers, named_column
 from bizverify.tables.header_vocabulary import has_role, is_trap, level_of, numbered, side_of
@@ -246,7 +246,7 @@ def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tupl
         stem = _common_stem([table.headers[each] for each in three])
         if stem is None or level_of("b_no", stem) != "sure" or not _holds_parts(table, sample, three):
             continue
-        first, *rest = [Part(each, table.headers[each]) for each in three]
+        first, *rest = [JoinedColumn(each, table.headers[each]) for each in three]
         choice = Choice(first.column, first.header, 1.0, "header", tuple(rest))
         names = " + ".join(repr(part.header) for part in choice.parts)
         return choice, (f"b_no: the number is in three columns, {names}, which are joined",)

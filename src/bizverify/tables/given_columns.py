@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.schema import Choice, Part
+from bizverify.schema import Choice, JoinedColumn
 from bizverify.tables.role_cell import JOINABLE
 from bizverify.tables.table import Table
 
@@ -21,7 +21,7 @@ def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
     :class:`UsageError` for several columns where a role has one.
     """
     places = [_place(table, role, name) for name in _split(table, given)]
-    first, *rest = [Part(place, table.headers[place]) for place in places]
+    first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
     if rest and role not in JOINABLE:
         raise UsageError(
             f"{_written(role, given)} names {len(places)} columns; only {', '.join(JOINABLE)} may be in several"

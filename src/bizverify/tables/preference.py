@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import ColumnError, parameter
-from bizverify.schema import Alert, Choice, Part
+from bizverify.schema import Alert, Choice, JoinedColumn
 from bizverify.tables.header_vocabulary import (
     PURPOSES,
     Notation,
@@ -114,7 +114,9 @@ class Columns:
         ranked = sorted(usable, key=lambda base: _address_rank(base, fullest[base.group]))
         best, notes = self._among(ranked[0], ranked[1:], fullest[ranked[0].group])
         notes += [_passed_over(base, best) for base in bases if base not in usable and self._is_missed(base, best)]
-        joined = tuple(Part(one.place, one.choice.header) for one in details if best in _owners(one, bases, details))
+        joined = tuple(
+            JoinedColumn(one.place, one.choice.header) for one in details if best in _owners(one, bases, details)
+        )
         if joined:
             notes.append(_joined_note(best, joined, _advice(self.table, best)))
         return Preferred(replace(best.choice, joined=joined), tuple(notes))
@@ -360,7 +362,7 @@ def _names(detail: Candidate, base: Candidate) -> bool:
     return detail.notation == base.notation and (detail.purpose is None or detail.kind == base.kind)
 
 
-def _joined_note(base: Candidate, joined: Sequence[Part], advice: str) -> str:
+def _joined_note(base: Candidate, joined: Sequence[JoinedColumn], advice: str) -> str:
     parts = " and ".join(f"{part.header!r} (#{part.column + 1})" for part in joined)
     return (
         f"address: {parts} is joined to {base.choice.header!r} (#{base.place + 1}); "

@@ -27,8 +27,8 @@ from bizverify.watch.types import Entry
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry
+    from bizverify.options import ServiceOptions
     from bizverify.purchase.limits import Slot
-    from bizverify.purchase.options import Terms
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class _Step:
 class Errands:
     """The requests of one sync: ``concurrency`` at once, ``rate`` a second; ``stop`` ends them in good order."""
 
-    def __init__(self, client: Client, terms: Terms, done: Done, total: int, progress: Progress) -> None:
+    def __init__(self, client: Client, terms: ServiceOptions, done: Done, total: int, progress: Progress) -> None:
         self.stop = Stop()
         self._client = client
         self._terms = terms
