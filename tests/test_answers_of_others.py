@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,11 @@ import pytest
 
 import bizverify as bv
 from bizverify.ledger import Ledger
-from bizverify.testing import FakeService, Fault, Partial, Status, serve
+from bizverify.testing import FakeService, Fault, Partial, Status
 from bizverify.testing.dialect_bodies import Object
 from bizverify.testing.faults import Act
 from bizverify.testing.messages import FakeReply, FakeRequest
-from test_paid import KEY, QUICK, answers, customers, is_right
+from customers import QUICK, answers, customers, is_right
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,6 @@ class Bytes(Act):
     async def after(self, asked: FakeRequest, reply: FakeReply) -> FakeReply:  # noqa: ARG002 - every act has these
         reply.body = reply.body.replace(self.old, self.new)
         return reply
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService(KEY, quota=10_000)
-
-
-@pytest.fixture
-def url(service: FakeService) -> Iterator[str]:
-    with serve(service) as address:
-        yield address
 
 
 def run(source: Path, url: str, engine: str, **more: Any) -> tuple[bv.Report, pl.DataFrame]:

@@ -28,7 +28,7 @@ from bizverify.ledger import Ledger
 from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
-from test_paid import KEY, customers, numbers
+from customers import KEY, customers, numbers
 
 ROWS, REPEATS = 120, 20
 Send = Callable[..., Sent]
