@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from service_load import server
 
-from bizverify.server.store import connected, key_table
+from bizverify.server.store import key_table, open_server_file
 from bizverify.watch import store
 from bizverify.watch.types import Business
 
@@ -87,7 +87,7 @@ class Line:
 def filled(db: Path, count: int) -> tuple[str, str]:
     """Make a file with one key and its watches, each with five changes of grade; return key and a watch's id."""
     now = time.time()
-    with closing(connected(db)) as connection:
+    with closing(open_server_file(db)) as connection:
         connection.execute("BEGIN")
         key, secret = key_table.create_key(connection, plan="enterprise", quota=10, now=now)
         entries = (

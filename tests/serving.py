@@ -28,7 +28,7 @@ from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.reference_files import StatusSource
 from bizverify.server.settings import Settings
-from bizverify.server.store import connected, key_table
+from bizverify.server.store import key_table, open_server_file
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 """For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
@@ -51,7 +51,7 @@ class Served:
 
 def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) -> str:
     """A new key's secret, made in the file as `bizverify keys create` makes it."""
-    with closing(connected(db)) as connection:
+    with closing(open_server_file(db)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         _, secret = key_table.create_key(connection, plan=plan, quota=quota, now=time.time(), **more)
         connection.execute("COMMIT")

@@ -31,7 +31,7 @@ from bizverify.server.lookup.quota import PaidLookups
 from bizverify.server.operations import PUBLIC, routes
 from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.settings import Settings
-from bizverify.server.store import Store, server_lock, store_errors
+from bizverify.server.store import SERVER_FILE, Store, lock_server_file
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
 
@@ -83,11 +83,11 @@ class _BareStarlette(Starlette):
 
 def _open_context(settings: Settings, clock: Clock, sources: StatusSources, stack: AsyncExitStack) -> Context:
     """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
-    lock = server_lock(settings.db)
+    lock = lock_server_file(settings.db)
     stack.callback(lock.release)
     store = Store(settings.db)
     stack.callback(store.close)
-    with store_errors(settings.files):
+    with SERVER_FILE.errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
         remove_leftover_files(settings)
     engines = EnginePool(settings, clock)

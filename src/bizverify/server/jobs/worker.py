@@ -21,7 +21,7 @@ from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merg
 from bizverify.server.logs import loggable_message
 from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.settings import Settings
-from bizverify.server.store import Store, connected, job_table, key_table
+from bizverify.server.store import Store, job_table, key_table, open_server_file
 from bizverify.server.store.job_table import StoredJob
 from bizverify.server.upload_form import is_disk_full
 
@@ -165,7 +165,7 @@ class JobWorker:
 
 def remove_leftover_files(settings: Settings) -> None:
     """Remove what a server that was killed has left in the server's folder; to be called before requests are taken."""
-    with closing(connected(settings.db, create=False, writing=False)) as db:
+    with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known = job_table.list_job_ids(db)
     results.remove_leftovers(settings.files, known)
 
