@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bizverify import business_number
     from bizverify import errors as errors
     from bizverify import watch as watch
+    from bizverify.api import EnrichKeywords as EnrichKeywords
     from bizverify.api import aenrich as aenrich
     from bizverify.api import enrich as enrich
     from bizverify.api import plan as plan
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from bizverify.learning import calibrate as calibrate
     from bizverify.options import EngineKind as EngineKind
     from bizverify.options import ReadOptions as ReadOptions
+    from bizverify.options import ServiceKeywords as ServiceKeywords
     from bizverify.options import ServiceOptions as ServiceOptions
     from bizverify.options import WriteOptions as WriteOptions
     from bizverify.purchase.engine import HybridEngine as HybridEngine
@@ -60,6 +62,7 @@ _HOMES = {
     "Client": "client",
     "Engine": "run.engine",
     "EngineKind": "options",
+    "EnrichKeywords": "api",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
     "HybridEngine": "purchase.engine",
@@ -70,6 +73,7 @@ _HOMES = {
     "Report": "report",
     "Scorecard": "engine",
     "ServiceEngine": "purchase.engine",
+    "ServiceKeywords": "options",
     "ServiceOptions": "options",
     "Verification": "schema",
     "WriteOptions": "options",
