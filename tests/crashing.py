@@ -47,7 +47,7 @@ LOADED = (
         "bizverify.run.output_layout",
         "bizverify.purchase.engine",
         "bizverify.purchase.purchase_run",
-        "bizverify.run.plan",
+        "bizverify.run.accounting",
         "bizverify.labels.output_columns",
     ),
     *("bizverify.labels.history", "bizverify.model_store", "bizverify.api", "bizverify.report", "bizverify.enrichment"),

@@ -43,8 +43,8 @@ from bizverify.run.alerts import (
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.destination import Target, changes, keep_apart, losses, refuse_wide, target_of
 from bizverify.run.engine import Engine, Progress, RunContext
-from bizverify.run.plan import PLAN_COUNTS, Plan, plan_of, with_plan_columns
-from bizverify.run.plan import plan as count_plan
+from bizverify.run.accounting import (PLAN_COUNTS, Plan, plan_of, with_plan_columns)
+from bizverify.run.accounting import plan as count_plan
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.storage.paths import new_run_id

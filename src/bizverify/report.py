@@ -15,7 +15,7 @@ from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
 from bizverify.run.alerts import StatusCounts, is_majority
 from bizverify.run.output_layout import RowCounts, row_counts_of
-from bizverify.run.plan import Plan, plan_of
+from bizverify.run.accounting import (Plan, plan_of)
 from bizverify.schema import Choice, counted
 from bizverify.storage.paths import state_directory
 from bizverify.tables.table import Section

@@ -13,7 +13,7 @@ from bizverify.engine import LocalEngine
 from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.run.output_layout import RowCounts
-from bizverify.run.plan import Plan
+from bizverify.run.accounting import Plan
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Alert, counted
 
