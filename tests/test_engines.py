@@ -166,7 +166,7 @@ def test_what_a_public_signature_names_can_be_imported() -> None:
 
 
 def test_an_engine_of_the_user_s_own_answers(tmp_path: Path) -> None:
-    """Whatever has the methods of :class:`bizverify.Engine` is asked like the others; the run knows none by its name."""
+    """Whatever has the methods of :class:`bizverify.Engine` is asked as the others are: no name is compared."""
     from bizverify.run.engine import LocalAnswers
 
     class Careful(LocalAnswers):

@@ -26,7 +26,7 @@ from bizverify.labels.output_columns import LABEL_COLUMNS, labelled_target, writ
 from bizverify.labels.report import LabelReport, listed, write_listed
 from bizverify.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
-from bizverify.run.destination import keep_apart
+from bizverify.run.output_layout import keep_apart
 from bizverify.schema import counted
 
 if TYPE_CHECKING:

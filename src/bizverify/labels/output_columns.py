@@ -1,8 +1,8 @@
 """What came back, beside the rows that were mailed: three columns more in the enriched file.
 
 :func:`write_labelled` is the whole of it. What enrichment itself writes with outcomes (twelve columns) is made of the
-same parts: :data:`LABEL_COLUMNS` as further names for :func:`bizverify.run.output_layout.layout`, :func:`earlier` for
-where a labelled file has them already, and :func:`labelled` for the rows.
+same parts: :data:`LABEL_COLUMNS` as further names for :func:`bizverify.run.output_layout.lay_out_columns`,
+:func:`earlier` for where a labelled file has them already, and :func:`labelled` for the rows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import LabelError
-from bizverify.run import output_layout
-from bizverify.run.destination import Target, changes, losses, target_of
+from bizverify.run import accounting
+from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
 from bizverify.run.records import ROW_ID
 from bizverify.schema import LABEL_COLUMNS, counted
 from bizverify.tables import Enriched, Format, Table, open_table, published, reading, write_table, written_rows
@@ -70,19 +70,19 @@ def write_labelled(
         labels = checked(labels, table)
         target = labelled_target(path, output, table.format, output_encoding)
         layout, notes = _layout(table, prefix)
-        notes += losses(table, target, same_file(path, output), leaves_out=False, header_unsure=False)
+        notes += find_losses(table, target, same_file(path, output), leaves_out=False, header_unsure=False)
         warned = warned or functools.partial(python_warnings.warn, stacklevel=2)
-        for note in (*notes, *changes(table, target, layout)):
+        for note in (*notes, *find_changes(table, target, layout)):
             warned(note)
-        rows = output_layout.numbered_out(labelled(table.frame.with_row_index(ROW_ID), labels))
+        rows = accounting.number_rows(labelled(table.frame.with_row_index(ROW_ID), labels))
         with published(output) as temporary:
-            tally = rows.select(*output_layout.row_counts(), pl.col("bounced").count().alias("labelled"))
+            tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
             written = written_rows(table, temporary, target.format, target.encoding)
             lost = labels["bounced"].count() - found["labelled"]
             faults = [f"in no row: {counted(lost, 'label')}"] if lost else []
-            output_layout.balance_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
+            accounting.check_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
     log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
     return output
 
@@ -126,9 +126,9 @@ def labelled_target(path: Path, output: Path, format: Format, encoding: str | No
     Raises :class:`bizverify.errors.UsageError`, :class:`bizverify.errors.OutputError` for what cannot be written so.
     """
     over = same_file(path, output)
-    return target_of(path, format, None if over else output, over, encoding=encoding, backup=True, summary=False)
+    return choose_target(path, format, None if over else output, over, encoding=encoding, backup=True, summary=False)
 
 
 def _layout(table: Table, prefix: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     every = range(len(table.headers))
-    return output_layout.layout(table.headers, prefix, earlier(table.headers, prefix), every, LABEL_COLUMNS)
+    return lay_out_columns(table.headers, prefix, earlier(table.headers, prefix), every, LABEL_COLUMNS)
