@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from bizverify.options import ServiceKeywords as ServiceKeywords
     from bizverify.options import ServiceOptions as ServiceOptions
     from bizverify.options import WriteOptions as WriteOptions
-    from bizverify.purchase.engine import HybridEngine as HybridEngine
-    from bizverify.purchase.engine import ServiceEngine as ServiceEngine
+    from bizverify.purchase.paid_engines import HybridEngine as HybridEngine
+    from bizverify.purchase.paid_engines import ServiceEngine as ServiceEngine
     from bizverify.reference import build_gazetteer as build_gazetteer
     from bizverify.reference import build_registry as build_registry
     from bizverify.report import Report as Report

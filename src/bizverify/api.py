@@ -352,6 +352,6 @@ class _EngineRequest:
         local = LocalEngine(**of_local)
         if not self.kind.buys:
             return LocalAnswers(local)
-        from bizverify.purchase.engine import paid_engine
+        from bizverify.purchase.paid_engines import paid_engine
 
         return paid_engine(self.kind, self._service, local)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bizverify.client import Account
-    from bizverify.purchase.engine import PaidEngine
+    from bizverify.purchase.paid_engines import PaidEngine
     from bizverify.run.engine import RunContext
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _DAY: Final = 86400.0
 
 
 class PaidRun:
-    """One run of a :class:`~bizverify.purchase.engine.PaidEngine`: it settles, chooses and buys."""
+    """One run of a :class:`~bizverify.purchase.paid_engines.PaidEngine`: it settles, chooses and buys."""
 
     def __init__(
         self,
