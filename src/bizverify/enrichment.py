@@ -15,7 +15,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify._version import __version__
-from bizverify.engine.history import with_letters
+from bizverify.engine.letter_history import with_letters
 from bizverify.labels.history import Remembered
 from bizverify.labels.output_columns import LABEL_DTYPES, earlier
 from bizverify.options import ReadOptions, WriteOptions

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, Unpack
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.dates import day_given
-from bizverify.engine.risk.evidence import KNOWN_DTYPES
-from bizverify.engine.risk.reason_parser import known as known_from
+from bizverify.engine.risk.reason_parser import KNOWN_DTYPES
+from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError, ModelError, UsageError, parameter
 from bizverify.labels.label_store import About, Batch, Book, Mailing, Recorded, Source
 from bizverify.labels.mailing import LETTER_SCHEMA, How, Mailed, opened_mailing

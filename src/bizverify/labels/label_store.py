@@ -13,8 +13,8 @@ import msgspec
 import polars as pl
 from filelock import FileLock, Timeout
 
-from bizverify.engine.history import HISTORY_SCHEMA
-from bizverify.engine.risk.evidence import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bizverify.engine.letter_history import HISTORY_SCHEMA
+from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bizverify.errors import LabelError
 from bizverify.labels.mailing_terms import Declaration
 from bizverify.labels.matching import LABEL_SCHEMA, united

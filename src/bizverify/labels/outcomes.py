@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.history import address_key
+from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, InputError, LabelError, parameter
 from bizverify.labels.reasons import came_back, reason_code

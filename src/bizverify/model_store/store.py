@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from filelock import FileLock, Timeout
 
-from bizverify.engine.risk.scorecard import Scorecard, checked
+from bizverify.engine.risk.scorecard import Scorecard, check_scorecard
 from bizverify.errors import ModelError, parameter
 from bizverify.model_store import journal
 from bizverify.model_store.compare import completed
@@ -246,7 +246,7 @@ def _listed(events: Sequence[Event]) -> str:
 def _card(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
     """Parse a stored scorecard; kept, since single verifications in a loop ask for the champion again and again."""
     card, added = completed(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
-    return checked(card, version), added
+    return check_scorecard(card, version), added
 
 
 def _digest(content: bytes) -> str:

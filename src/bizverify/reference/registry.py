@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.engine.dates import day_expr, day_given
 from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
+from bizverify.engine.text_values import day_expr, day_given
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.schema import REASON_SEPARATOR, Choice, counted
 from bizverify.tables import Table, open_table, published, reading

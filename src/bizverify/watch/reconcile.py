@@ -8,8 +8,8 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.blanks import is_blank
 from bizverify.engine.local import ROW_PROBLEM
+from bizverify.engine.text_values import is_blank
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 
 LISTED: Final = {

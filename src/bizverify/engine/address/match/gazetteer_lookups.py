@@ -8,8 +8,9 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.gazetteer import Gazetteer, Tables, building_key
-from bizverify.engine.address.match.index import Index, built_once, text_key
-from bizverify.engine.address.match.typos import gaps, holes
+from bizverify.engine.address.match.index import ROW, Index, built_once, text_key
+from bizverify.engine.address.misspellings import gaps, holes
+from bizverify.engine.address.regions import members
 
 _NUMBERED_DONG: Final = r"^(.*[가-힣])제?[0-9]+(동|리)$"
 _ROAD_BITS: Final = 36
@@ -49,7 +50,7 @@ class Lookups:
         return Index(self.tables.building_key)
 
     @built_once
-    def gone(self) -> Index:
+    def abolished_buildings(self) -> Index:
         """``building_key`` of an abolished address → place of its successor, null where none is certain."""
         return Index(self.tables.gone_key, self.tables.gone_building)
 
@@ -71,7 +72,7 @@ class Lookups:
         named = named.with_row_index("place").drop_nulls("name")
         return Index.of(named, text_key("dong", compact_building(pl.col("name"))), "place")
 
-    def described(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def describe(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add what is known of the building at ``place``: ``zip``, ``dong``, ``road_id``, ``home`` (its region)."""
         place = frame["place"]
         frame = frame.with_columns(
@@ -221,6 +222,65 @@ class Lookups:
         """Tell whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
         keys = frame.select(dong=text_key("zip_given", "dong"), road=text_key("zip_given", "road_id"))
         return self._zip_in_dong.holds(keys["dong"]) | self._zip_on_road.holds(keys["road"])
+
+    # ── scopes: the regions that the words of an address allow: one, several, all (no word) or none ───────────────
+
+    @built_once
+    def _scope_words(self) -> pl.DataFrame:
+        words = pl.col("sigungu").str.split(" ")
+        spellings = [pl.col("sigungu"), words.list.first(), words.list.last(), pl.lit("")]
+        provinces = [pl.col("sido"), pl.lit("")]
+        pairs = [
+            self.tables.regions.select("region", province.alias("sido"), spelling.alias("sigungu"))
+            for province in provinces
+            for spelling in spellings
+        ]
+        of_other_times = members().join(
+            self.tables.regions, left_on=["member_sido", "member_sigungu"], right_on=["sido", "sigungu"]
+        )
+        pairs.append(of_other_times.select("region", "sido", "sigungu"))
+        return pl.concat(pairs).filter((pl.col("sido") != "") | (pl.col("sigungu") != "")).unique()
+
+    @built_once
+    def scope_regions(self) -> Index:
+        """(sido, sigungu), "" for a word that is missing → regions.
+
+        ``수원시 영통구`` is also meant by ``수원시`` (with others) and by ``영통구``, each with and without the
+        province; where districts were split, by the names of before.
+        """
+        return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
+
+    def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``.
+
+        Districts are founded, split and abolished more often than files are renewed, so a district that the gazetteer
+        does not know means those of its city, or its parts (see :func:`~bizverify.engine.address.regions.members`).
+        """
+        words = ["sido", "sido_typed", "sigungu", "region_conflict"]
+        found = self._settle_words(rows.select(words).unique().with_row_index(ROW)).drop(ROW)
+        return rows.join(found, on=words, how="left", nulls_equal=True, maintain_order="left")
+
+    def _settle_words(self, words: pl.DataFrame) -> pl.DataFrame:
+        # A province of before, alone, means its own districts only; where province and district contradict each other,
+        # the district counts, which is the more particular.
+        alone = pl.when(pl.col("sigungu").is_null()).then("sido_typed")
+        conflict = pl.col("region_conflict").fill_null(False)
+        sido = pl.when(~conflict).then(pl.coalesce(alone, "sido")).fill_null("")
+        sigungu = pl.col("sigungu").fill_null("")
+        words = words.with_columns(scope=pl.when((sido != "") | (sigungu != "")).then(text_key(sido, sigungu)))
+        words = words.with_columns(covered=self.scope_regions.holds(words["scope"].fill_null(0)))
+        found = self.scope_regions.find(words, pl.col("scope"), "region")
+        single = found.group_by(ROW).agg(pl.col("region").first(), n=pl.len()).filter(pl.col("n") == 1)
+        return words.join(single.select(ROW, "region"), on=ROW, how="left", maintain_order="left")
+
+    @built_once
+    def _scope_pairs(self) -> Index:
+        return Index.of(self._scope_words, text_key(text_key("sido", "sigungu"), "region"), "region")
+
+    def is_in_scope(self, frame: pl.DataFrame) -> pl.Series:
+        """Tell for each row whether its region ``home`` is within its ``scope`` (always, where there is none)."""
+        keys = frame.select(text_key("scope", "home")).to_series()
+        return frame.select(pl.col("scope").is_null() | pl.lit(self._scope_pairs.holds(keys.fill_null(0)))).to_series()
 
 
 def without_digits(name: pl.Expr) -> pl.Expr:

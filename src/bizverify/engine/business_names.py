@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.blanks import is_blank, is_masked
+from bizverify.engine.text_values import is_blank, is_masked
 
 _HANGUL: Final = "[가-힣]"
 _LATIN: Final = r"\p{Latin}"
@@ -31,22 +31,22 @@ def names_differ(one: pl.Expr, other: pl.Expr) -> pl.Expr:
     blank and masked names, 삼성 against Samsung, a single syllable, and less than five letters in Latin script.
     """
     pair = pl.struct(one.alias("a"), other.alias("b"))
-    return pair.map_batches(_differ, return_dtype=pl.Boolean, is_elementwise=True)
+    return pair.map_batches(_compare_batch, return_dtype=pl.Boolean, is_elementwise=True)
 
 
-def _differ(pairs: pl.Series) -> pl.Series:
+def _compare_batch(pairs: pl.Series) -> pl.Series:
     """Judge a batch in steps, each for what the one before left open: what is written alike costs next to nothing."""
     frame = pairs.struct.unnest().with_row_index("line")
     said = [~is_blank(pl.col(name)) & ~is_masked(pl.col(name)) for name in ("a", "b")]
     rows = frame.filter(pl.col("a") != pl.col("b")).filter(*said)
     same = [frame.filter(pl.col("a") == pl.col("b")).filter(*said)]
-    for step in (_bare, _folded):
+    for step in (_strip_common_forms, _fold_name):
         rows = rows.with_columns(step(pl.col("a")).alias("one"), step(pl.col("b")).alias("other"))
         contained = rows.select(_contains("one", "other") | _contains("other", "one")).to_series()
         same.append(rows.filter(contained).select("line", "a", "b"))
         rows = rows.filter(~contained)
     lines = pl.concat([*(found["line"] for found in same), rows["line"]])
-    judged = [pl.repeat(False, sum(map(len, same)), eager=True), rows.select(_clearly()).to_series()]
+    judged = [pl.repeat(False, sum(map(len, same)), eager=True), rows.select(_are_clearly_different()).to_series()]
     return pl.repeat(None, len(pairs), dtype=pl.Boolean, eager=True).scatter(lines, pl.concat(judged))
 
 
@@ -54,13 +54,13 @@ def _contains(one: str, other: str) -> pl.Expr:
     return pl.col(one).str.contains(pl.col(other), literal=True)
 
 
-def _bare(name: pl.Expr) -> pl.Expr:
-    """The name without the commonest forms and spaces: enough for most, and a tenth of the work of :func:`_folded`."""
+def _strip_common_forms(name: pl.Expr) -> pl.Expr:
+    """Return the name without the commonest forms and spaces: a tenth of the work of :func:`_fold_name`."""
     bare = name.str.replace_many(_COMMONEST)
     return pl.when(bare != "").then(bare).otherwise(name)
 
 
-def _folded(name: pl.Expr) -> pl.Expr:
+def _fold_name(name: pl.Expr) -> pl.Expr:
     """The name without what does not tell one business from another; null where nothing is left."""
     legal, english, branch = _patterns()[:3]
     plain = name.str.normalize("NFKC").str.to_lowercase().str.replace_all(legal, " ").str.replace_all(english, " ")
@@ -69,7 +69,7 @@ def _folded(name: pl.Expr) -> pl.Expr:
     return pl.when(compact != "").then(compact)
 
 
-def _clearly() -> pl.Expr:
+def _are_clearly_different() -> pl.Expr:
     """Whether ``one`` and ``other``, folded, neither within the other, are clearly two names; null: nobody can say."""
     a, b = pl.col("one"), pl.col("other")
     hangul = a.str.contains(_HANGUL)

@@ -36,7 +36,7 @@ class Placeholder:
     pattern: str
     sample: str
 
-    def filled(self, wanted: pl.Expr, lang: Lang) -> pl.Expr:
+    def fill(self, wanted: pl.Expr, lang: Lang) -> pl.Expr:
         """Return what stands in its place in the rows that want it, null in the others."""
         text = self.text(pl.when(wanted).then(pl.col(self.column)))
         return pl.when(wanted).then(text.fill_null(self.unknown[lang]))
@@ -81,7 +81,7 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
 
 @dataclass(frozen=True)
 class Term:
-    """A reason that a row can have: the level of a feature that it tells, or (``feature`` null) the base."""
+    """A reason that a row can have: the level of a feature that it states, or (``feature`` null) the base."""
 
     feature: str | None
     name: str
@@ -99,7 +99,7 @@ class Term:
 
     def text(self, lang: Lang) -> str:
         """Return the whole reason, placeholders in braces: ``[<label> <points>] <text> (<source>)``."""
-        return f"[{self.label} {self.level.points:+d}] {self.told(lang)}"
+        return f"[{self.label} {self.level.points:+d}] {self.identifying_text(lang)}"
 
     @property
     def at_best(self) -> str | None:
@@ -111,17 +111,17 @@ class Term:
         """Whether the day of the status stands behind its source."""
         return self.feature == "status" and self.name not in ("not_found", "not_checked")
 
-    def told(self, lang: Lang) -> str:
+    def identifying_text(self, lang: Lang) -> str:
         """Return what follows the bracket, which identifies the reason among those of its label."""
         return f"{getattr(self.level, lang)} ({self.level.source}{'{as_of}' if self.is_dated else ''})"
 
-    def marked(self, mark: str, lang: Lang) -> str:
+    def text_with_marks(self, mark: str, lang: Lang) -> str:
         """Return the whole reason; each placeholder is its name between two marks."""
         return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang))
 
     def placeholders(self, lang: Lang) -> list[str]:
         """Return the names in braces."""
-        return PLACEHOLDER.findall(self.told(lang))
+        return PLACEHOLDER.findall(self.identifying_text(lang))
 
 
 def matching(text: str) -> str:
@@ -142,11 +142,11 @@ def terms_of(card: Scorecard) -> list[Term]:
     return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
 
 
-def told(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
+def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
     """Return the reasons a card can give, without the base, in the order in which they stand: the largest effect first.
 
-    ``possible``: for each feature the levels that can hold at all. A level without points is told if it is ``always``,
-    or decides on the action.
+    ``possible``: for each feature the levels that can hold at all. A level without points is stated if it is
+    ``always``, or decides on the action.
     """
     terms = [
         term

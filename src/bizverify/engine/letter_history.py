@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.blanks import is_blank, is_masked
+from bizverify.engine.text_values import is_blank, is_masked
 
 HISTORY: Final = "history"
 """The column that :func:`attach_history` adds: ``moved``, ``absent``, ``delivered`` or null."""
@@ -20,7 +20,7 @@ HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 """A row of a history: one letter of which it is known whether it arrived (``outcome`` as :data:`HISTORY`)."""
 
-REMEMBERED_MONTHS: Final = 12
+TRUSTED_MONTHS: Final = 12
 """How long a letter that arrived speaks for its address: about a fifth of businesses move in a year."""
 
 _OUTCOMES: Final = ("delivered", "absent", "moved")
@@ -71,12 +71,12 @@ def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: dat
     """Add :data:`HISTORY` (String) to a frame that has ``address`` and the business number as UInt64 in ``number``.
 
     ``history``: as :data:`HISTORY_SCHEMA`. Of all letters to one business at one address, mailed up to ``today``, the
-    newest counts: one that arrived for :data:`REMEMBERED_MONTHS`, one that came back for as long as no newer one is
+    newest counts: one that arrived for :data:`TRUSTED_MONTHS`, one that came back for as long as no newer one is
     known. What came back from one address says nothing of another. Rows and their order stay.
     """
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
-    return with_letters(frame, _told(history, today), number)
+    return with_letters(frame, _newest_outcomes(history, today), number)
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:
@@ -93,12 +93,12 @@ def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.
     return joined.drop(_WRITTEN, _KEY)
 
 
-def _told(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
+def _newest_outcomes(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
     """What the newest letter to each business at each address says; those left out that say nothing any more."""
     known = history.filter(pl.col("outcome").is_in(_OUTCOMES) & (pl.col("mailed") <= today)).drop_nulls(_LETTER)
     weight = pl.col("outcome").cast(pl.Enum(_OUTCOMES))
     newest = known.group_by(_LETTER).agg(
         pl.col("outcome").sort_by("mailed", weight).last().alias(HISTORY), pl.col("mailed").max()
     )
-    recent = pl.col("mailed") > pl.lit(today).dt.offset_by(f"-{REMEMBERED_MONTHS}mo")
+    recent = pl.col("mailed") > pl.lit(today).dt.offset_by(f"-{TRUSTED_MONTHS}mo")
     return newest.filter((pl.col(HISTORY) != "delivered") | recent).drop("mailed")

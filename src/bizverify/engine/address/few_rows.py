@@ -12,8 +12,6 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.regions.prefixes import scattered
-
 _FEW: Final = "_few"
 
 
@@ -28,7 +26,7 @@ def for_few(
 
     They are null in all other rows. ``step`` must keep rows and order, and look at one row at a time.
     """
-    return frame.with_columns(_made(few, step, needs, adds)).unnest(_FEW)
+    return frame.with_columns(_compute_few(few, step, needs, adds)).unnest(_FEW)
 
 
 def fill_few(
@@ -39,21 +37,23 @@ def fill_few(
     fills: Mapping[str, type[pl.DataType]],
 ) -> pl.LazyFrame:
     """Do what :func:`for_few` does where the columns are there already: what ``step`` finds stands before what is."""
-    made = frame.with_columns(_made(few, step, needs, fills))
+    made = frame.with_columns(_compute_few(few, step, needs, fills))
     return made.with_columns(pl.coalesce(pl.col(_FEW).struct[name], name).alias(name) for name in fills).drop(_FEW)
 
 
-def _made(
+def _compute_few(
     few: pl.Expr,
     step: Callable[[pl.LazyFrame], pl.LazyFrame],
     needs: tuple[str, ...],
     adds: Mapping[str, type[pl.DataType]],
 ) -> pl.Expr:
     rows = pl.struct(*needs, few.alias(_FEW))
-    return rows.map_batches(partial(_done, step, adds), return_dtype=pl.Struct(adds), is_elementwise=True).alias(_FEW)
+    return rows.map_batches(
+        partial(_compute_batch, step, adds), return_dtype=pl.Struct(adds), is_elementwise=True
+    ).alias(_FEW)
 
 
-def _done(
+def _compute_batch(
     step: Callable[[pl.LazyFrame], pl.LazyFrame], adds: Mapping[str, type[pl.DataType]], rows: pl.Series
 ) -> pl.Series:
     needed = rows.struct.unnest()
@@ -61,4 +61,10 @@ def _done(
     if not few.any():
         return pl.Series([None], dtype=pl.Struct(adds)).new_from_index(0, len(rows))
     found = step(needed.lazy().filter(_FEW).drop(_FEW)).select(pl.struct(*adds)).collect().to_series()
-    return found if len(found) == len(rows) else scattered(found, few)
+    return found if len(found) == len(rows) else scatter(found, few)
+
+
+def scatter(values: pl.Series, at: pl.Series) -> pl.Series:
+    """Return values at the rows where ``at`` (Boolean) is true, one after the other, and null at the others."""
+    lines = at.cum_sum().cast(pl.UInt32) - 1
+    return values.gather(lines.zip_with(at, pl.Series([None], dtype=pl.UInt32)))
