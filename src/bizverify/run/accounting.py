@@ -127,18 +127,18 @@ class RowCounts:
     by_action: dict[str, int]
 
 
-def numbered_out(answered: pl.LazyFrame) -> pl.LazyFrame:
+def number_rows(answered: pl.LazyFrame) -> pl.LazyFrame:
     """Number the answered rows as they leave, to be held against the number they came in with."""
     return answered.with_row_index(_OUT_ID)
 
 
-def row_counts() -> tuple[pl.Expr, pl.Expr]:
-    """Aggregations over rows of :func:`numbered_out`: how many (``rows``), and whether ``in_order``."""
+def order_counts() -> tuple[pl.Expr, pl.Expr]:
+    """Aggregations over rows of :func:`number_rows`: how many (``rows``), and whether ``in_order``."""
     return pl.len().alias("rows"), (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order")
 
 
 def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
-    """Return a one-row query that counts rows of :func:`numbered_out`, with more aggregations beside.
+    """Return a one-row query that counts rows of :func:`number_rows`, with more aggregations beside.
 
     Rows by each known word, and in all (``biz_status:``): what is left over are the service's own words. There is no
     other ``row_status``.
@@ -150,7 +150,7 @@ def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFram
         "action": ACTIONS,
     }
     return answered.select(
-        *row_counts(),
+        *order_counts(),
         *(
             (pl.col(name) == value).sum().alias(f"{name}:{value}")
             for name, values in counted.items()
@@ -180,15 +180,15 @@ def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
     )
 
 
-def balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
+def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
     """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
     faults = []
     if sum(account.by_row_status.values()) != rows_in:
         faults.append(f"{counted(rows_in, 'row')} in, {sum(account.by_row_status.values()):,} with a row_status")
-    balance_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
+    check_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
 
 
-def balance_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
+def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
     """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
     faults = (
         *([f"{counted(rows_in, 'row')} in, {rows_out:,} answered"] if rows_out != rows_in else []),
