@@ -1,4 +1,4 @@
-"""Where the elements of an XML part stand, byte by byte: it is edited in place, never parsed and written anew."""
+"""Locates the elements of an XML part by bytes and edits it in place; nothing is parsed and written anew."""
 
 from __future__ import annotations
 
@@ -78,6 +78,11 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
     return elements
 
 
+def find_child(elements: Iterable[Element], name: str) -> Element | None:
+    """The first child of a part's root that has a name."""
+    return next((element for element in elements if element.depth == 1 and element.name == name), None)
+
+
 def refuse_encoding(xml: bytes, part: str) -> None:
     """Raise :class:`OutputError` for a part that is not, or says that it is not, UTF-8."""
     stated = re.match(rb"""(?:\xef\xbb\xbf)?<\?xml[^>]*?\sencoding\s*=\s*["']([^"']+)""", xml)
@@ -88,7 +93,7 @@ def refuse_encoding(xml: bytes, part: str) -> None:
         raise OutputError(f"the workbook cannot be extended, {part} is encoded in {encoding}; write CSV")
 
 
-def edited(xml: bytes, edits: Iterable[Edit]) -> bytes:
+def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
     """Return the bytes with edits made; edits are given in the coordinates of ``xml`` and do not overlap.
 
     Those that insert at one place come out in the order in which they are given.
