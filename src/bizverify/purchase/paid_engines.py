@@ -18,7 +18,7 @@ from bizverify.client import ApiKey, BaseUrl, BlockingClient
 from bizverify.engine import LocalEngine
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.ledger import Ledger, Run
-from bizverify.ledger.open import ledger_path
+from bizverify.ledger.schema import ledger_path
 from bizverify.options import ENGINE_KINDS, EngineKind, ServiceOptions, engine_kind
 from bizverify.purchase import answer_join, selection
 from bizverify.purchase.purchase_run import PaidRun, quota_of
@@ -30,9 +30,8 @@ from bizverify.run.alerts import (
     registry_alerts,
     unknown_quota_alert,
 )
-from bizverify.run.engine import RunContext, local_files
+from bizverify.run.engine import Agreement, Purchase, Quota, RunContext, local_files
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
-from bizverify.run.purchase_summary import Agreement, Purchase, Quota
 from bizverify.run.records import ROW_ID
 from bizverify.tables.compression import private_folder
 
