@@ -36,6 +36,7 @@ from trio.testing import MockClock
 from bizverify.client import Client
 from bizverify.client.account import Account, Idempotency
 from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
+from bizverify.dispatch import Halt
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
@@ -54,7 +55,7 @@ from bizverify.ledger import open as ledger_opening
 from bizverify.ledger.queries import Entry
 from bizverify.purchase import batch_upload, selection
 from bizverify.purchase.batch_upload import buy_in_uploads
-from bizverify.purchase.dispatcher import Buying, Halt
+from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.idempotent_retry import settle_doubts
 from bizverify.purchase.options import Terms
 from bizverify.purchase.single_lookups import buy_singly
@@ -658,40 +659,40 @@ class _Process:
     async def _bought(self, standing: selection.Standing, at: _At, life: trio.CancelScope) -> None:
         client = cast(Client, self.wire)
         async with Journal(self.ledger) as journal:
-            buying = Buying(client, self.ledger, journal, self.terms, self.run_id, SCOPE)
-            buying.retries = type(buying.retries)(random=self.history.dice)
-            self._watch(buying)
-            at.act = self._end(buying, life)
+            context = PurchaseContext(client, self.ledger, journal, self.terms, self.run_id, SCOPE)
+            context.dispatcher.retries = type(context.dispatcher.retries)(random=self.history.dice)
+            self._watch(context)
+            at.act = self._end(context, life)
             try:
-                account = await buying.free(client.me)
+                account = await context.dispatcher.fetch(client.me)
                 if account is None:
                     return
             except ServiceError:
                 return
-            buying.idempotency = account.idempotency
-            if account.idempotency is not None and await settle_doubts(buying, self.history.row_of, None):
+            context.idempotency = account.idempotency
+            if account.idempotency is not None and await settle_doubts(context, self.history.row_of, None):
                 standing = selection.standing(self.ledger, self.history.lookups, self.history.now - MAX_AGE)
             wanted = standing.wanted
             if self.engine == "batch":
-                await buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
+                await buy_in_uploads(context, wanted, context.ledger.open_uploads(context.client.origin))
             else:
                 if standing.running:
-                    await buy_in_uploads(buying, wanted.clear(), buying.ledger.open_uploads(buying.client.origin))
-                if not wanted.is_empty() and not buying.stop.pulled:
-                    await buy_singly(buying, wanted)
-            self.halt = buying.stop.halt
+                    await buy_in_uploads(context, wanted.clear(), context.ledger.open_uploads(context.client.origin))
+                if not wanted.is_empty() and not context.dispatcher.is_cancelled:
+                    await buy_singly(context, wanted)
+            self.halt = context.dispatcher.halt
 
-    def _watch(self, buying: Buying) -> None:
+    def _watch(self, context: PurchaseContext) -> None:
         """Note when the run is stopped."""
-        pull = buying.stop.pull
+        pull = context.dispatcher.cancel
 
         def noted(halt: Halt) -> None:
             self.wire.stopped = min(self.wire.stopped, trio.current_time())
             pull(halt)
 
-        buying.stop.pull = noted  # type: ignore[method-assign]
+        context.dispatcher.cancel = noted  # type: ignore[method-assign]
 
-    def _end(self, buying: Buying, life: trio.CancelScope) -> Callable[[], None] | None:
+    def _end(self, context: PurchaseContext, life: trio.CancelScope) -> Callable[[], None] | None:
         """How this process is to end, unless it is done before."""
 
         def killed() -> None:
@@ -700,7 +701,7 @@ class _Process:
             life.cancel()
 
         def interrupted() -> None:
-            buying.stop.pull(Halt("interrupted", "interrupted"))
+            context.dispatcher.cancel(Halt("interrupted", "interrupted"))
 
         endings = {"killed": killed, "interrupted": interrupted, "cancelled": life.cancel, "its own": lambda: None}
 

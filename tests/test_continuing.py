@@ -274,7 +274,7 @@ UNREAD: dict[str, tuple[Fault, type[ServiceError], str]] = {
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between tries of what is free."""
-    monkeypatch.setattr("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
 
 
 @pytest.mark.usefixtures("_at_once")

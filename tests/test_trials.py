@@ -19,7 +19,7 @@ import bizverify as bv
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import DoubtError
 from bizverify.ledger import Fetched, Gated, Known, Ledger, Prepared, Run
-from bizverify.purchase.trials import REQUESTS
+from bizverify.purchase.context import REQUESTS
 from bizverify.purchase.upload_chunks import Chunks
 from bizverify.report import Report
 from bizverify.schema import Answer
@@ -440,7 +440,7 @@ def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
 ) -> None:
     """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
     monkeypatch.setattr("bizverify.purchase.batch_jobs._DEADLINE", 0.1)
-    monkeypatch.setattr("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
     service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
     source = customers(tmp_path / "in.csv", 3000)
     for _ in range(3):

@@ -22,14 +22,14 @@ import polars as pl
 
 from bizverify.cancellation import CancelToken
 from bizverify.client import BaseUrl
+from bizverify.dispatch import Halt
 from bizverify.errors import (
     UsageError,
 )
-from bizverify.labels.outbox import Delivery, Progress
+from bizverify.labels.outbox import LabelSender, Progress
 from bizverify.labels.output_columns import checked, earlier
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
 from bizverify.ledger.open import ledger_path
-from bizverify.purchase.dispatcher import Halt
 from bizverify.purchase.options import Terms
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
@@ -144,9 +144,9 @@ def send_labels(
         run = Run(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
-        delivery = Delivery(ledger, terms, url, first_row, progress)
-        halt = delivery.carried_out(run.run_id, queue.labels, brake or CancelToken()) if queue.labels else None
-        return _report(found, queue, delivery, halt)
+        sender = LabelSender(ledger, terms, url, first_row, progress)
+        halt = sender.send_all(run.run_id, queue.labels, brake or CancelToken()) if queue.labels else None
+        return _report(found, queue, sender, halt)
 
 
 def _told(labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None, prefix: str) -> pl.DataFrame:
@@ -209,20 +209,20 @@ def _end(mailed: date | None) -> float:
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
-def _report(found: _Found, queue: Queue, delivery: Delivery, halt: Halt | None) -> Sent:
+def _report(found: _Found, queue: Queue, sender: LabelSender, halt: Halt | None) -> Sent:
     rows = {(label.upload, label.place) for label in found.wanted}
-    held = delivery.ledger.held_labels(delivery.url.name)
-    unnumbered = delivery.unnumbered(queue.labels)
+    held = sender.ledger.held_labels(sender.url.name)
+    unnumbered = sender.count_unnumbered(queue.labels)
     return Sent(
-        ledger=str(delivery.ledger.path),
+        ledger=str(sender.ledger.path),
         labels=found.labels,
         without_job=found.without_job,
         job_rows=len(rows) + len(found.contradictory),
         done=queue.done,
-        sent=delivery.sent,
-        left=len(queue.labels) - delivery.sent - delivery.refused - delivery.doubts - unnumbered,
-        refused=delivery.refused,
-        doubts=delivery.doubts,
+        sent=sender.sent,
+        left=len(queue.labels) - sender.sent - sender.refused - sender.doubts - unnumbered,
+        refused=sender.refused,
+        doubts=sender.doubts,
         unnumbered=unnumbered,
         contradictory=found.contradictory,
         held=tuple(label for label in held if (label.upload, label.place) in rows),

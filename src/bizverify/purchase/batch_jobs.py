@@ -11,6 +11,8 @@ import anyio
 import polars as pl
 
 from bizverify.client.field_aliases import JOB_IDS
+from bizverify.dispatch import Halt, HaltReason
+from bizverify.dispatch.error_actions import is_redirect
 from bizverify.errors import (
     AuthenticationError,
     NotFoundError,
@@ -23,7 +25,7 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.ledger import Fetched, JobLost, Unfetched, passes
-from bizverify.purchase.dispatcher import Buying, Halt, Why, is_redirect
+from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.result_matching import Placed, place
 from bizverify.run.lookups import KEY, keys_of, scope_of, split
 
@@ -81,39 +83,39 @@ class _Yield:
     note: str | None
 
 
-async def collect(buying: Buying, job: Job) -> Collected | None:
+async def collect(context: PurchaseContext, job: Job) -> Collected | None:
     """Wait for a job, fetch its results, write them down, and return what they came to.
 
     ``None`` where that says nothing of the upload: the run was stopped, or not let in, or the service is not reached.
     """
-    sent = buying.ledger.rows_of(job.upload)
+    sent = context.ledger.rows_of(job.upload)
     try:
-        found = await _yield(buying, job, sent)
+        found = await _yield(context, job, sent)
     except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
-        await buying.journal.settle(JobLost(job.upload, str(error)))
-        buying.progress(len(sent))
+        await context.journal.settle(JobLost(job.upload, str(error)))
+        context.progress(len(sent))
         return Collected(passes=False, note=f"no answer came of job {job.id}: {error}")
     except TimeoutError as error:
-        return await _unfetched(buying, job, "unreachable", str(error))
+        return await _unfetched(context, job, "unreachable", str(error))
     except (AuthenticationError, PlanError) as error:
-        buying.refused(error)
+        context.dispatcher.end_run(error)
         return None
     except ServiceError as error:
-        why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
+        why: HaltReason = "quota" if isinstance(error, QuotaError) else "unreachable"
         note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
         remedy = "; if they never can, `bizverify resolve` settles the upload"
-        collected = await _unfetched(buying, job, why, note, remedy)
+        collected = await _unfetched(context, job, why, note, remedy)
         return None if isinstance(error, NotSentError) and error.status is None else collected
     if found is None:
         return None
-    await buying.journal.settle(
+    await context.journal.settle(
         Fetched(job.upload, found.placed.answers, found.placed.faults, found.note, found.placed.base)
     )
-    buying.figures.fetched += len(found.placed.answers)
+    context.counts.fetched += len(found.placed.answers)
     if not found.placed.answers:
         why_not = found.note or next(iter(found.placed.faults.values()), "there were none")
-        buying.stop.pull(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
-    buying.progress(len(sent))
+        context.dispatcher.cancel(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
+    context.progress(len(sent))
     answered = found.placed.answers.keys()
     if not passes(answered, len(sent)):
         return Collected(passes=False, note=f"{len(answered)} of {len(sent)} rows of job {job.id} were answered")
@@ -121,24 +123,24 @@ async def collect(buying: Buying, job: Job) -> Collected | None:
     return Collected(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.placed, len(sent)))
 
 
-async def _unfetched(buying: Buying, job: Job, why: Why, note: str, remedy: str = "") -> Collected:
+async def _unfetched(context: PurchaseContext, job: Job, why: HaltReason, note: str, remedy: str = "") -> Collected:
     """Results cannot be had now: say so, and stop."""
-    await buying.journal.settle(Unfetched(job.upload, note))
-    buying.stop.pull(Halt(why, note + remedy))
+    await context.journal.settle(Unfetched(job.upload, note))
+    context.dispatcher.cancel(Halt(why, note + remedy))
     return Collected(passes=False, note=note)
 
 
-async def numbering(buying: Buying, job: Job) -> int | None:
+async def numbering(context: PurchaseContext, job: Job) -> int | None:
     """What the service calls the first row of a job that was fetched before, as far as its results prove that.
 
     Raises what the service said; looking is free.
     """
-    sent = buying.ledger.rows_of(job.upload)
-    status = await _results(buying, job, max(job.total or 0, len(sent)))
-    return None if status is None else _place(buying, job, status, sent).base
+    sent = context.ledger.rows_of(job.upload)
+    status = await _results(context, job, max(job.total or 0, len(sent)))
+    return None if status is None else _place(context, job, status, sent).base
 
 
-async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
+async def look_again(context: PurchaseContext, uploads: Iterable[Upload]) -> int:
     """Fetch once more, without waiting, jobs that left rows without an answer; return how many answers have come.
 
     What the ledger has of a job stays, whatever the service says of it now. Where the service cannot be asked, the rest
@@ -146,10 +148,10 @@ async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
     """
     found = 0
     for upload in uploads:
-        scope = scope_of(buying.client.origin, upload.offline, upload.paid)
+        scope = scope_of(context.client.origin, upload.offline, upload.paid)
         job = Job(upload.id, str(upload.job_id), upload.total, scope)
         try:
-            come = await _late_answers(buying, job)
+            come = await _late_answers(context, job)
         except ServiceError as error:
             log.info("job %s (upload %s) cannot be looked at now: %s", job.id, job.upload, error)
             break
@@ -159,17 +161,17 @@ async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
     return found
 
 
-async def _late_answers(buying: Buying, job: Job) -> int | None:
+async def _late_answers(context: PurchaseContext, job: Job) -> int | None:
     """Fetch and keep what a job did not show before; return how many answers, ``None`` if the run was stopped."""
-    sent = buying.ledger.rows_of(job.upload)
-    missing = _missing(buying, job, sent)
+    sent = context.ledger.rows_of(job.upload)
+    missing = _missing(context, job, sent)
     preview, placed = max(job.total or 0, len(sent)), Placed()
     try:
         for _ in range(_LOOKS):
-            status = await _results(buying, job, preview)
+            status = await _results(context, job, preview)
             if status is None:
                 return None
-            placed = _with_earlier(placed, _place(buying, job, status, sent))
+            placed = _with_earlier(placed, _place(context, job, status, sent))
             if len(status.results) < preview or missing <= placed.answers.keys():
                 break
             preview = _more(preview)
@@ -177,40 +179,40 @@ async def _late_answers(buying: Buying, job: Job) -> int | None:
         log.info("job %s (upload %s) shows no more than before: %s", job.id, job.upload, error)
     come = {row: answer for row, answer in placed.answers.items() if row in missing}
     if come:
-        await buying.journal.settle(Fetched(job.upload, come, {}, placed.note, placed.base))
-        buying.figures.fetched += len(come)
+        await context.journal.settle(Fetched(job.upload, come, {}, placed.note, placed.base))
+        context.counts.fetched += len(come)
     return len(come)
 
 
-def _missing(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> set[int]:
+def _missing(context: PurchaseContext, job: Job, sent: list[tuple[bytes, str]]) -> set[int]:
     """The places in an upload whose rows it left without an answer."""
     keys = pl.Series([key for key, _ in sent], dtype=pl.Binary)
     its_own = (pl.col("state") == "missing") & (pl.col("upload") == job.upload)
-    known = (part.filter(its_own) for part in buying.ledger.entries(keys, answers=False))
+    known = (part.filter(its_own) for part in context.ledger.entries(keys, answers=False))
     return {place for part in known for place in part["place"]}
 
 
-async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
+async def _yield(context: PurchaseContext, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
     """See a job to its end and fetch what it gives, again while rows are missing; ``None`` if the run stops first.
 
     What one look has shown is not lost by the next, whatever comes of that. Where repeated results fill what was asked
     for, more are asked for.
     """
-    ended = await _ended(buying, job)
+    ended = await _ended(context, job)
     found, preview = None, max(job.total or 0, len(sent))
     for look in range(_LOOKS):
         if look:
-            with buying.stop.waiting():
-                await anyio.sleep(buying.terms.poll)
+            with context.dispatcher.cancellable_wait():
+                await anyio.sleep(context.terms.poll)
         try:
-            status = ended and await _results(buying, job, preview)
+            status = ended and await _results(context, job, preview)
         except (NotFoundError, ShapeError, RejectedError):  # what passes leaves the job to be fetched again, all of it
             if found is None or not found.placed.answers:
                 raise
             break
         if ended is None or status is None:
             return None
-        placed = _place(buying, job, status, sent)
+        placed = _place(context, job, status, sent)
         if found is not None:
             placed = _with_earlier(found.placed, placed)
         found = _Yield(placed, _note(job.id, ended, placed))
@@ -225,11 +227,11 @@ def _more(preview: int) -> int:
     return max(preview, min(preview * _MORE, _MOST))
 
 
-async def _results(buying: Buying, job: Job, preview: int) -> BatchStatus | None:
+async def _results(context: PurchaseContext, job: Job, preview: int) -> BatchStatus | None:
     """Fetch the results of a job that has ended: ``preview``, or as many as the service lets be asked for."""
     while True:
         try:
-            return await buying.free(lambda: buying.client.batch(job.id, preview=preview))  # noqa: B023 - awaited here
+            return await context.dispatcher.fetch(lambda: context.client.batch(job.id, preview=preview))  # noqa: B023 - awaited here
         except RejectedError as error:
             if is_redirect(error) or preview <= 1:
                 raise
@@ -260,18 +262,18 @@ def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
     return f"job {job_id} ended as {ended.status!r}" + (f"; {placed.note}" if placed.note else "")
 
 
-async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
+async def _ended(context: PurchaseContext, job: Job) -> BatchStatus | None:
     """Look at a job until it has ended; ``None`` if the run stops first.
 
     Raises :class:`TimeoutError` if the job takes too long.
     """
     begun, missed = anyio.current_time(), 0
-    while not buying.stop.pulled:
+    while not context.dispatcher.is_cancelled:
         age = anyio.current_time() - begun
-        with buying.stop.waiting():
-            await anyio.sleep(min(max(buying.terms.poll, age / _LONG_JOB), max(_RAREST, buying.terms.poll)))
+        with context.dispatcher.cancellable_wait():
+            await anyio.sleep(min(max(context.terms.poll, age / _LONG_JOB), max(_RAREST, context.terms.poll)))
         try:
-            status = await buying.free(lambda: buying.client.batch(job.id, preview=1))
+            status = await context.dispatcher.fetch(lambda: context.client.batch(job.id, preview=1))
         except NotFoundError:  # some services take a moment to know a fresh job
             if (missed := missed + 1) > _UNKNOWN:
                 raise
@@ -285,17 +287,17 @@ async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
     return None
 
 
-def _place(buying: Buying, job: Job, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
+def _place(context: PurchaseContext, job: Job, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
     known = keys_of(job.scope, [(result.b_no, result.name, result.address) for result in status.results])
     named = {str(said) for name in JOB_IDS[:-1] if (said := getattr(status, name, None))}
     return place(
         status.results,
         sent,
         lambda *echo: known.get(echo, b""),
-        records=_records(buying.lookups, sent),
+        records=_records(context.lookups, sent),
         totals=(job.total, status.total),
-        shared=buying.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
-        by_hand=buying.ledger.named_by_hand(job.upload),
+        shared=context.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
+        by_hand=context.ledger.named_by_hand(job.upload),
     )
 
 

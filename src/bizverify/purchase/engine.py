@@ -18,10 +18,10 @@ from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.ledger import Ledger, Run
 from bizverify.ledger.open import ledger_path
 from bizverify.purchase import answer_join, selection
+from bizverify.purchase.context import why_stopped
 from bizverify.purchase.options import PAYING
 from bizverify.purchase.purchase_run import PaidRun, Progress, quota_of
 from bizverify.purchase.summary import Agreement, Purchase, Quota
-from bizverify.purchase.trials import why_stopped
 from bizverify.run.alerts import continuation_note, other_address_alert, unknown_quota_alert
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.run.records import ROW_ID

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from bizverify.cancellation import run_async
 from bizverify.client import ApiKey, Client
+from bizverify.dispatch import Halt
 from bizverify.errors import ServiceError, StoppedError, UsageError
 from bizverify.ledger import Journal, Ledger, Run, Upload
 from bizverify.purchase import answer_join, selection
 from bizverify.purchase.batch_jobs import look_again
 from bizverify.purchase.batch_upload import buy_in_uploads
-from bizverify.purchase.dispatcher import Buying, Figures, Halt
+from bizverify.purchase.context import PurchaseContext, PurchaseCounts
 from bizverify.purchase.idempotent_retry import settle_doubts
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.purchase.summary import Purchase, Quota
@@ -51,7 +52,7 @@ class PaidRun:
     ) -> None:
         self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
         self._lookups, self._progress = lookups, progress
-        self._figures = Figures()
+        self._figures = PurchaseCounts()
         self._settled = self._late = 0
         self._unseen: tuple[str, ...] = ()
         self._unread: ServiceError | None = None
@@ -121,49 +122,49 @@ class PaidRun:
         at_once = max(terms.concurrency, terms.jobs)
         client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout, max_retries=0)
         async with client, Journal(self._ledger) as journal:
-            buying = Buying(
-                client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, figures=self._figures
+            context = PurchaseContext(
+                client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, counts=self._figures
             )
-            buying.lookups = self._lookups
-            self._engine.brake.set_handler(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            context.lookups = self._lookups
+            self._engine.brake.set_handler(lambda: context.dispatcher.cancel(Halt("interrupted", "interrupted")))
             try:
-                before = await self._quota(buying)
-                if await self._settle(buying):
-                    before = await self._quota(buying)
-                await self._look_again(buying)
+                before = await self._quota(context)
+                if await self._settle(context):
+                    before = await self._quota(context)
+                await self._look_again(context)
                 try:
                     self._choose(before)
                 except ServiceError:
-                    await buy_in_uploads(buying, self.chosen, self._running())  # paid for already, not there for ever
+                    await buy_in_uploads(context, self.chosen, self._running())  # paid for already, not there for ever
                     raise
-                buying.progress = self._counted()
-                buying.progress(0)
-                await self._bought(buying)
-                after = await self._quota_after(buying)
+                context.progress = self._counted()
+                context.progress(0)
+                await self._bought(context)
+                after = await self._quota_after(context)
             finally:
                 self._engine.brake.set_handler(None)
         self._purchase = replace(
             self._purchase,
             **asdict(self._figures),
-            rate=buying.rate.achieved,
+            rate=context.dispatcher.rate.achieved,
             seconds=time.monotonic() - began,
             before=before,
             after=after,
             notes=(*_settled_note(self._settled), *_late_note(self._late), *self._quota_notes(before, after)),
         )
-        return buying.stop.halt
+        return context.dispatcher.halt
 
-    async def _quota(self, buying: Buying) -> Quota | None:
+    async def _quota(self, context: PurchaseContext) -> Quota | None:
         """What is left, asked before anything is bought; here a wrong key or address shows while nothing is spent."""
         account = self._unread = None
-        with buying.stop.waiting():  # nothing is under way that would have to be settled
+        with context.dispatcher.cancellable_wait():  # nothing is under way that would have to be settled
             try:
-                account = await buying.free(buying.client.me)
+                account = await context.dispatcher.fetch(context.client.me)
             except ServiceError as error:
                 if not selection.hides_quota(error):
                     raise
                 self._unread = error
-        buying.idempotency = account.idempotency if account is not None else None
+        context.idempotency = account.idempotency if account is not None else None
         return quota_of(account) if account is not None else None
 
     def _may_settle(self) -> bool:
@@ -174,19 +175,19 @@ class PaidRun:
             return False
         return bool(self._ledger.repeatable(self._engine.url.name))
 
-    async def _settle(self, buying: Buying) -> bool:
+    async def _settle(self, context: PurchaseContext) -> bool:
         """Settle such lookups; whether there were any. From then on they stand as if they had been bought before."""
-        if buying.idempotency is None or not self._may_settle():
+        if context.idempotency is None or not self._may_settle():
             return False
         keys = frozenset(self._lookups[KEY])
-        self._settled = await settle_doubts(buying, keys, self._engine.terms.budget)
+        self._settled = await settle_doubts(context, keys, self._engine.terms.budget)
         if self._settled:
             self._read_standing()
         return bool(self._settled)
 
-    async def _look_again(self, buying: Buying) -> None:
+    async def _look_again(self, context: PurchaseContext) -> None:
         """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
-        self._late = await look_again(buying, self._incomplete())
+        self._late = await look_again(context, self._incomplete())
         if self._late:
             self._read_standing()
 
@@ -197,11 +198,15 @@ class PaidRun:
         uploads = self._ledger.incomplete_uploads(self._engine.url.name, since) if wanted else []
         return [upload for upload in uploads if upload.id in wanted]
 
-    async def _quota_after(self, buying: Buying) -> Quota | None:
-        if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
+    async def _quota_after(self, context: PurchaseContext) -> Quota | None:
+        if context.dispatcher.halt is not None and context.dispatcher.halt.why in (
+            "unreachable",
+            "interrupted",
+            "refused",
+        ):
             return None
         try:
-            return quota_of(await buying.client.me())
+            return quota_of(await context.client.me())
         except ServiceError as error:
             log.info("the quota could not be read after the run: %s", error)
             return None
@@ -220,14 +225,14 @@ class PaidRun:
         self._purchase = replace(self._purchase, chosen=allowed)
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
 
-    async def _bought(self, buying: Buying) -> None:
+    async def _bought(self, context: PurchaseContext) -> None:
         singly = self._engine.engine != "batch"
-        await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
-        if singly and not self.chosen.is_empty() and not buying.stop.pulled:
+        await buy_in_uploads(context, self.chosen.clear() if singly else self.chosen, self._running())
+        if singly and not self.chosen.is_empty() and not context.dispatcher.is_cancelled:
             if (why := self._engine.why_stopped(self._ledger)) is not None:
-                buying.stop.pull(Halt("stopped", why))
+                context.dispatcher.cancel(Halt("stopped", why))
                 return
-            await buy_singly(buying, self.chosen)
+            await buy_singly(context, self.chosen)
 
     def _running(self) -> list[Upload]:
         """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
