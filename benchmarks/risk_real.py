@@ -32,8 +32,8 @@ import polars as pl
 import risk_baselines
 
 from bizverify.engine.address import parse
-from bizverify.engine.risk.evidence import LEVEL, LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES, levels
+from bizverify.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.calibration import Calibration, calibration
 from bizverify.learning.design_matrix import design, expert_points
@@ -123,7 +123,7 @@ def parsed(addresses: pl.Series) -> pl.DataFrame:
 def evidence(known: pl.DataFrame, cut: date, years: int, card: Scorecard) -> pl.DataFrame:
     """The hospitals open on ``cut`` as evidence: what was known of each then, and whether it closed in the years after.
 
-    The columns of :data:`~bizverify.engine.risk.evidence.LEVEL_DTYPES`, ``score`` (Int32), ``bounced`` (Boolean),
+    The columns of :data:`~bizverify.engine.risk.reason_parser.LEVEL_DTYPES`, ``score`` (Int32), ``bounced`` (Boolean),
     ``hospital``, and `LEAKS`. Of the rows only what is dated up to ``cut`` is read, but for ``bounced``.
     """
     until = after(cut, years)

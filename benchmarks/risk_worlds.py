@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.features import FEATURES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.learning.design_matrix import TERMS
 
 Levels = Mapping[str, np.ndarray]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.labels.label_store import KNOWN, About, Batch, Book
 from bizverify.labels.mailing_terms import Declaration

@@ -53,11 +53,11 @@ from bizverify.errors import (
 from bizverify.ledger import Journal, Ledger, Run
 from bizverify.ledger import open as ledger_opening
 from bizverify.ledger.queries import Entry
+from bizverify.options import ServiceOptions
 from bizverify.purchase import batch_upload, selection
 from bizverify.purchase.batch_upload import buy_in_uploads
 from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.idempotent_retry import settle_doubts
-from bizverify.purchase.options import Terms
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, scope_of, with_keys
 from bizverify.run.records import ROW_ID
@@ -497,7 +497,7 @@ class History:
     def _process(self, ledger: Ledger, standing: selection.Standing, ending: str) -> None:
         dice = self.dice
         engine = dice.choice(("verify", "batch"))
-        terms = Terms(
+        terms = ServiceOptions(
             concurrency=dice.randint(1, 4), chunk=dice.randint(1, 4), jobs=dice.randint(1, 3),
             rate=dice.choice((5.0, 50.0, 1000.0)), poll=dice.choice((0.5, 2.0)), drain=dice.choice((0.0, 1.0, 10.0)),
         )  # fmt: skip
@@ -638,7 +638,9 @@ class History:
 class _Process:
     """One process: what :mod:`bizverify.purchase.engine` puts together, with a wire for its client."""
 
-    def __init__(self, history: History, ledger: Ledger, terms: Terms, run_id: str, engine: str, ending: str) -> None:
+    def __init__(
+        self, history: History, ledger: Ledger, terms: ServiceOptions, run_id: str, engine: str, ending: str
+    ) -> None:
         self.history, self.ledger, self.terms, self.run_id, self.engine = history, ledger, terms, run_id, engine
         self.ending = ending
         self.wire = Wire(history.service)

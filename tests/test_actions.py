@@ -14,7 +14,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import Scorecard
-from bizverify.engine.risk.reason_parser import known
+from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Learned
 from bizverify.errors import ModelError
 from bizverify.model_store import ModelStore
@@ -243,7 +243,7 @@ def test_reasons_of_the_release_before_are_still_read() -> None:
         "letter starts (model) | [kind -3] a company by its number (number)"
     )
     korean = "[base -50] 일반 사업자 우편의 출발점 (model) | [status -3] 계속사업자 (registry)"
-    read = known(pl.LazyFrame({"reasons": [text, korean]}), "reasons").collect()
+    read = parse_reasons(pl.LazyFrame({"reasons": [text, korean]}), "reasons").collect()
     assert read["score"].to_list() == [13, -53]
     assert read["level:status"].to_list() == ["closed_over_12_months", "active"]
     assert read["unread"].to_list() == [False, False]

@@ -13,7 +13,7 @@ import pytest
 
 from bizverify import LocalEngine
 from bizverify.engine.address import Gazetteer
-from bizverify.engine.address.match.misspelling import Difference, differences
+from bizverify.engine.address.misspellings import NameDifference, compare_names
 from bizverify.engine.risk.features import AT_BEST
 from bizverify.reference import build_gazetteer
 from conftest import ROOT
@@ -141,17 +141,17 @@ def test_a_repair_is_told_apart_by_what_bears_it_out(
 
 
 DIFFERENCES = [
-    ("한누라대로", "한누리대로", Difference.SLIP),
-    ("한누대로", "한누리대로", Difference.SLIP),
-    ("누한리대로", "한누리대로", Difference.SLIP),
-    ("한명리대로", "한누리대로", Difference.DOUBTFUL),
-    ("한누리로", "한누리대로", Difference.DOUBTFUL),
-    ("중앙공원로", "중앙공원서로", Difference.DOUBTFUL),
-    ("국사봉길", "국사길", Difference.DOUBTFUL),
-    ("중앙공원남로", "중앙공원북로", Difference.TWO_ROADS),
-    ("상노장길", "중노장길", Difference.TWO_ROADS),
-    ("역삼로35가길", "역삼로35길", Difference.TWO_ROADS),
-    ("충장로12번나길", "충장로12번다길", Difference.TWO_ROADS),
+    ("한누라대로", "한누리대로", NameDifference.SLIP),
+    ("한누대로", "한누리대로", NameDifference.SLIP),
+    ("누한리대로", "한누리대로", NameDifference.SLIP),
+    ("한명리대로", "한누리대로", NameDifference.DOUBTFUL),
+    ("한누리로", "한누리대로", NameDifference.DOUBTFUL),
+    ("중앙공원로", "중앙공원서로", NameDifference.DOUBTFUL),
+    ("국사봉길", "국사길", NameDifference.DOUBTFUL),
+    ("중앙공원남로", "중앙공원북로", NameDifference.TWO_ROADS),
+    ("상노장길", "중노장길", NameDifference.TWO_ROADS),
+    ("역삼로35가길", "역삼로35길", NameDifference.TWO_ROADS),
+    ("충장로12번나길", "충장로12번다길", NameDifference.TWO_ROADS),
     ("한누리대로", "한누리대로", None),
 ]
 
@@ -159,7 +159,7 @@ DIFFERENCES = [
 @pytest.mark.parametrize(("written", "official", "difference"), DIFFERENCES)
 def test_names_differ_by_a_slip_or_as_two_roads_do(written: str, official: str, difference: int | None) -> None:
     """One jamo, or a syllable too few or too many of a long name, is a slip in either direction."""
-    both = differences(pl.Series([written, official]), pl.Series([official, written]))
+    both = compare_names(pl.Series([written, official]), pl.Series([official, written]))
     assert both["difference"].to_list() == [difference] * 2
 
 

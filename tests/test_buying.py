@@ -41,9 +41,9 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.ledger import Journal, Ledger, Run, Sent
+from bizverify.options import ServiceOptions
 from bizverify.purchase import answer_join, batch_upload, selection
 from bizverify.purchase.context import PurchaseContext
-from bizverify.purchase.options import Terms
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
 from bizverify.run.records import ROW_ID, with_digits
@@ -161,7 +161,7 @@ def bought(
     **terms: Any,
 ) -> PurchaseContext:
     """Buy on a fake clock; return what it came to."""
-    agreed = Terms(**{"concurrency": 1, "jobs": 1, "rate": 1e6} | terms)
+    agreed = ServiceOptions(**{"concurrency": 1, "jobs": 1, "rate": 1e6} | terms)
     run_id = f"run-{len(ledger.runs()) + 1}"
     ledger.begin(Run(run_id, "test", ORIGIN, "file.csv", 0.0))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.errors import LabelError, UsageError
 from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration
 from bizverify.learning.drift import NONE, drift, large_alarm, level_counts

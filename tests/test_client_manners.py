@@ -39,8 +39,8 @@ from bizverify.client import (
     RawResponse,
     Timeouts,
 )
-from bizverify.client.headers import user_agent
-from bizverify.client.retrying import seconds_before
+from bizverify.client.error_mapping import seconds_before
+from bizverify.client.request import user_agent
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
@@ -620,6 +620,19 @@ async def test_a_job_is_waited_for() -> None:
     assert seen == ["queued", "running", "done"]
     assert app.pauses == pytest.approx([1, 1, 1])
     assert set(app.asked) == {"GET /batch/j?preview=1"}
+
+
+@pytest.mark.anyio
+async def test_a_status_word_that_is_not_known_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever waits for a job must hear why it does not end, and the API key must not be heard."""
+    words = [f"dozing {KEY}", f"dozing {KEY}", "running", "done"]
+    app = App(*(Said(value={"status": word, "results": [], "total": 0}) for word in words))
+    async with Client(URL, KEY, app=app) as service:
+        assert (await service.wait("j", poll=0.001)).state == "done"
+        assert (await service.with_raw_response.batch("j")).parse().state == "done"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "the status word 'dozing [key]' of the service is not known: its job is taken as still at work"
+    ]
 
 
 @pytest.mark.anyio

@@ -16,8 +16,8 @@ from bizverify.labels.mailing import opened_mailing
 from bizverify.schema import Alert
 from bizverify.tables import frames
 from bizverify.tables.given_columns import given_choice
-from bizverify.tables.role_cell import role_cell
-from bizverify.tables.supplier_buyer import parties
+from bizverify.tables.header_vocabulary import parties
+from bizverify.tables.role_content import role_cell
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item

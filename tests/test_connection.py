@@ -22,10 +22,10 @@ import trustme
 import bizverify as bv
 from bizverify.client import Client, pool
 from bizverify.client.base_url import BaseUrl
-from bizverify.client.connection import Answer, Connection
+from bizverify.client.connection import HttpConnection, WireResponse
 from bizverify.client.key import ApiKey
-from bizverify.client.multipart import file_body, json_body
-from bizverify.client.timeouts import Timeouts
+from bizverify.client.network import Timeouts
+from bizverify.client.request import file_body, json_body
 from bizverify.client.transport import Transport
 from bizverify.errors import (
     AuthenticationError,
@@ -309,17 +309,17 @@ async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in VERIFIED.ljust(9000))
     raw = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
     paused = 0
-    read_on = Connection._read_on
+    read_on = HttpConnection._read_events
 
     with serving(saying(raw)) as server, pytest.MonkeyPatch.context() as patch:
 
-        def counted(self: Connection, answer: Answer) -> bool:
+        def counted(self: HttpConnection, answer: WireResponse) -> bool:
             nonlocal paused
             whole = read_on(self, answer)
             paused += self._is_paused
             return whole
 
-        patch.setattr(Connection, "_read_on", counted)
+        patch.setattr(HttpConnection, "_read_events", counted)
         async with client(server) as service:
             assert (await service.verify("1248100998")).bounce_prob == 0.25
     assert paused > 30

@@ -20,7 +20,7 @@ from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.labels.sending import send_labels
 from bizverify.ledger import Run, RunRecord
-from bizverify.purchase.options import ServiceOptions, terms_of
+from bizverify.options import ServiceKeywords, service_options
 from bizverify.purchase.selection import continued_since
 from bizverify.schema import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
@@ -115,7 +115,7 @@ def test_a_run_that_was_stopped_is_continued_with_its_jobs(service: FakeService,
         brake.cancel()
 
     with pytest.raises(StoppedError):
-        bv.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, brake=brake, **QUICK)
+        bv.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, cancel=brake, **QUICK)
     report = bv.enrich(source, engine="batch", max_age=0, **QUICK)
     assert (report.exit_code, service.paid_total, service.paid_again) == (0, 40, 0)
 
@@ -243,9 +243,9 @@ def test_labels_find_their_jobs_at_the_new_address(url: str, service: FakeServic
     """Outcomes of a file that was bought at the old address are sent to its jobs at the new one, once."""
     bv.enrich(customers(tmp_path / "in.csv", 20), engine="batch", base_url=url, **QUICK)
     told = pl.DataFrame([(row, row < 3, None, None) for row in range(20)], schema=LABEL_DTYPES, orient="row")
-    options: ServiceOptions = {"base_url": moved(url), "api_key": bv.ApiKey(KEY), "rate": 1e5}
-    joined = terms_of("batch", {**options, "known_as": url})
-    assert send_labels(told, tmp_path / "in.enriched.csv", terms=terms_of("batch", options)).without_job == 20
+    options: ServiceKeywords = {"base_url": moved(url), "api_key": bv.ApiKey(KEY), "rate": 1e5}
+    joined = service_options("batch", {**options, "known_as": url})
+    assert send_labels(told, tmp_path / "in.enriched.csv", terms=service_options("batch", options)).without_job == 20
     assert send_labels(told, tmp_path / "in.enriched.csv", terms=joined).sent == 20
     assert sorted((label.row_id, label.bounced) for label in service.labels) == [(row, row < 3) for row in range(20)]
 

@@ -12,7 +12,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import Scorecard
-from bizverify.engine.history import HISTORY_SCHEMA
+from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import ModelError, RegistryError, UsageError
 from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES
 from conftest import NINE

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
 from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT
-from bizverify.engine.risk.reason_parser import known
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES, parse_reasons
 from bizverify.schema import Lang
 from examples import examples
 from test_reasons import LEVELS, cards, frame_of, rows
@@ -25,7 +24,7 @@ def enriched(card: Scorecard, lang: Lang, count: int = 1_000, seed: int = 16) ->
 
 
 def read(frame: pl.DataFrame, card: Scorecard, **options: object) -> pl.DataFrame:
-    return known(frame.lazy(), "reasons", cards=[card], **options).collect()
+    return parse_reasons(frame.lazy(), "reasons", cards=[card], **options).collect()
 
 
 def one(text: object, **columns: object) -> dict[str, object]:
@@ -85,7 +84,7 @@ def test_of_two_cards_with_the_same_texts_either_reads_the_other() -> None:
     """A reason is known by its words; other points under the same words change the score, not the level."""
     old, new = cards()["built-in"], cards()["learned"]
     frame = enriched(new, "en")
-    back = known(frame.select("reasons").lazy(), "reasons", cards=[old, new]).collect()
+    back = parse_reasons(frame.select("reasons").lazy(), "reasons", cards=[old, new]).collect()
     assert back.select(*LEVEL_DTYPES).equals(told_levels(new, frame))
 
 
@@ -196,7 +195,7 @@ def test_a_text_that_two_cards_use_for_two_levels_tells_neither() -> None:
         for one, other in (("suspended", "active"), ("active", "suspended"))
     )
     other = msgspec.structs.replace(card, version="other", features=card.features | {"status": status})
-    back = known(pl.LazyFrame({"reasons": [f"{BASE} | {ACTIVE}"]}), "reasons", cards=[card, other]).collect()
+    back = parse_reasons(pl.LazyFrame({"reasons": [f"{BASE} | {ACTIVE}"]}), "reasons", cards=[card, other]).collect()
     assert back["unread"].to_list() == [True]
 
 

@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from bizverify.engine.address import parse
-from bizverify.engine.address.parse import usual
+from bizverify.engine.address.parse import forms
 
 OFFICIAL = Path(__file__).parents[2] / "shared" / "data" / "address" / "rnaddrkor_sejong.txt"
 ROADS = """
@@ -43,9 +43,9 @@ def assert_same(texts: pl.Series, form: str, monkeypatch: pytest.MonkeyPatch, sh
     """Hold both readings of the texts against each other; at least this share of them must be of the usual form."""
     mine = read(texts)
     rest = mine["address"].str.split(" ").list.slice(2).list.join(" ")
-    assert rest.str.contains(getattr(usual, form)).mean() >= share
+    assert rest.str.contains(getattr(forms, form)).mean() >= share
     for each in ("_ROAD", "_LOT"):
-        monkeypatch.setattr(usual, each, "^nothing is usual$")
+        monkeypatch.setattr(forms, each, "^nothing is usual$")
     assert_frame_equal(mine, read(texts))
 
 

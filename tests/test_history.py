@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.engine.history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
+from bizverify.engine.letter_history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
 from bizverify.errors import LabelError, UsageError
 from bizverify.labels import label
 from bizverify.labels.label_store import Book

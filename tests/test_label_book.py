@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
-from bizverify.engine.history import HISTORY_SCHEMA
-from bizverify.engine.risk.evidence import EVIDENCE_DTYPES
+from bizverify.engine.letter_history import HISTORY_SCHEMA
+from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import BOOK_SCHEMA, KNOWN, About, Batch, Book, Source
 from bizverify.labels.mailing_terms import Declaration

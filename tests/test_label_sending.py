@@ -25,7 +25,7 @@ from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
 from bizverify.labels.sending import Sent, send_labels
 from bizverify.ledger import Ledger
-from bizverify.purchase.options import Terms, terms_of
+from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
 from test_paid import KEY, customers, numbers
@@ -66,9 +66,9 @@ def send(url: str, mailed: Path) -> Send:
     return call
 
 
-def terms(url: str, key: str = KEY, concurrency: int = 4) -> Terms:
+def terms(url: str, key: str = KEY, concurrency: int = 4) -> ServiceOptions:
     options: Any = {"base_url": url, "api_key": bv.ApiKey(key), "rate": 1e5, "concurrency": concurrency, "timeout": 3}
-    return terms_of("batch", options)
+    return service_options("batch", options)
 
 
 def labels(*rows: tuple[int, bool | None, str | None]) -> pl.DataFrame:
@@ -143,7 +143,7 @@ def test_what_was_not_bought_in_an_upload_has_no_job(service: FakeService, url: 
     assert (sent.labels, sent.without_job, sent.exit_code) == (ROWS, ROWS, 0)
     assert service.labels == []
     empty = tmp_path / "none.sqlite"
-    none = terms_of("batch", {"base_url": url, "ledger": empty})
+    none = service_options("batch", {"base_url": url, "ledger": empty})
     assert send_labels(all_bounced(), mailed, terms=none).without_job == ROWS
     assert not empty.exists()
 
@@ -334,7 +334,7 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
 _SENDER = """
 import sys
 import polars as pl
-from bizverify.purchase.options import terms_of
+from bizverify.options import terms_of
 from bizverify.labels.sending import send_labels
 
 labels, file, url = sys.argv[1:]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import MOST, challenger, moves, served
 from bizverify.learning.decision import decided

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.reason_parser import known
+from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.model_store import ModelStore
 from conftest import json_of
@@ -92,7 +92,7 @@ def test_what_came_back_makes_a_scorecard_that_answers_from_then_on(
     card = ModelStore().champion()
     assert card.version == version
     frame = pl.scan_csv(tmp_path / "again.csv")
-    read = known(frame, "reasons", address=None, cards=[card]).collect()
+    read = parse_reasons(frame, "reasons", address=None, cards=[card]).collect()
     assert not read["unread"].any()
     sums = read["reasons"].str.extract_all(r"\[\S+ [+-]\d+\]").list.eval(pl.element().str.extract(r"([+-]\d+)\]"))
     scores = sums.list.eval(pl.element().cast(pl.Int64)).list.sum()

@@ -383,7 +383,7 @@ def test_an_error_of_an_async_run_comes_as_it_is(service: FakeService, url: str,
     brake = CancelToken()
     brake.cancel()
     with pytest.raises(StoppedError, match="0 lookups bought"):
-        bv.enrich(source, engine="verify", base_url=url, brake=brake, budget=1, **QUICK)
+        bv.enrich(source, engine="verify", base_url=url, cancel=brake, budget=1, **QUICK)
     assert service.paid_total == 0
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bizverify.engine.address import parse
-from bizverify.engine.address.fast_number import plain_numbers
+from bizverify.engine.address.parse.forms import plain_numbers
 
 
 def numbers(address: str | None) -> tuple[int | None, int | None]:

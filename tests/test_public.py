@@ -23,13 +23,23 @@ def test_the_public_names_are_these() -> None:
         "ApiKey",
         "BizverifyError",
         "BlockingClient",
+        "CancelToken",
         "Client",
+        "Engine",
+        "EngineKind",
         "Gazetteer",
         "GazetteerError",
+        "HybridEngine",
         "LabelReport",
         "LocalEngine",
+        "ReadOptions",
+        "Registry",
         "Report",
+        "Scorecard",
+        "ServiceEngine",
+        "ServiceOptions",
         "Verification",
+        "WriteOptions",
         "__version__",
         "aenrich",
         "build_gazetteer",
@@ -80,6 +90,34 @@ def test_the_names_of_the_client_are_these() -> None:
         assert getattr(client, name) is not None
 
 
+def test_the_former_name_of_the_client_still_works_and_warns() -> None:
+    """Programs that import `bizverify.service` must go on for one more release, and hear the new name."""
+    code = (
+        "import warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    from bizverify.service import Client\n"
+        "    import bizverify.service as former\n"
+        "import bizverify.client as client\n"
+        "print([(w.category.__name__, str(w.message)) for w in caught], former is client, Client is client.Client)"
+    )
+    warned = "('DeprecationWarning', 'bizverify.service is now bizverify.client')"
+    assert python(code) == f"[{warned}] True True"
+
+
+def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
+    """The User-Agent header needs the version; it must not come from an installation that may be missing."""
+    code = (
+        "import importlib.metadata as m\n"
+        "def missing(name): raise m.PackageNotFoundError(name)\n"
+        "m.version = missing\n"
+        "from bizverify.client.request import user_agent\n"
+        "from bizverify.client.webhook import WebhookSender\n"
+        "print(user_agent().split(' ')[0], WebhookSender()._agent)"
+    )
+    assert python(code) == f"bizverify/{bv.__version__} bizverify/{bv.__version__}"
+
+
 @pytest.mark.parametrize("name", ["Client", "BlockingClient", "RawClient", "BlockingRawClient", "RawResponse"])
 def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None:
     """From `bizverify.client`, or from Python itself."""
@@ -92,7 +130,7 @@ def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None
         for signature in signatures
         for annotation in (signature.return_annotation, *(one.annotation for one in signature.parameters.values()))
     ]
-    named = set(re.findall(r"\b[A-Z]\w+", " ".join(written))) - {"Reply"}
+    named = set(re.findall(r"\b[A-Z]\w+", " ".join(written))) - {"ServiceResponse"}
     assert (
         named - {*client.__all__, "None", "Self", "Callable", "Any", "Coroutine", "AsyncIterator", "Iterator"} == set()
     )

@@ -16,7 +16,7 @@ import xlsxwriter
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Format, Table, excel
 from bizverify.tables.compression import File
-from bizverify.tables.excel.isolated_reader import load_apart
+from bizverify.tables.excel.read import load_isolated
 from conftest import spreadsheet
 from office import converted
 
@@ -186,12 +186,12 @@ def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
 def test_a_process_of_its_own_reads_the_same(tmp_path: Path) -> None:
     """Large workbooks are read apart, where memory is limited: nothing about the table may differ."""
     path = typed(tmp_path / "in.xlsx")
-    here, apart = opened(path), load_apart(path, path, None, None)
+    here, apart = opened(path), load_isolated(path, path, None, None)
     assert (apart.name, apart.headers, apart.header) == ("S", here.headers, 0)
     assert apart.frame.equals(here.frame.collect())
     assert apart.frame.schema == here.frame.collect_schema()
     with pytest.raises(UsageError, match="no sheet 'T'"):
-        load_apart(path, path, "T", None)
+        load_isolated(path, path, "T", None)
 
 
 def test_errors_read_as_blank_and_are_told(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_rows_of_formulas_without_a_result_behind_the_table_are_counted(tmp_path
     path = book(tmp_path / "in.xlsx", {"S": [*TABLE, *[[None, 7]] * 2]})
     table = opened(patched(path, rb't="n"><v>7</v>', result))
     assert (rows(table), table.source) == ([(NUMBER, "가"), ("2208162517", "나")], excel.Sheet("S", below=2))
-    assert load_apart(path, path, None, None).below == 2
+    assert load_isolated(path, path, None, None).below == 2
 
 
 def test_hidden_and_filtered_rows_and_totals_are_rows(tmp_path: Path) -> None:

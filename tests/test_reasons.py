@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
+from bizverify.engine.risk.assess import make_reason_tables
 from bizverify.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
-from bizverify.engine.risk.reason_tables import runs
-from bizverify.engine.risk.reasons import told
+from bizverify.engine.risk.reason_texts import list_reasons
 from bizverify.schema import Lang
 
 INPUT = {
@@ -195,9 +195,9 @@ def test_no_rows_have_no_answers() -> None:
 def test_the_tables_are_small_and_few() -> None:
     """What is made beforehand does not grow with the rows: some runs, each of at most 1,024 lines."""
     for card in cards().values():
-        made = runs(told(card, FEATURES), "en", card.actions.repair_features)
+        made = make_reason_tables(list_reasons(card, FEATURES), "en", card.actions.repair_features)
         assert len(made) <= 12
-        assert all(run.table.height <= 1024 for run in made)
+        assert all(run.combinations.height <= 1024 for run in made)
 
 
 @given(st.integers(-3000, 3000), st.integers(1, 100))

@@ -23,8 +23,8 @@ from bizverify.engine.address.regions import (
     split_region,
     without_gazetteer,
 )
-from bizverify.engine.address.regions.names import regions, spellings
-from bizverify.engine.address.regions.search import split_anywhere
+from bizverify.engine.address.regions.reader import split_anywhere
+from bizverify.engine.address.regions.region_table import regions, spellings
 
 TODAY = districts().rows()
 

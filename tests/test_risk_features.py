@@ -15,7 +15,7 @@ import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.engine.address import Gazetteer, attach
 from bizverify.engine.address.regions import districts
-from bizverify.engine.names import names_differ
+from bizverify.engine.business_names import names_differ
 from bizverify.engine.registry import MORE
 from bizverify.engine.risk.features import FEATURES, OPTIONAL, levels
 from conftest import SAMPLE, write

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

@@ -15,7 +15,7 @@ import pytest
 import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.scorecard import Learned, checked
+from bizverify.engine.risk.scorecard import Learned, check_scorecard
 from bizverify.errors import ModelError
 
 BUILT_IN = Path(bv.__file__).parent / "engine" / "risk" / "scorecard.toml"
@@ -204,11 +204,11 @@ def test_a_learned_card_must_tell_what_the_built_in_one_tells() -> None:
     """A level that was learned to 0 points needs its reason all the same: else later learning cannot see it."""
     card = learned(active=0)
     with pytest.raises(ModelError, match=r"\[features.status.active\] has points = 0 .* add always = true"):
-        checked(card, "mine")
+        check_scorecard(card, "mine")
     status = dict(card.features["status"])
     status["active"] = msgspec.structs.replace(status["active"], always=True)
     told = msgspec.structs.replace(card, features=card.features | {"status": status})
-    assert checked(told, "mine") is told
+    assert check_scorecard(told, "mine") is told
 
 
 def test_a_card_written_by_hand_may_leave_a_level_out_of_the_reasons(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import LocalEngine, Scorecard
-from bizverify.engine.history import HISTORY_SCHEMA
+from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import RegistryError
 from bizverify.labels import Book
 from bizverify.server import engines as module

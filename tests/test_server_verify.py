@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bizverify import Gazetteer, LocalEngine
 from bizverify.engine import Registry
-from bizverify.engine.history import address_key
+from bizverify.engine.letter_history import address_key
 from bizverify.errors import RegistryError
 from bizverify.schema import REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.answering import Answering

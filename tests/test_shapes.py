@@ -15,7 +15,7 @@ from bizverify.client import Acknowledged
 from bizverify.client.account import read_account, read_history, read_watch, read_watches
 from bizverify.client.echo import is_other
 from bizverify.client.field_aliases import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
-from bizverify.client.json_search import Unreadable, parsed, whole
+from bizverify.client.json_search import UnreadableError, as_whole_number, parse_json
 from bizverify.client.responses import read_acknowledged, read_created, read_result, read_status, read_verified
 from bizverify.schema import Answer
 from conftest import ROOT, json_of
@@ -38,7 +38,7 @@ def read_or_error(name: str, case: dict[str, Any]) -> Any:
     """What the reader makes of a golden body; ``None`` where it is to be unreadable, which is checked."""
     if "error" not in case:
         return READERS[name](case["body"])
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableError) as caught:
         READERS[name](case["body"])
     assert case["error"] in str(caught.value)
     return None
@@ -108,7 +108,7 @@ def test_watch_histories_in_many_dialects(case: dict[str, Any]) -> None:
 def test_a_new_watch_entry_may_be_wrapped_too() -> None:
     """G1, G18"""
     assert read_watch({"watch": {"id": 3, "biz_no": "1248100998"}}).watch_id == "3"
-    with pytest.raises(Unreadable, match="has no watch_id"):
+    with pytest.raises(UnreadableError, match="has no watch_id"):
         read_watch({"ok": True})
 
 
@@ -157,7 +157,7 @@ def test_anything_is_an_acknowledgement() -> None:
 )
 def test_json_is_read_as_services_write_it(body: bytes, value: object) -> None:
     """G24: NaN is how Python's own writer says that there is no number; half a pair is a text cut in UTF-16."""
-    assert parsed(body) == value
+    assert parse_json(body) == value
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_text_that_cannot_have_been_made_of_the_one_sent_is_anothers(said: str
     assert is_other(said, sent)
     echoes = ({"input": {"b_no": "124-81-00998", "name": said}}, {"name": said}, {"b_no": "1248100998", "name": said})
     for answer in (echo | {"grade": "A"} for echo in echoes):
-        with pytest.raises(Unreadable, match="repeats another name than was sent with 1248100998") as caught:
+        with pytest.raises(UnreadableError, match="repeats another name than was sent with 1248100998") as caught:
             read_verified(answer, "1248100998", sent)
         assert said not in str(caught.value)
 
@@ -244,23 +244,23 @@ def test_a_number_without_its_leading_zeros_and_a_source_are_no_contradiction() 
     """G13, G32: a JSON number cannot begin with zero, and the source of an answer is no echo of its question."""
     asked = ("0178100998", "상사")
     assert read_verified({"b_no": 178100998, "source": {"name": "국세청"}, "grade": "A"}, *asked).grade == "A"
-    with pytest.raises(Unreadable, match="another number"):
+    with pytest.raises(UnreadableError, match="another number"):
         read_verified({"b_no": 178100999, "grade": "A"}, *asked)
 
 
 def test_bytes_that_are_not_utf8_are_replaced_where_an_answer_is_paid_for() -> None:
     """G33: and nowhere else; what is no JSON then either (UTF-16, garbage) stays unreadable."""
-    assert parsed(b'{"grade": "\xff"}', replacing=True) == {"grade": "\ufffd"}
-    assert parsed(b'\xef\xbb\xbf{"grade": "\xff"}', replacing=True) == {"grade": "\ufffd"}
+    assert parse_json(b'{"grade": "\xff"}', replacing=True) == {"grade": "\ufffd"}
+    assert parse_json(b'\xef\xbb\xbf{"grade": "\xff"}', replacing=True) == {"grade": "\ufffd"}
     for body in ('{"grade": "A"}'.encode("utf-16"), b'{"grade": "A", \xff\x00'):
-        with pytest.raises(Unreadable, match="is not JSON"):
-            parsed(body, replacing=True)
+        with pytest.raises(UnreadableError, match="is not JSON"):
+            parse_json(body, replacing=True)
 
 
 def test_an_infinite_probability_is_no_number() -> None:
     """G4, G24"""
-    with pytest.raises(Unreadable, match="not a number"):
-        read_verified(parsed(b'{"bounce_prob": Infinity}'))
+    with pytest.raises(UnreadableError, match="not a number"):
+        read_verified(parse_json(b'{"bounce_prob": Infinity}'))
 
 
 @pytest.mark.parametrize(
@@ -276,14 +276,16 @@ def test_an_infinite_probability_is_no_number() -> None:
     ],
 )
 def test_what_is_no_json_is_said_to_be_none(body: bytes, error: str) -> None:
-    with pytest.raises(Unreadable, match=re.escape(error)):
-        parsed(body)
+    with pytest.raises(UnreadableError, match=re.escape(error)):
+        parse_json(body)
 
 
 def test_whole_numbers_are_found_in_texts_and_nowhere_else() -> None:
-    assert [whole(value) for value in (5, 5.0, "5", " 1,300 ", "5.0", "-1")] == [5, 5, 5, 1300, 5, -1]
-    assert [whole(value) for value in (True, 5.5, "5.5", "x", "", None, [], {}, float("nan"), "٣")] == [None] * 10
-    assert whole("999999999999999999") == 999999999999999999
+    assert [as_whole_number(value) for value in (5, 5.0, "5", " 1,300 ", "5.0", "-1")] == [5, 5, 5, 1300, 5, -1]
+    assert [as_whole_number(value) for value in (True, 5.5, "5.5", "x", "", None, [], {}, float("nan"), "٣")] == [
+        None
+    ] * 10
+    assert as_whole_number("999999999999999999") == 999999999999999999
 
 
 NAMES = st.sampled_from(
@@ -303,7 +305,7 @@ JSON = st.recursive(
 def test_no_answer_breaks_a_reader(value: object) -> None:
     """Whatever comes: a value, or the one error that says that it cannot be read."""
     for reader in (*READERS.values(), read_watch, read_result, read_acknowledged):
-        with suppress(Unreadable):
+        with suppress(UnreadableError):
             reader(value)
 
 

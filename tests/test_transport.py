@@ -23,9 +23,9 @@ import pytest
 import trio.testing
 
 from bizverify.client import ApiKey, BaseUrl, Client, pool
-from bizverify.client.error_mapping import said, seconds_to_wait
-from bizverify.client.multipart import file_body
-from bizverify.client.streams import PlainStream
+from bizverify.client.error_mapping import body_message, seconds_to_wait
+from bizverify.client.pool import PlainStream
+from bizverify.client.request import file_body
 from bizverify.errors import (
     AuthenticationError,
     BizverifyError,
@@ -274,7 +274,7 @@ def test_a_wait_is_seconds_or_a_date_and_nothing_else() -> None:
 )
 def test_a_bodys_own_message_is_found_whatever_its_shape(body: bytes, message: str | None) -> None:
     """G22: one line, no control characters, no more than a person reads."""
-    found = said(body)
+    found = body_message(body)
     assert found == message or (found is not None and "\ufffd" in found and "\ufffd" in str(message))
 
 

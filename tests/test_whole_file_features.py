@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.purchase.selection import assessed
-from bizverify.run.cross_row_features import ALIKE, CROWD, CROWDED, SEVERAL, with_whole_file
+from bizverify.purchase.selection import assess_lookups
+from bizverify.run.cross_row_features import ALIKE, CROWD, CROWDED, SEVERAL, with_cross_row_features
 from bizverify.run.lookups import LOOKUP, lookup_expr, lookups_of
 from bizverify.run.records import records
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
@@ -39,7 +39,7 @@ def facts(folder: Path, rows: list[tuple[str, str]]) -> pl.DataFrame:
     lines = "\n".join(f'{b_no},"{address}"' for b_no, address in rows)
     with open_table(write(folder / "in.csv", f"사업자번호,주소\n{lines}\n")) as table:
         chosen = choose_columns(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS)).columns
-        found = with_whole_file(records(table, chosen)).select(CROWDED, SEVERAL).collect(engine="streaming")
+        found = with_cross_row_features(records(table, chosen)).select(CROWDED, SEVERAL).collect(engine="streaming")
         assert found.height == len(rows)
         return found
 
@@ -128,7 +128,7 @@ def test_rows_without_a_number_or_an_address_say_nothing(tmp_path: Path) -> None
     path = write(tmp_path / "in.csv", f"사업자번호,주소\n,부산\n{one},\n{one},부산\n")
     with open_table(path) as table:
         chosen = choose_columns(table, RECORD_COLUMNS).columns
-        found = with_whole_file(records(table, chosen))
+        found = with_cross_row_features(records(table, chosen))
         known = found.select(CROWDED, SEVERAL).collect()
     assert known[CROWDED].to_list() == [None, None, False]
     assert known[SEVERAL].to_list() == [None, None, False]
@@ -138,7 +138,7 @@ def test_without_an_address_column_nothing_is_read(tmp_path: Path) -> None:
     """A file with numbers alone is not gone through a further time."""
     with open_table(write(tmp_path / "in.csv", f"사업자번호\n{numbers(1)[0]}\n")) as table:
         rows = records(table, choose_columns(table, RECORD_COLUMNS).columns)
-        assert with_whole_file(rows) is rows
+        assert with_cross_row_features(rows) is rows
 
 
 def test_long_files_keep_facts_with_their_rows(tmp_path: Path) -> None:
@@ -222,12 +222,12 @@ def test_what_stands_beside_a_record_counts_where_lookups_are_chosen(tmp_path: P
     """The hybrid engine judges a lookup with all that the local one knows of its rows."""
     with open_table(crowd_file(tmp_path / "in.csv")) as table:
         chosen = choose_columns(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS)).columns
-        rows = with_whole_file(records(table, chosen))
+        rows = with_cross_row_features(records(table, chosen))
         lookups = lookups_of(rows.with_columns(lookup_expr(rows, suspect=False).alias(LOOKUP)))
     card = bv.LocalEngine(today=date(2026, 11, 22))
-    full = assessed(lookups, card)["bounce_prob"]
-    without = assessed(lookups.drop(CROWDED, SEVERAL), card)["bounce_prob"]
-    stale = assessed(lookups.with_columns(confirmed=pl.lit("2020-01-01")), card)["bounce_prob"]
+    full = assess_lookups(lookups, card)["bounce_prob"]
+    without = assess_lookups(lookups.drop(CROWDED, SEVERAL), card)["bounce_prob"]
+    stale = assess_lookups(lookups.with_columns(confirmed=pl.lit("2020-01-01")), card)["bounce_prob"]
     assert (full > without).to_list() == [True] * (CROWD + 2) + [False]
     assert (stale > full).all()
 

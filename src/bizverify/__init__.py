@@ -13,8 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from bizverify import _namespace
-
-__version__ = "0.1.0"
+from bizverify._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bizverify import business_number
@@ -25,19 +24,29 @@ if TYPE_CHECKING:
     from bizverify.api import plan as plan
     from bizverify.api import verify as verify
     from bizverify.api import verify_frame as verify_frame
+    from bizverify.cancellation import CancelToken as CancelToken
     from bizverify.client import ApiKey as ApiKey
     from bizverify.client import BlockingClient as BlockingClient
     from bizverify.client import Client as Client
     from bizverify.engine import LocalEngine as LocalEngine
+    from bizverify.engine import Registry as Registry
+    from bizverify.engine import Scorecard as Scorecard
     from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
     from bizverify.errors import BizverifyError as BizverifyError
     from bizverify.errors import GazetteerError as GazetteerError
     from bizverify.labels import LabelReport as LabelReport
     from bizverify.labels import label as label
     from bizverify.learning import calibrate as calibrate
+    from bizverify.options import EngineKind as EngineKind
+    from bizverify.options import ReadOptions as ReadOptions
+    from bizverify.options import ServiceOptions as ServiceOptions
+    from bizverify.options import WriteOptions as WriteOptions
+    from bizverify.purchase.engine import HybridEngine as HybridEngine
+    from bizverify.purchase.engine import ServiceEngine as ServiceEngine
     from bizverify.reference import build_gazetteer as build_gazetteer
     from bizverify.reference import build_registry as build_registry
     from bizverify.report import Report as Report
+    from bizverify.run.engine import Engine as Engine
     from bizverify.schema import Verification as Verification
 
 if TYPE_CHECKING:
@@ -47,13 +56,23 @@ _HOMES = {
     "ApiKey": "client",
     "BizverifyError": "errors",
     "BlockingClient": "client",
+    "CancelToken": "cancellation",
     "Client": "client",
+    "Engine": "run.engine",
+    "EngineKind": "options",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
+    "HybridEngine": "purchase.engine",
     "LabelReport": "labels",
     "LocalEngine": "engine",
+    "ReadOptions": "options",
+    "Registry": "engine",
     "Report": "report",
+    "Scorecard": "engine",
+    "ServiceEngine": "purchase.engine",
+    "ServiceOptions": "options",
     "Verification": "schema",
+    "WriteOptions": "options",
     "aenrich": "api",
     "build_gazetteer": "reference",
     "build_registry": "reference",

@@ -3,52 +3,77 @@
 from __future__ import annotations
 
 import functools
-import time
 import warnings as python_warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
 import polars as pl
 
 from bizverify import business_number
+from bizverify.cancellation import CancelToken
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import LOCAL, Progress, Run, looked_over, staged, statuses_of
+from bizverify.enrichment import RunStart, enrich_file, prepare_table, statuses_of
 from bizverify.errors import UsageError, parameter
 from bizverify.labels.history import Labels, history_of, remembered
 from bizverify.model_store import resolved
-from bizverify.purchase.options import PAYING, ServiceOptions, Terms, hide_key, terms_of
+from bizverify.options import (
+    EngineName,
+    ReadOptions,
+    ServiceKeywords,
+    WriteOptions,
+    choose_options,
+    engine_kind,
+    hide_key,
+    service_options,
+)
 from bizverify.report import Report
 from bizverify.run import output_layout
-from bizverify.run.destination import changes, keep_apart, losses, refuse_wide, target_of
+from bizverify.run.engine import Engine, LocalAnswers, Progress, RunContext
 from bizverify.run.records import ROW_ID, with_digits
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.storage.paths import new_run_id
-from bizverify.tables import (
-    Enriched,
-    frames,
-    open_table,
-    reading,
-)
-from bizverify.tables.columns import named_column
-from bizverify.tables.compression import private_folder
+from bizverify.tables import Enriched, frames
 
-if TYPE_CHECKING:
-    from bizverify.cancellation import CancelToken
-    from bizverify.purchase.engine import PaidEngine
+AnyEngine = EngineName | LocalEngine | Engine
+"""The name of an engine, or one itself."""
 
-ENGINES: Final = ("local", *PAYING)
+
+class EnrichKeywords(ServiceKeywords, total=False):
+    """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
+
+    columns: Mapping[str, str | Sequence[str]] | None
+    registry: str | Path | Registry | None
+    gazetteer: str | Path | Gazetteer | None
+    model: str | Path | Scorecard | None
+    lang: Lang
+    today: date | str | None
+    sheet: str | None
+    encoding: str | None
+    json_path: str | None
+    has_header: bool
+    output_encoding: str | None
+    in_place: bool
+    backup: bool
+    select: Sequence[str] | None
+    prefix: str
+    summary: bool
+    labels: Labels
+    with_outcomes: bool
+    manifest: str | Path | None
+    progress: Progress | None
 
 
 def enrich(
     input: str | Path,
     output: str | Path | None = None,
     *,
-    engine: str = "local",
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
     columns: Mapping[str, str | Sequence[str]] | None = None,
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
@@ -70,8 +95,8 @@ def enrich(
     manifest: str | Path | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-    brake: CancelToken | None = None,
-    **service: Unpack[ServiceOptions],
+    cancel: CancelToken | None = None,
+    **service: Unpack[ServiceKeywords],
 ) -> Report:
     """Verify every row of a file and write the file back with the nine columns added.
 
@@ -99,63 +124,65 @@ def enrich(
 
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
     lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
-    in :class:`~bizverify.purchase.options.ServiceOptions`; what was bought once is in the ledger and is not bought
-    again, so a run that was stopped goes on where it was when the same call is made again. ``brake`` stops such a run
-    from another thread.
+    in :class:`ServiceOptions`; what was bought once is in the ledger and is not bought
+    again, so a run that was stopped goes on where it was when the same call is made again. ``cancel`` stops such a run
+    from another thread. Instead of a name, an engine may be given: a :class:`LocalEngine`, :class:`ServiceEngine`,
+    :class:`HybridEngine` or any :class:`Engine`, with its own registry, language and options.
+
+    ``read`` and ``write``: in one value what the keywords from ``columns`` to ``has_header`` and from
+    ``output_encoding`` to ``manifest`` say; where one of them is given, its keywords stay at their defaults.
 
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
     hide_key(service)
-    path, started, clock = Path(input), datetime.now(UTC), time.monotonic()
-    if with_outcomes and labels is False:
+    start = RunStart.now()
+    reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header))
+    flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
+    writes = choose_options("write", write, flat)
+    request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label book; leave `labels=False` out")
     known = remembered(labels)
-    local = _local(registry, gazetteer, model, lang, today, known.history if known else None)
-    terms = _terms(engine, service)
-    with ExitStack() as resources:
-        paid = resources.enter_context(_paid(engine, terms, local, brake))
-        table = resources.enter_context(
-            open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, has_header=has_header)
-        )
-        asked = {"encoding": output_encoding, "backup": backup, "summary": summary}
-        target = target_of(path, table.format, output, in_place, **asked)
-        keep_apart(
-            {
-                "input": path,
-                "registry": local.registry.path if local.registry else None,
-                "gazetteer": local.gazetteer.path if local.gazetteer else None,
-                "model": Path(model) if isinstance(model, str | Path) else None,
-                "ledger": paid.path if paid else None,
-                "key file": Path(terms.key_file) if terms.key_file is not None else None,
-            },
-            {"output": target.path, "manifest": Path(manifest) if manifest is not None else None},
-            in_place,
-        )
-        if not select:
-            refuse_wide(table, target, prefix)
-        stages = staged(table, columns, prefix, select, with_outcomes)
-        if paid is not None:
-            stages = replace(stages, rows=paid.marked(stages.rows))
-        priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
-        lost = losses(table, target, in_place, leaves_out=stages.leaves_out, header_unsure=stages.header_unsure)
-        lost += changes(table, target, stages.layout)
-        stages = replace(stages, warnings=(*stages.warnings, *lost))
-        run = Run(
-            path, new_run_id(started), started, clock, engine, local, stages, paid, priority, known, with_outcomes
-        )
-        with reading(table), local.running():
-            if dry_run:
-                return run.planned()
-            return run.carried_out(target, manifest, progress)
+    return enrich_file(
+        Path(input),
+        output,
+        request.open(known.history if known else None),
+        reads,
+        writes,
+        start=start,
+        known=known,
+        model=Path(model) if isinstance(model, str | Path) else None,
+        dry_run=dry_run,
+        progress=progress,
+        cancel=cancel,
+    )
 
 
-def plan(input: str | Path, **options: Any) -> Report:
+def plan(
+    input: str | Path,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> Report:
     """Return what :func:`enrich` would do with the same arguments; spends and writes nothing."""
     hide_key(options)
-    return enrich(input, **options, dry_run=True)
+    return enrich(input, output, engine=engine, read=read, write=write, **options, dry_run=True)
 
 
-async def aenrich(input: str | Path, output: str | Path | None = None, **options: Any) -> Report:
+async def aenrich(
+    input: str | Path,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    dry_run: bool = False,
+    cancel: CancelToken | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> Report:
     """Do what :func:`enrich` does without blocking the event loop (asyncio or trio).
 
     Cancelled, a run that buys settles what is under way before it ends.
@@ -164,23 +191,27 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
     import anyio.lowlevel
     import anyio.to_thread
 
-    from bizverify.cancellation import CancelToken
-
-    brake: CancelToken = options.setdefault("brake", CancelToken())
+    token = CancelToken() if cancel is None else cancel
+    call = functools.partial(
+        enrich, input, output, engine=engine, read=read, write=write, dry_run=dry_run, cancel=token, **options
+    )
     failure: Exception | None = None
+    ended = False
 
-    async def pull_when_cancelled() -> None:
+    async def cancel_when_cancelled() -> None:
         try:
             await anyio.sleep_forever()
         finally:
-            brake.cancel()
+            if not ended:
+                token.cancel()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(pull_when_cancelled)
+        group.start_soon(cancel_when_cancelled)
         try:
-            report = await anyio.to_thread.run_sync(functools.partial(enrich, input, output, **options))
+            report = await anyio.to_thread.run_sync(call)
         except Exception as error:  # raised below: out of here it would come in a group
             failure = error
+        ended = True
         group.cancel_scope.cancel()
     await anyio.lowlevel.checkpoint()  # who was cancelled hears that, and not that the run was stopped
     if failure is not None:
@@ -199,8 +230,8 @@ def verify_frame(
     today: date | str | None = None,
     prefix: str = "",
     labels: Labels = None,
-    engine: str = "local",
-    **service: Unpack[ServiceOptions],
+    engine: AnyEngine = "local",
+    **service: Unpack[ServiceKeywords],
 ) -> pl.DataFrame:
     """Return a frame with the nine columns added.
 
@@ -209,34 +240,31 @@ def verify_frame(
     Raises :class:`bizverify.errors.BizverifyError`.
     """
     hide_key(service)
+    request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
-    stages = staged(table, columns, prefix)
-    for warning in stages.warnings:
+    prepared = prepare_table(table, columns, prefix)
+    for warning in prepared.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    known = remembered(labels) if engine in LOCAL else None
-    local = _local(registry, gazetteer, model, lang, today, known.history if known else None)
-    terms = _terms(engine, service)
-    with _paid(engine, terms, local) as paid, local.running():
-        stages = looked_over(stages, engine)
-        if paid is None:
-            answers, notes = local.answer(stages.rows), tuple[str, ...]()
-        else:
-            priority = None if terms.priority is None else table.ids[named_column(table, terms.priority, "priority")]
-            answers, purchase = paid.bought_and_answered(paid.marked(stages.rows), priority, "a frame")
-            notes = (*purchase.notes, *((f"paused: {purchase.paused}",) if purchase.paused else ()))
+    known = remembered(labels) if request.kind.answers_locally else None
+    answering = request.open(known.history if known else None)
+    with ExitStack() as resources, answering.local.running():
+        priority = prepared.priority_column(answering)
+        context = RunContext("a frame", new_run_id(datetime.now(UTC)), priority=priority, resources=resources)
+        answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
         answered = output_layout.numbered_out(answers)
-        more = local.counts() if engine in LOCAL else ()
-        result, counted = frames.write(Enriched(table, answered, stages.layout, output_layout.tally(answered, more)))
+        tally = output_layout.tally(answered, answering.counts())
+        result, counted = frames.write(Enriched(table, answered, prepared.layout, tally))
     tallied = counted.row(0, named=True)
-    account = output_layout.account_of(tallied)
-    statuses = statuses_of(local, engine, account, tallied)
-    if statuses is not None and statuses.is_alarming:
-        notes = (statuses.told, *notes)
+    accounting = output_layout.row_counts_of(tallied)
+    statuses = statuses_of(answering, accounting, tallied)
+    notes = [statuses.told] if statuses is not None and statuses.is_alarming else []
+    if purchase is not None:
+        notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
     for note in notes:
         python_warnings.warn(note, stacklevel=2)
-    output_layout.balance(table.count(), account, result.height)
+    output_layout.balance(table.count(), accounting, result.height)
     return result
 
 
@@ -252,8 +280,8 @@ def verify(
     lang: Lang = "en",
     today: date | str | None = None,
     labels: Labels = None,
-    engine: str = "local",
-    **service: Unpack[ServiceOptions],
+    engine: AnyEngine = "local",
+    **service: Unpack[ServiceKeywords],
 ) -> Verification:
     """Verify one business; a value that is no business number gives ``row_status`` invalid.
 
@@ -261,6 +289,7 @@ def verify(
     ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
     """
     hide_key(service)
+    request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     for_local = {
         "zipcode": zipcode,
         "registry": registry,
@@ -269,56 +298,60 @@ def verify(
         "labels": labels or None,
     }
     for option, value in for_local.items():
-        if engine in ("verify", "batch") and value is not None:
+        if not request.kind.answers_locally and value is not None:
             raise UsageError(
-                f"{parameter(option)} is for the local engine, not for {engine}: the service is not told of it"
+                f"{parameter(option)} is for the local engine, not for {request.kind.name}: the service is not told of "
+                "it"
             )
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     digits = None if business_number.problem(b_no) else business_number.compact(b_no)
-    history = history_of(labels, digits) if digits and engine in LOCAL else None
-    local = _local(registry, gazetteer, model, lang, today, history)
-    with _paid(engine, _terms(engine, service), local) as paid, local.running():
-        if paid is None:
-            answers = local.answer(frame)
-        else:
-            rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
-            answers, _ = paid.bought_and_answered(paid.marked(rows), None, "one lookup")
+    answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None)
+    with ExitStack() as resources, answering.local.running():
+        rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
+        context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
+        answers, _ = answering.answer(answering.prepare(rows), context)
         answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
     reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
     return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
 
 
-def _local(
-    registry: str | Path | Registry | None,
-    gazetteer: str | Path | Gazetteer | None,
-    model: str | Path | Scorecard | None,
-    lang: Lang,
-    today: date | str | None,
-    history: pl.LazyFrame | None,
-) -> LocalEngine:
-    """The embedded engine with what the user has: indexes, the champion among his scorecards, earlier outcomes."""
-    card = resolved(model)
-    return LocalEngine(registry, gazetteer=gazetteer, model=card, lang=lang, today=today, history=history)
+_OF_LOCAL: Final = ("registry", "gazetteer", "model", "lang", "today")
 
 
-def _terms(engine: str, options: ServiceOptions) -> Terms:
-    if engine not in ENGINES:
-        raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINES)}")
-    return terms_of(engine, options)
+class _EngineRequest:
+    """The engine that a call asks for: refused when this is made if it cannot be, opened by :meth:`open`.
 
+    Raises :class:`UsageError` for an unknown name, and for options that are not of this engine.
+    """
 
-@contextmanager
-def _paid(
-    engine: str, terms: Terms, local: LocalEngine, brake: CancelToken | None = None
-) -> Iterator[PaidEngine | None]:
-    """Yield the engine that buys, if one was asked for; loaded only then, since it brings the network with it."""
-    if engine not in PAYING:
-        yield None
-        return
-    from bizverify.cancellation import CancelToken
-    from bizverify.purchase.engine import PaidEngine
+    def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
+        self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
+        self._given: Engine | None = None
+        if isinstance(engine, str):
+            self.kind = engine_kind(engine)
+            self._service = service_options(engine, service)
+            return
+        said = [*service, *(name for name, value in self._of_local.items() if value not in (None, "en"))]
+        if said:
+            raise UsageError(
+                f"{parameter(said[0])} is said when an engine is made; it is given as {parameter('engine')}"
+            )
+        self._given = LocalAnswers(engine) if isinstance(engine, LocalEngine) else engine
+        self.kind = self._given.kind
 
-    with private_folder() as folder:
-        yield PaidEngine(engine, terms, local, folder, brake or CancelToken())
+    def open(self, history: pl.LazyFrame | None) -> Engine:
+        """Return the engine, with its indexes opened and what is known of earlier letters.
+
+        Those that buy are imported only then, since they bring the network with them.
+        """
+        if self._given is not None:
+            return self._given.with_history(history)
+        of_local = self._of_local | {"model": resolved(self._of_local["model"]), "history": history}
+        local = LocalEngine(**of_local)
+        if not self.kind.buys:
+            return LocalAnswers(local)
+        from bizverify.purchase.engine import paid_engine
+
+        return paid_engine(self.kind, self._service, local)

@@ -1,4 +1,4 @@
-"""One run over one table: its columns chosen, its rows answered, written, accounted for and published."""
+"""One run over one table: its columns chosen, its rows answered by an engine, written, accounted for and published."""
 
 from __future__ import annotations
 
@@ -7,34 +7,30 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import date, datetime
-from importlib.metadata import version
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine import LocalEngine
-from bizverify.engine.history import with_letters
-from bizverify.errors import parameter
+from bizverify._version import __version__
+from bizverify.engine.letter_history import with_letters
 from bizverify.labels.history import Remembered
-from bizverify.labels.output_columns import LABEL_DTYPES as JOINED_DTYPES
-from bizverify.labels.output_columns import earlier
+from bizverify.labels.output_columns import LABEL_DTYPES, earlier
+from bizverify.options import ReadOptions, WriteOptions
 from bizverify.report import (
-    History,
+    LetterHistory,
     Report,
     Versions,
     default_manifest,
-    matched,
+    match_counts,
     sections,
     sha256_of,
     write_manifest,
 )
 from bizverify.run import output_layout
 from bizverify.run.alerts import (
-    BOUGHT_COUNTS,
-    BUILD_REGISTRY,
     COMMON_FAILURE,
     FAILURE_COUNTS,
     StatusCounts,
@@ -42,41 +38,36 @@ from bizverify.run.alerts import (
     failure_alert,
     garbled_alert,
     invalid_alert,
-    stale_registry_alert,
     status_counts,
 )
-from bizverify.run.cross_row_features import with_whole_file
-from bizverify.run.destination import Target
-from bizverify.run.plan import PLAN_COUNTS, Plan, marked, plan_of
+from bizverify.run.cross_row_features import with_cross_row_features
+from bizverify.run.destination import Target, changes, keep_apart, losses, refuse_wide, target_of
+from bizverify.run.engine import Engine, Progress, RunContext
+from bizverify.run.plan import PLAN_COUNTS, Plan, plan_of, with_plan_columns
 from bizverify.run.plan import plan as count_plan
-from bizverify.run.records import DIGITS, ROW_ID, records
+from bizverify.run.records import DIGITS, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
-from bizverify.tables import Enriched, Table, published, reading, write_table, written_rows
-from bizverify.tables.columns import Chosen, kept_columns, own_columns
+from bizverify.storage.paths import new_run_id
+from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
+from bizverify.tables.columns import Chosen, kept_columns, named_column, own_columns
 from bizverify.tables.nested import choose_nested, held_choice
 from bizverify.tables.publish import backed_up
 
 if TYPE_CHECKING:
+    from bizverify.cancellation import CancelToken
     from bizverify.engine.address import Gazetteer
-    from bizverify.purchase.engine import PaidEngine
-    from bizverify.purchase.summary import Purchase
+    from bizverify.run.purchase_summary import Purchase
 
 log = logging.getLogger(__name__)
-
-LOCAL: Final = ("local", "hybrid")
-"""The engines for which the local one answers every row."""
 
 _NO_OUTCOMES: Final = (
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
 )
 _NUMBER: Final = "outcome:b_no"
 
-Progress = Callable[[int, int], None]
-"""Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
-
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class PreparedTable:
     """A table with its columns chosen and its output laid out."""
 
     table: Table
@@ -91,14 +82,24 @@ class Stages:
         """Whether no header says for certain that it is one, so that what stands above may be rows."""
         return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
+    def rows_for(self, engine: Engine) -> pl.LazyFrame:
+        """Return the rows, with the features of the whole file if the local engine answers: that reads the file."""
+        return with_cross_row_features(self.rows) if engine.kind.answers_locally else self.rows
 
-def staged(
+    def priority_column(self, engine: Engine) -> str | None:
+        """Return the column of the rows that orders what the engine buys; raise :class:`ColumnError` for none."""
+        if engine.priority is None:
+            return None
+        return self.table.ids[named_column(self.table, engine.priority, "priority")]
+
+
+def prepare_table(
     table: Table,
     columns: Mapping[str, str | Sequence[str]] | None,
     prefix: str,
     select: Sequence[str] | None = None,
     with_outcomes: bool = False,
-) -> Stages:
+) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
     labels = earlier(table.headers, prefix)
@@ -123,121 +124,164 @@ def staged(
             "no address column was found: no bounce risk is given, only the status where it can be checked",
         )
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
-    return Stages(table, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
-
-
-def looked_over(stages: Stages, engine: str) -> Stages:
-    """Add to the rows what only the whole file tells of them, where the local engine is to answer: reads the file."""
-    return replace(stages, rows=with_whole_file(stages.rows)) if engine in LOCAL else stages
+    return PreparedTable(table, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One run over one file: of the local engine, or of one that buys."""
+class RunStart:
+    """A run's id, and when it began: as a time, and in seconds of the monotonic clock."""
+
+    run_id: str
+    at: datetime
+    clock: float
+
+    @classmethod
+    def now(cls) -> RunStart:
+        """Return the start of a run that begins now."""
+        at = datetime.now(UTC)
+        return cls(new_run_id(at), at, time.monotonic())
+
+
+def enrich_file(
+    path: Path,
+    output: str | Path | None,
+    engine: Engine,
+    read: ReadOptions,
+    write: WriteOptions,
+    *,
+    start: RunStart,
+    known: Remembered | None = None,
+    model: Path | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    cancel: CancelToken | None = None,
+) -> Report:
+    """Verify the rows of a file with an engine and publish the output, or plan that; return what was done.
+
+    ``known``: what the label store has of earlier letters. ``model``: the file of the scorecard, which is not to be
+    replaced. Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
+    """
+    with ExitStack() as resources:
+        table = resources.enter_context(
+            open_table(
+                path,
+                sheet=read.sheet,
+                encoding=read.encoding,
+                json_path=read.json_path,
+                has_header=read.has_header,
+            )
+        )
+        target = target_of(
+            path,
+            table.format,
+            output,
+            write.in_place,
+            encoding=write.output_encoding,
+            backup=write.backup,
+            summary=write.summary,
+        )
+        record = Path(write.manifest) if write.manifest is not None else None
+        keep_apart(
+            {"input": path, **engine.files(), "model": model},
+            {"output": target.path, "manifest": record},
+            write.in_place,
+        )
+        prepared = _prepare_output(table, target, read, write)
+        prepared = replace(prepared, rows=engine.prepare(prepared.rows))
+        context = RunContext(
+            str(path),
+            start.run_id,
+            priority=prepared.priority_column(engine),
+            progress=progress,
+            cancel=cancel,
+            resources=resources,
+        )
+        run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes)
+        with reading(table), engine.local.running():
+            return run.plan() if dry_run else run.carry_out(target, record)
+
+
+def _prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
+    """Prepare a table for its output, with the warnings of what that cannot have."""
+    if not write.select:
+        refuse_wide(table, target, write.prefix)
+    prepared = prepare_table(table, read.columns, write.prefix, write.select, write.with_outcomes)
+    lost = losses(table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure)
+    lost += changes(table, target, prepared.layout)
+    return replace(prepared, warnings=(*prepared.warnings, *lost))
+
+
+@dataclass(frozen=True, slots=True)
+class EnrichmentRun:
+    """One run of an engine over one file."""
 
     path: Path
-    run_id: str
-    started: datetime
-    clock: float
-    engine: str
-    local: LocalEngine
-    stages: Stages
-    paid: PaidEngine | None
-    priority: str | None
+    start: RunStart
+    engine: Engine
+    prepared: PreparedTable
+    context: RunContext
     known: Remembered | None = None
     with_outcomes: bool = False
 
-    def planned(self) -> Report:
-        """Say what would be done; nothing is written or spent."""
-        rows = self.stages.rows
-        asked = looked_over(self.stages, self.engine).rows if self.paid else rows
-        purchase = self.paid.quoted(asked, self.priority, str(self.path)) if self.paid else None
-        return self._report(purchase, plan=count_plan(rows))
+    def plan(self) -> Report:
+        """Return what would be done; nothing is written or spent."""
+        rows = self.prepared.rows
+        asked = self.prepared.rows_for(self.engine) if self.engine.kind.buys else rows
+        return self._report(self.engine.quote(asked, self.context), plan=count_plan(rows))
 
-    def carried_out(self, target: Target, manifest: str | Path | None, progress: Progress | None) -> Report:
-        """Answer the rows, write them, hold the account against them, publish, and say what was done."""
-        record = Path(manifest) if manifest is not None else default_manifest(self.run_id)
-        table, format = self.stages.table, target.format
+    def carry_out(self, target: Target, manifest: Path | None) -> Report:
+        """Answer the rows, write them, check that they balance, publish, and return what was done."""
+        record = manifest or default_manifest(self.start.run_id)
+        table, format = self.prepared.table, target.format
         # the backup is undone last, when it is known whether the old file was replaced
-        with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
+        with publish_file(record) as record_file, ExitStack() as backup, publish_file(target.path) as temporary:
             rows_in = table.count()
-            log.info("run %s: %d rows to verify, writing %s to %s", self.run_id, rows_in, format, target.path)
-            found: list[str] = []
-            tallied, purchase = self._written(target, temporary, progress, rows_in, found.append)
-            account = output_layout.account_of(tallied)
-            output_layout.balance(rows_in, account, written_rows(table, temporary, format, target.encoding))
+            log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
+            warnings: list[str] = []
+            tallied, purchase = self._write_answers(target, temporary, rows_in, warnings.append)
+            accounting = output_layout.row_counts_of(tallied)
+            output_layout.balance(rows_in, accounting, written_rows(table, temporary, format, target.encoding))
             report = self._report(
                 purchase,
-                found,
+                warnings,
                 plan=plan_of(tallied),
-                account=account,
-                statuses=statuses_of(self.local, self.engine, account, tallied),
+                account=accounting,
+                statuses=statuses_of(self.engine, accounting, tallied),
                 alerts=(
-                    failure_alert(account, tallied[COMMON_FAILURE]),
+                    failure_alert(accounting, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
                     garbled_alert(tallied),
                 ),
-                addresses=matched(tallied),
+                addresses=match_counts(tallied),
                 output=str(target.path),
                 manifest=str(record),
                 input_sha256=sha256_of(self.path),
                 backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
             )
             write_manifest(report, record_file)
-        log.info("run %s: published %s in %.2f s", self.run_id, target.path, report.seconds)
+        log.info("run %s: published %s in %.2f s", self.start.run_id, target.path, report.seconds)
         return report
 
-    def _written(
-        self,
-        target: Target,
-        temporary: Path,
-        progress: Progress | None,
-        total: int,
-        warn: Callable[[str], object],
+    def _write_answers(
+        self, target: Target, temporary: Path, rows_in: int, warn: Callable[[str], object]
     ) -> tuple[dict[str, Any], Purchase | None]:
         """Answer the rows and write them; return the tally of the very rows that were written.
 
         ``warn`` is called with each warning that is known only once they are written.
         """
-        answers, purchase = self._answers(progress, total)
+        rows = with_plan_columns(self.prepared.rows_for(self.engine))
+        answers, purchase = self.engine.answer(rows, replace(self.context, rows=rows_in))
         if self.with_outcomes:
-            answers = _labelled(answers, self.known.outcomes() if self.known else None)
+            answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answered = output_layout.numbered_out(answers)
-        bought = BOUGHT_COUNTS if self.paid else ()
-        more = (
-            *PLAN_COUNTS,
-            *FAILURE_COUNTS,
-            *bought,
-            *(self.paid.counts() if self.paid else ()),
-            *self._local_counts(),
-        )
+        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts())
         tally, summary = output_layout.tally(answered, more), sections if target.summary else None
-        record = frozenset(choice.column for choice in self.stages.chosen.values())
-        result = Enriched(self.stages.table, answered, self.stages.layout, tally, summary, record, warn)
+        record = frozenset(choice.column for choice in self.prepared.chosen.values())
+        result = Enriched(self.prepared.table, answered, self.prepared.layout, tally, summary, record, warn)
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
-        if self.paid is not None and purchase is not None:
-            purchase = replace(purchase, agreement=self.paid.agreed(tallied))
+        if purchase is not None:
+            purchase = replace(purchase, agreement=self.engine.agreement(tallied))
         return tallied, purchase
-
-    def _local_counts(self) -> tuple[pl.Expr, ...]:
-        """What the local engine can count of its own answers, if the rows have them."""
-        return self.local.counts() if self.engine in LOCAL else ()
-
-    def _answers(self, progress: Progress | None, total: int) -> tuple[pl.LazyFrame, Purchase | None]:
-        rows = marked(looked_over(self.stages, self.engine).rows)
-        if self.paid is not None:
-            return self.paid.bought_and_answered(
-                rows, self.priority, str(self.path), self.run_id, progress=progress or (lambda _done, _total: None)
-            )
-        if progress is not None:
-            rows = rows.with_columns(_watched(progress, total))
-        return self.local.answer(rows), None
-
-    def _gazetteer_cautions(self) -> tuple[str, ...]:
-        """What to know of the gazetteer that addresses were held against."""
-        if self.engine not in LOCAL or self.local.gazetteer is None or "address" not in self.stages.chosen:
-            return ()
-        return self.local.gazetteer.cautions(_day(self.local))
 
     def _report(
         self,
@@ -247,67 +291,74 @@ class Run:
         plan: Plan,
         statuses: StatusCounts | None = None,
         alerts: Sequence[Alert | None] = (),
-        **found: Any,
+        **outcome: Any,
     ) -> Report:
-        known = self.known if self.engine in LOCAL else None
-        header = self.stages.chosen["b_no"].header if "b_no" in self.stages.chosen else None
+        local, chosen = self.engine.local, self.prepared.chosen
+        known = self.known if self.engine.kind.answers_locally else None
+        header = chosen["b_no"].header if "b_no" in chosen else None
         status = Alert(statuses.told) if statuses is not None and statuses.is_alarming else None
         return Report(
-            run_id=self.run_id,
-            started=self.started,
-            seconds=time.monotonic() - self.clock,
-            engine=self.engine,
+            run_id=self.start.run_id,
+            started=self.start.at,
+            seconds=time.monotonic() - self.start.clock,
+            engine=self.engine.kind.name,
             input=str(self.path),
-            table=self.stages.table.name,
-            columns=self.stages.chosen,
+            table=self.prepared.table.name,
+            columns=chosen,
             versions=Versions(
-                bizverify=version("bizverify"),
-                model=self.local.model.version,
-                registry=self.local.registry.version if self.local.registry else None,
-                gazetteer=self.local.gazetteer.version if self.local.gazetteer else None,
+                bizverify=__version__,
+                model=local.model.version,
+                registry=local.registry.version if local.registry else None,
+                gazetteer=local.gazetteer.version if local.gazetteer else None,
                 history=known.recorded.isoformat() if known else None,
-                **_gazetteer_facts(self.local.gazetteer),
+                **_gazetteer_facts(local.gazetteer),
             ),
             plan=plan,
             statuses=statuses,
             warnings=(
                 *filter(None, (invalid_alert(plan, header), *alerts, status)),
-                *self.stages.warnings,
-                *_hints(self.engine, self.local, self.paid, planned="account" not in found),
+                *self.prepared.warnings,
+                *self.engine.hints(planned="account" not in outcome),
                 *self._gazetteer_cautions(),
                 *([_NO_OUTCOMES] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *warnings,
             ),
             purchase=purchase,
-            history=History(known.letters, known.mailings, str(known.book.folder)) if known else None,
-            **found,
+            history=LetterHistory(known.letters, known.mailings, str(known.book.folder)) if known else None,
+            **outcome,
         )
 
+    def _gazetteer_cautions(self) -> tuple[str, ...]:
+        """Return what to know of the gazetteer in which addresses were looked up."""
+        local = self.engine.local
+        if not self.engine.kind.answers_locally or local.gazetteer is None or "address" not in self.prepared.chosen:
+            return ()
+        return local.gazetteer.cautions(local.today or date.today())
 
-def _labelled(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
+
+def statuses_of(engine: Engine, accounting: output_layout.RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
+    """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
+    local = engine.local
+    counts = status_counts(
+        accounting,
+        tallied,
+        stale_after=local.model.stale_after,
+        registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
+        bought=engine.kind.buys,
+    )
+    return counts if counts.rows else None
+
+
+def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
     """Add what became of the last letter to each row's business at its address, null where nothing is recorded."""
     names = answers.collect_schema().names()
     if outcomes is None or DIGITS not in names or "address" not in names:
         return answers.with_columns(
-            pl.lit(None, dtype).alias(name) for name, dtype in JOINED_DTYPES.items() if name in LABEL_COLUMNS
+            pl.lit(None, dtype).alias(name) for name, dtype in LABEL_DTYPES.items() if name in LABEL_COLUMNS
         )
     numbered = answers.with_columns(business_number.key_expr(pl.col(DIGITS)).alias(_NUMBER))
     return with_letters(numbered, outcomes, _NUMBER)
-
-
-def statuses_of(
-    local: LocalEngine, engine: str, account: output_layout.Account, tallied: Mapping[str, Any]
-) -> StatusCounts | None:
-    """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
-    counts = status_counts(
-        account,
-        tallied,
-        stale_after=local.model.stale_after,
-        registry=local.registry.version if local.registry and engine in LOCAL else None,
-        bought=engine != "local",
-    )
-    return counts if counts.rows else None
 
 
 def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:
@@ -315,44 +366,3 @@ def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:
         return {}
     day = gazetteer.source_date
     return {"gazetteer_date": day.isoformat() if day else None, "gazetteer_addresses": gazetteer.buildings}
-
-
-def _day(local: LocalEngine) -> date:
-    return local.today or date.today()
-
-
-def _hints(engine: str, local: LocalEngine, paid: PaidEngine | None, *, planned: bool) -> tuple[str, ...]:
-    """What registry and gazetteer, given or not, mean for a run of this engine, where that may be a surprise.
-
-    ``planned``: no row is answered, so nothing else says that no status is checked.
-    """
-    if engine in LOCAL:
-        if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, _day(local))):
-            return (stale,)
-        if local.registry is not None or (engine == "local" and not planned):
-            return ()
-        meaning = {"local": "no row will say `send`", "hybrid": "every lookup is uncertain, and bought"}
-        return (Alert(f"no registry was given, so {meaning[engine]}; {BUILD_REGISTRY}"),)
-    by_worth = paid is not None and paid.terms.budget is not None and paid.terms.priority is None
-    given = {"registry": local.registry, "gazetteer": local.gazetteer}
-    idle = [name for name, index in given.items() if index is not None and not by_worth]
-    return tuple(
-        f"the {name} answers nothing here: with {parameter('engine', engine)} every answer is the service's"
-        for name in idle
-    )
-
-
-def _watched(progress: Progress, total: int) -> pl.Expr:
-    """Return the row numbers, reporting how many have passed; polars may call from several threads at once."""
-    import threading
-
-    lock, done = threading.Lock(), 0
-
-    def count(row_ids: pl.Series) -> pl.Series:
-        nonlocal done
-        with lock:
-            done += len(row_ids)
-            progress(done, total)
-        return row_ids
-
-    return pl.col(ROW_ID).map_batches(count, return_dtype=pl.get_index_type(), is_elementwise=True)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from bizverify.display import Shown, listed_counts
 from bizverify.errors import InputError, OutputError
+from bizverify.options import ENGINE_KINDS
 from bizverify.run.alerts import StatusCounts, is_majority
-from bizverify.run.output_layout import Account, account_of
+from bizverify.run.output_layout import RowCounts, row_counts_of
 from bizverify.run.plan import Plan, plan_of
 from bizverify.schema import Choice, counted
 from bizverify.storage.paths import state_directory
@@ -22,7 +23,7 @@ from bizverify.tables.table import Section
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.purchase.summary import Agreement, Purchase, Quota
+    from bizverify.run.purchase_summary import Agreement, Purchase, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class LetterHistory:
     """What was known of earlier letters: ``letters`` of ``mailings``, out of the label book in ``folder``."""
 
     letters: int
@@ -67,7 +68,7 @@ class Report(Shown):
     columns: Mapping[str, Choice]
     plan: Plan
     versions: Versions
-    account: Account | None = None
+    account: RowCounts | None = None
     addresses: Mapping[str, int] = field(default_factory=dict)
     output: str | None = None
     warnings: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ class Report(Shown):
     table: str | None = None
     backup: str | None = None
     purchase: Purchase | None = None
-    history: History | None = None
+    history: LetterHistory | None = None
     statuses: StatusCounts | None = None
 
     @property
@@ -186,7 +187,7 @@ class Report(Shown):
 
     def _address_lines(self) -> list[tuple[str, str]]:
         """What became of the addresses; one calm word where the local engine had nothing to hold them against."""
-        if "address" not in self.columns or self.engine not in ("local", "hybrid"):
+        if "address" not in self.columns or not _answered_locally(self.engine):
             return []
         if self.versions.gazetteer is None:
             return [("addresses", "not corrected: no gazetteer was given (`gazetteer=`)")]
@@ -199,7 +200,12 @@ class Report(Shown):
         return f"<bizverify.Report {self.run_id}: {self.input}, {counted(self.rows, 'row')}, {done}>"
 
 
-def matched(tallied: Mapping[str, int]) -> dict[str, int]:
+def _answered_locally(engine: str) -> bool:
+    kind = ENGINE_KINDS.get(engine)
+    return kind is None or kind.answers_locally
+
+
+def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
     """Rows by match level, from a tally with :meth:`bizverify.engine.LocalEngine.counts`; empty without."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
@@ -207,7 +213,7 @@ def matched(tallied: Mapping[str, int]) -> dict[str, int]:
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
     """The figures of a summary sheet, from the one-row tally of a run (with the counts of its plan)."""
     counts = tallied.row(0, named=True)
-    account, plan = account_of(counts), plan_of(counts)
+    account, plan = row_counts_of(counts), plan_of(counts)
     run = {
         "rows": plan.rows,
         "distinct lookups": plan.lookups,
@@ -222,7 +228,7 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
         "businesses": account.by_biz_status,
         "grades": account.by_grade,
         "actions": account.by_action,
-        "addresses": {level: count for level, count in matched(counts).items() if count},
+        "addresses": {level: count for level, count in match_counts(counts).items() if count},
     }
     return tuple(Section(title, tuple(counted.items())) for title, counted in blocks.items() if counted)
 

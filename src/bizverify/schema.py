@@ -47,7 +47,7 @@ REASON_SEPARATOR: Final = " | "
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JoinedColumn:
     """A column of the user's file whose cells are put behind those of another: its position from 0, its header."""
 
     column: int
@@ -67,12 +67,12 @@ class Choice:
     header: str
     confidence: float
     why: Literal["given", "header", "similar", "content"]
-    joined: tuple[Part, ...] = ()
+    joined: tuple[JoinedColumn, ...] = ()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[JoinedColumn, ...]:
         """All columns that make up the value."""
-        return (Part(self.column, self.header), *self.joined)
+        return (JoinedColumn(self.column, self.header), *self.joined)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,14 @@ from bizverify.cli.options import (
     select_option,
     service_options,
 )
+from bizverify.options import ENGINE_KINDS
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Callable[..., Any]] = [
         click.argument("input", type=PATH),
-        engine_option("local", "verify", "batch", "hybrid"),
+        engine_option(*ENGINE_KINDS),
         columns_option((*RECORD_COLUMNS, *CONTEXT_COLUMNS)),
         click.option(
             "--sheet",
@@ -109,7 +110,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     """
     from bizverify import api
 
-    with progress_shown(progress, "rows" if options["engine"] == "local" else "lookups") as advance:
+    with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = api.enrich(
             **given(options), labels=chosen_labels(labels, no_labels), backup=not no_backup, progress=advance
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from bizverify.purchase.options import ServiceOptions
+from bizverify.options import ServiceKeywords
 from bizverify.schema import LANGS
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def chosen_labels(labels: Path | None, no_labels: bool) -> Path | Literal[False]
     return False if no_labels else labels
 
 
-_SERVICE: Final = frozenset(ServiceOptions.__annotations__)
+_SERVICE: Final = frozenset(ServiceKeywords.__annotations__)
 _YES_OR_NO: Final = ("offline", "paid")
 
 registry_option: Final[Decorator] = click.option(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from bizverify.client.account import Account, Idempotency, WatchChange, WatchEntry
+from bizverify.client.arguments import BinaryFile, FileContent
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.blocking import BlockingClient, BlockingRawClient
 from bizverify.client.client import Client
-from bizverify.client.headers import Headers
 from bizverify.client.key import ApiKey
-from bizverify.client.multipart import Step
-from bizverify.client.network import HttpTransport, Verify
-from bizverify.client.raw_client import RawClient
-from bizverify.client.raw_response import RawResponse
+from bizverify.client.network import HttpTransport, Timeouts, Verify
+from bizverify.client.raw_response import RawClient, RawResponse
+from bizverify.client.request import Headers, Step
 from bizverify.client.responses import Acknowledged, BatchCreated, BatchStatus, Result, Verified
-from bizverify.client.timeouts import Timeouts
-from bizverify.client.upload_file import BinaryFile, FileContent
 
 __all__ = [
     "Account",

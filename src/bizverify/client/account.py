@@ -1,4 +1,4 @@
-"""The account and the watch list: what INTERFACE.md says least about (§2.5 to §2.7)."""
+"""The answers about the account and the watch list (INTERFACE §2.5 to §2.7 say little about them)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Final
 from bizverify.client import field_aliases
 from bizverify.client.json_search import (
     Object,
-    Unreadable,
-    an_object,
-    first,
-    identifier,
-    plain,
-    the_list,
-    unwrapped,
-    whole,
+    UnreadableError,
+    as_whole_number,
+    find_list,
+    first_identifier,
+    first_value,
+    plain_text,
+    require_object,
+    unwrap,
 )
-from bizverify.client.responses import Shape, Text, made
+from bizverify.client.responses import Shape, Text, build_shape
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 """The one header that is believed to carry a request's key (G31)."""
@@ -30,7 +30,7 @@ _LONGEST: Final = 366 * 86_400
 class Idempotency:
     """The service's promise to do a request to ``endpoints`` once, however often it comes with the same key.
 
-    The key is the value of the header :data:`IDEMPOTENCY_KEY`; it is remembered for ``keep_seconds``.
+    The key is the value of the header :data:`IDEMPOTENCY_KEY`; the service keeps it for ``keep_seconds``.
     """
 
     endpoints: frozenset[str]
@@ -62,7 +62,7 @@ class WatchEntry(Shape):
 
 
 class WatchChange(Shape):
-    """One change of a watched business's grade (INTERFACE §2.6): when, from what, to what."""
+    """One change of a watched business's grade (INTERFACE §2.6)."""
 
     at: Text = None
     before: Text = None
@@ -70,8 +70,8 @@ class WatchChange(Shape):
 
 
 def read_account(value: object) -> Account:
-    """Read the answer of ``GET /me`` (G16, G17). What cannot be found is ``None``: no quota is made up."""
-    numbers = list(_numbers(an_object(value)))
+    """Read the answer of ``GET /me`` (G16, G17). A number that cannot be found is ``None``: no quota is made up."""
+    numbers = list(_numbers(require_object(value)))
     limit, used, remaining = (
         _one(numbers, tiers) for tiers in (field_aliases.LIMITS, field_aliases.USED, field_aliases.REMAINING)
     )
@@ -81,60 +81,62 @@ def read_account(value: object) -> Account:
         used = max(0, limit - remaining)
     elif remaining is None and limit is not None and used is not None:
         remaining = max(0, limit - used)
-    outer = an_object(value)
+    outer = require_object(value)
     said = {"plan": _plan(outer), "idempotency": _idempotency(outer)}
-    return made(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
+    return build_shape(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
 
 
 def read_watch(value: object) -> WatchEntry:
     """Read one watched business (G18); without an identifier it could never be removed, so that it must have."""
-    found = unwrapped(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
-    watch_id = next((text for text in (identifier(found.get(name)) for name in field_aliases.WATCH_IDS) if text), None)
+    found = unwrap(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
+    watch_id = first_identifier(found, field_aliases.WATCH_IDS)
     if watch_id is None:
-        raise Unreadable("has no watch_id")
-    return made(WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first(found, field_aliases.WATCH_NUMBERS))
+        raise UnreadableError("has no watch_id")
+    return build_shape(
+        WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first_value(found, field_aliases.WATCH_NUMBERS)
+    )
 
 
 def read_watches(value: object) -> list[WatchEntry]:
     """Read the answer of ``GET /watch`` (G19)."""
-    return [read_watch(item) for item in the_list(value, field_aliases.WATCHES, field_aliases.WATCH_IDS)]
+    return [read_watch(item) for item in find_list(value, field_aliases.WATCHES, field_aliases.WATCH_IDS)]
 
 
 def read_history(value: object) -> list[WatchChange]:
     """Read the answer of ``GET /watch/{watch_id}/history`` (G20), in the order in which it came."""
     return [
-        _change(an_object(item))
-        for item in the_list(value, field_aliases.HISTORY, (*field_aliases.TIMES, *field_aliases.AFTER))
+        _change(require_object(item))
+        for item in find_list(value, field_aliases.HISTORY, (*field_aliases.TIMES, *field_aliases.AFTER))
     ]
 
 
 def _change(item: Object) -> WatchChange:
-    return made(
+    return build_shape(
         WatchChange,
         item,
         raw=item,
-        at=first(item, field_aliases.TIMES),
-        before=first(item, field_aliases.BEFORE),
-        after=first(item, field_aliases.AFTER),
+        at=first_value(item, field_aliases.TIMES),
+        before=first_value(item, field_aliases.BEFORE),
+        after=first_value(item, field_aliases.AFTER),
     )
 
 
 def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[str, str, int]]:
-    """Each number that may belong to the quota: (object it is in, its name, number). Negative ones mean "no limit"."""
+    """Yield each number that may be of the quota: (its object's name, its name, number). Negative: "no limit"."""
     for name, part in value.items():
         if isinstance(part, dict):
             if name in field_aliases.QUOTA_PLACES and depth < 4:
                 yield from _numbers(part, name, depth + 1)
-        elif (number := whole(part)) is not None and number >= 0:
+        elif (number := as_whole_number(part)) is not None and number >= 0:
             yield within, field_aliases.BARE_WITHIN.get(within, name) if name in field_aliases.BARE else name, number
 
 
 def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]) -> int | None:
-    """The number with the most telling name. Two of the same rank that differ are a riddle, not a quota."""
+    """Return the number with the most telling name. Raises :class:`UnreadableError` for two of one rank that differ."""
     for tier in tiers:
         found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
         if len(set(found.values())) > 1:
-            raise Unreadable(f"has two numbers for the same thing: {', '.join(sorted(found))}")
+            raise UnreadableError(f"has two numbers for the same thing: {', '.join(sorted(found))}")
         if found:
             return next(iter(found.values()))
     return None
@@ -142,21 +144,21 @@ def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]
 
 def _plan(value: Object) -> str | None:
     for place in _places(value):
-        plan: Any = first(place, field_aliases.PLANS)
+        plan: Any = first_value(place, field_aliases.PLANS)
         if isinstance(plan, dict):
-            plan = first(plan, ("name", "plan", "id", "code", "tier"))
+            plan = first_value(plan, ("name", "plan", "id", "code", "tier"))
         if plan is not None:
-            return plain(plan)
+            return plain_text(plan)
     return None
 
 
 def _places(value: Object) -> list[Object]:
-    """The answer itself, and what it may wrap the account in."""
+    """Return the answer itself, and the objects in it that may hold the account."""
     return [value, *(value[name] for name in ("data", "account", "me", "user") if isinstance(value.get(name), dict))]
 
 
 def _idempotency(value: Object) -> Idempotency | None:
-    """What is promised of requests that are sent again (G31). Lookups are paid on its word: nothing is made of less."""
+    """Return the promise about repeated requests (G31), ``None`` unless it is whole: lookups are paid on its word."""
     found = [place["idempotency"] for place in _places(value) if place.get("idempotency") is not None]
     said = found[0] if len(found) == 1 and isinstance(found[0], dict) else {}
     header, endpoints, keep = said.get("header"), said.get("endpoints"), said.get("keep_seconds")

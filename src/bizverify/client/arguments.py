@@ -1,4 +1,4 @@
-"""Checks of a call's arguments: what is wrong is said before anything is sent.
+"""Checks of a call's arguments, the file of an upload among them, before anything is sent.
 
 A message names the parameter, the type that came and the remedy; values are not repeated, they may be people's data.
 """
@@ -7,16 +7,35 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import re
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import UnsupportedOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+import anyio.to_thread
 
 from bizverify import business_number
-from bizverify.errors import UsageError, parameter
+from bizverify.errors import InputError, UsageError, parameter
 
 if TYPE_CHECKING:
     from bizverify.client.responses import BatchCreated
 
+
 _TEN_DIGITS: Final = re.compile("[0-9]{10}")
+_CSV: Final = "text/csv"
+_MEDIA_TYPES: Final[Mapping[str, str]] = {
+    ".csv": _CSV,
+    ".json": "application/json",
+    ".xls": "application/vnd.ms-excel",
+    ".xlsm": "application/vnd.ms-excel.sheet.macroEnabled.12",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+_ZIP: Final = b"PK\x03\x04"
+_OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
@@ -25,7 +44,7 @@ def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
 
 
 def text(name: str, value: object, remedy: str = "a str") -> str:
-    """Return a text."""
+    """Return a text as it is. Raises :class:`UsageError`, as all functions here do."""
     if not isinstance(value, str):
         wrong_type(name, value, remedy)
     return value
@@ -74,7 +93,109 @@ def seconds(name: str, value: object) -> float:
     return value
 
 
+def job_id_text(job_id: object) -> str:
+    """Return the identifier of a job."""
+    return text("job_id", job_id, "the job's identifier as a str, the job_id that create_batch returned")
+
+
+def watch_id_text(watch_id: object) -> str:
+    """Return the identifier of a watched business."""
+    return text("watch_id", watch_id, "the watch_id of an entry as a str")
+
+
 def job_id_of(job: str | BatchCreated) -> str:
     """Return the identifier of a job, which may be given as what :meth:`Client.create_batch` returned."""
     found = getattr(job, "job_id", job)
     return text("job", found, "what create_batch returned, or its job_id as a str")
+
+
+class BinaryFile(Protocol):
+    """A file that is open for reading bytes, also one in memory."""
+
+    def read(self) -> bytes:
+        """Return the bytes from here to the end."""
+
+
+FileContent = bytes | bytearray | memoryview | os.PathLike[str] | BinaryFile
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFile:
+    """The file of an upload; ``media_type`` is the Content-Type of its part (G28)."""
+
+    content: bytes = field(repr=False)
+    name: str
+    media_type: str
+
+
+async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
+    """Read a file whole, before anything of it is sent; a path is read in a thread.
+
+    The kind of file follows the name's extension, else its first bytes. Raises :class:`UsageError` for what is no
+    file or has an extension of another kind, :class:`InputError` for one that cannot be read.
+    """
+    if filename is not None:
+        text("filename", filename, "the file's name as a str")
+    if isinstance(content, str):
+        wrong_type("content", content, "pathlib.Path(…) for a file's path, or the text's bytes: text.encode()")
+    if isinstance(content, bytes | bytearray | memoryview):
+        return _describe_file(bytes(content), filename)
+    if isinstance(content, os.PathLike):
+        path = Path(content)
+        return _describe_file(await anyio.to_thread.run_sync(_read_path, path), filename or path.name)
+    if not callable(getattr(content, "read", None)):
+        wrong_type("content", content, "bytes, a pathlib.Path or a file that is open in binary mode")
+    try:
+        found = content.read()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not isinstance(error, UnsupportedOperation):
+            raise InputError(f"{parameter('content')}: cannot be read: {error.strerror or error}") from None
+        raise UsageError(
+            f"{parameter('content')}: cannot be read ({error}); give a file that is open for reading, in binary mode"
+        ) from None
+    if not isinstance(found, bytes):
+        raise UsageError(
+            f"{parameter('content')}: its read() returns {type(found).__name__}; open the file in binary mode: "
+            "open(path, 'rb')"
+        )
+    name = getattr(content, "name", None)
+    return _describe_file(found, filename or (Path(name).name if isinstance(name, str) else None))
+
+
+def _read_path(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        fault = error.strerror or str(error)
+    except ValueError:
+        raise UsageError(f"{parameter('content', str(path))}: no path has a NUL character in it") from None
+    raise InputError(f"{path}: cannot be read: {fault}")
+
+
+def _describe_file(content: bytes, filename: str | None) -> UploadFile:
+    if not content:
+        raise UsageError(f"{parameter('content')}: holds no rows; a file that was read before is at its end: seek(0)")
+    extension = _extension_of(content) if filename is None else Path(filename).suffix.lower()
+    media_type = _MEDIA_TYPES.get(extension or _extension_of(content))
+    if media_type is None:
+        known = ", ".join(_MEDIA_TYPES)
+        raise UsageError(f"{parameter('filename', filename)}: the service takes {known}; convert it")
+    if media_type == _CSV and _is_utf8(content):
+        media_type = f"{_CSV}; charset=utf-8"
+    return UploadFile(content, f"lookups{extension}" if filename is None else filename, media_type)
+
+
+def _extension_of(content: bytes) -> str:
+    if content.startswith(_ZIP):
+        return ".xlsx"
+    if content.startswith(_OLE):
+        return ".xls"
+    return ".json" if content[:64].removeprefix(_BOM).lstrip()[:1] in (b"[", b"{") else ".csv"
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Where the service is: its base URL, checked before anything is sent there.
+"""The base URL of the service, checked before anything is sent there.
 
 >>> BaseUrl.parse("HTTPS://API.Example.com:443/v1/").origin
 'https://api.example.com/v1'
@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
+from bizverify.client.arguments import wrong_type
 from bizverify.errors import UsageError, parameter
 
 ENV_BASE_URL: Final = "BIZVERIFY_BASE_URL"
@@ -45,7 +46,7 @@ class BaseUrl:
         """
         known = None if known_as is None else _known_origin(known_as)
         if text is not None and not isinstance(text, str):
-            raise UsageError(f"{parameter('base_url')}: of type {type(text).__name__}; give the service's URL as a str")
+            wrong_type("base_url", text, "the service's URL as a str")
         text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
         if not text:
             raise UsageError(f"no base URL: give the service's address, or set {ENV_BASE_URL}")
@@ -69,7 +70,7 @@ class BaseUrl:
 
     def url(self, *segments: str) -> str:
         """Return the URL of a path below the base, each segment quoted, so that none can lead elsewhere."""
-        return "/".join([self.origin, *map(_quoted, segments)])
+        return "/".join([self.origin, *map(_quote_segment, segments)])
 
     def __str__(self) -> str:
         return self.origin
@@ -82,7 +83,7 @@ def _known_origin(text: str) -> str:
         raise UsageError(f"{parameter('known_as')}: {error}") from None
 
 
-def _quoted(segment: str) -> str:
+def _quote_segment(segment: str) -> str:
     if segment in ("", ".", ".."):
         raise UsageError(f"{segment!r} is not an identifier that the service can have given")
     try:

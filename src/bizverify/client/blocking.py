@@ -1,71 +1,120 @@
-"""The client for code that is not async: the same methods, through a door into an event loop of their own."""
+"""The client for code that is not async: the same methods, run in an event loop in a thread of its own."""
 
 from __future__ import annotations
 
+import os
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
-from threading import Lock
-from types import MethodType, TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, suppress
+from threading import Lock, Thread, current_thread
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from bizverify.cancellation import PortalTask
+import anyio
+from anyio.from_thread import BlockingPortal
+
+from bizverify.cancellation import PortalTask, loop_options
 from bizverify.client.arguments import job_id_of, whole_number
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.client import Client
 from bizverify.client.job_waiting import JobWatch, fetch_results
 from bizverify.client.key import ApiKey
-from bizverify.client.loop_thread import LoopThread
-from bizverify.client.network import HttpTransport, Verify
-from bizverify.client.raw_client import Unparsed
-from bizverify.client.raw_response import RawResponse
+from bizverify.client.network import HttpTransport, Timeouts, Verify
+from bizverify.client.raw_response import RawResponse, UnparsedClient, copy_signature
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
-from bizverify.client.timeouts import Timeouts
-from bizverify.client.twin import twin_of
 from bizverify.errors import UsageError
+
+_PATIENCE: Final = 1.0
+
+
+class LoopThread:
+    """Enters ``resource`` in an event loop of its own, and leaves it in :meth:`close`.
+
+    The thread is a daemon: a client that nobody closes does not keep the interpreter from ending. A forked process has
+    no such thread: there the resource is left as it is.
+    """
+
+    def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
+        self._abort, self._process = False, os.getpid()
+        self._ready: Future[BlockingPortal] = Future()
+        self._thread = Thread(target=self._run, args=[resource], name="bizverify-client", daemon=True)
+        self._thread.start()
+        try:
+            self.portal = self._ready.result()
+        except BaseException:  # interrupted: the thread, if it gets so far, finds that nobody waits for it
+            self._ready.cancel()
+            self._thread.join(_PATIENCE)
+            raise
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether the thread is one of this process, not of the one it was forked from."""
+        return os.getpid() == self._process
+
+    def close(self) -> None:
+        """Leave the resource, when the calls that are under way in other threads are over, and end the thread."""
+        if not self.is_of_this_process:
+            return
+        self._signal()
+        self._thread.join()
+
+    def abandon(self, name: str) -> None:
+        """End what nobody has closed, and warn of it as of a file; called by the garbage collector and at exit."""
+        if not self.is_of_this_process:
+            return
+        self._abort = True
+        self._signal()
+        if current_thread() is not self._thread:
+            self._thread.join(_PATIENCE)
+        warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2)
+
+    def _run(self, resource: AbstractAsyncContextManager[object]) -> None:
+        try:
+            anyio.run(self._serve, resource, backend_options=loop_options())
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(error)
+
+    async def _serve(self, resource: AbstractAsyncContextManager[object]) -> None:
+        self._stop = anyio.Event()
+        async with resource, BlockingPortal() as portal:
+            self._ready.set_result(portal)
+            await self._stop.wait()
+            await portal.stop(cancel_remaining=self._abort)
+
+    def _signal(self) -> None:
+        stop: Any = self._stop.set
+        if current_thread() is self._thread:  # the garbage collector may run anywhere
+            stop()
+            return
+        with suppress(RuntimeError):  # it has ended already
+            self.portal.start_task_soon(stop)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Blocking(Generic[P, R]):
-    """A coroutine method of :class:`Client` as one that blocks: same parameters, same result, same words."""
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingClient, P], R]:
+    def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.run(lambda: method(self.client, *args, **kwargs))
 
-    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]) -> None:
-        def call(self: BlockingClient, /, *args: Any, **kwargs: Any) -> Any:
-            return self.run(lambda: method(self.client, *args, **kwargs))
-
-        self._call = twin_of(method, call)
-
-    def __set_name__(self, owner: type[BlockingClient], name: str) -> None:
-        self._call.__qualname__ = f"{owner.__qualname__}.{name}"
-
-    @overload
-    def __get__(self, instance: None, owner: type[BlockingClient]) -> Self: ...
-    @overload
-    def __get__(self, instance: BlockingClient, owner: type[BlockingClient]) -> Callable[P, R]: ...
-    def __get__(self, instance: BlockingClient | None, owner: type[BlockingClient]) -> Any:
-        return self._call if instance is None else MethodType(self._call, instance)
+    copy_signature(method, call, "BlockingClient")
+    return call
 
 
-class _BlockingRaw(Generic[P, R]):
-    """A coroutine method of :class:`Client` as one that blocks and returns the reply."""
+def _blocking_raw(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingRawClient, P], RawResponse[R]]:
+    def call(self: BlockingRawClient, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        client = self._client
+        return client.run(lambda: method(UnparsedClient(client.client), *args, **kwargs))
 
-    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]) -> None:
-        def call(self: BlockingRawClient, /, *args: Any, **kwargs: Any) -> Any:
-            client = self._client
-            return client.run(lambda: method(Unparsed(client.client), *args, **kwargs))
-
-        self._call = twin_of(method, call, "RawResponse[{}]")
-
-    def __set_name__(self, owner: type[BlockingRawClient], name: str) -> None:
-        self._call.__qualname__ = f"{owner.__qualname__}.{name}"
-
-    @overload
-    def __get__(self, instance: None, owner: type[BlockingRawClient]) -> Self: ...
-    @overload
-    def __get__(self, instance: BlockingRawClient, owner: type[BlockingRawClient]) -> Callable[P, RawResponse[R]]: ...
-    def __get__(self, instance: BlockingRawClient | None, owner: type[BlockingRawClient]) -> Any:
-        return self._call if instance is None else MethodType(self._call, instance)
+    copy_signature(method, call, "BlockingRawClient", "RawResponse[{}]")
+    return call
 
 
 class BlockingClient:
@@ -122,15 +171,15 @@ class BlockingClient:
         """The same methods, each of which returns the reply as it came: status, headers, request id, ``parse()``."""
         return BlockingRawClient(self)
 
-    verify = _Blocking(Client.verify)
-    create_batch = _Blocking(Client.create_batch)
-    batch = _Blocking(Client.batch)
-    label = _Blocking(Client.label)
-    watch_add = _Blocking(Client.watch_add)
-    watch_list = _Blocking(Client.watch_list)
-    watch_remove = _Blocking(Client.watch_remove)
-    watch_history = _Blocking(Client.watch_history)
-    me = _Blocking(Client.me)
+    verify = _blocking(Client.verify)
+    create_batch = _blocking(Client.create_batch)
+    batch = _blocking(Client.batch)
+    label = _blocking(Client.label)
+    watch_add = _blocking(Client.watch_add)
+    watch_list = _blocking(Client.watch_list)
+    watch_remove = _blocking(Client.watch_remove)
+    watch_history = _blocking(Client.watch_history)
+    me = _blocking(Client.me)
 
     def wait(
         self,
@@ -203,9 +252,7 @@ class BlockingClient:
             raise UsageError("this client is open already: use one `with` at a time")
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -218,15 +265,15 @@ class BlockingRawClient:
     def __init__(self, client: BlockingClient) -> None:
         self._client = client
 
-    verify = _BlockingRaw(Client.verify)
-    create_batch = _BlockingRaw(Client.create_batch)
-    batch = _BlockingRaw(Client.batch)
-    label = _BlockingRaw(Client.label)
-    watch_add = _BlockingRaw(Client.watch_add)
-    watch_list = _BlockingRaw(Client.watch_list)
-    watch_remove = _BlockingRaw(Client.watch_remove)
-    watch_history = _BlockingRaw(Client.watch_history)
-    me = _BlockingRaw(Client.me)
+    verify = _blocking_raw(Client.verify)
+    create_batch = _blocking_raw(Client.create_batch)
+    batch = _blocking_raw(Client.batch)
+    label = _blocking_raw(Client.label)
+    watch_add = _blocking_raw(Client.watch_add)
+    watch_list = _blocking_raw(Client.watch_list)
+    watch_remove = _blocking_raw(Client.watch_remove)
+    watch_history = _blocking_raw(Client.watch_history)
+    me = _blocking_raw(Client.me)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._client.origin!r})"

@@ -1,7 +1,7 @@
 """The client of the hosted service: one method an endpoint of INTERFACE §4.
 
-What is free is sent again when it fails (:mod:`bizverify.client.retrying`); what is paid for, or changes something, is
-not: what became of it is in the error (see :mod:`bizverify.errors`).
+A request that is free is sent again when it fails (:func:`bizverify.client.error_mapping.may_go_again`). One that is
+paid for, or changes something, is not: the error says what became of it (see :mod:`bizverify.errors`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from functools import partial
 from hashlib import blake2b
 from itertools import count
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import anyio
@@ -26,16 +25,32 @@ from bizverify.client.account import (
     read_watch,
     read_watches,
 )
-from bizverify.client.arguments import flag, job_id_of, optional_text, ten_digits, text, whole_number
+from bizverify.client.arguments import (
+    FileContent,
+    flag,
+    job_id_of,
+    job_id_text,
+    optional_text,
+    ten_digits,
+    upload_file,
+    watch_id_text,
+    whole_number,
+)
 from bizverify.client.base_url import BaseUrl
-from bizverify.client.error_mapping import RAW_KEPT, is_page, one_line
-from bizverify.client.headers import request_id_of
+from bizverify.client.error_mapping import RAW_KEPT, may_go_again, one_line, seconds_before
 from bizverify.client.job_waiting import JobWatch, ResultIterator
-from bizverify.client.json_search import Unreadable, parsed
+from bizverify.client.json_search import UnreadableError
 from bizverify.client.key import ApiKey
-from bizverify.client.multipart import Body, Step, file_body
-from bizverify.client.network import HttpTransport, Verify, checked_http, tls_context
-from bizverify.client.request import Request, given, key_header, post_request
+from bizverify.client.network import HttpTransport, Timeouts, Verify, check_http, tls_context
+from bizverify.client.request import (
+    ServiceRequest,
+    Step,
+    file_body,
+    idempotency_header,
+    post_request,
+    request_id_of,
+    without_missing,
+)
 from bizverify.client.responses import (
     Acknowledged,
     BatchCreated,
@@ -47,14 +62,11 @@ from bizverify.client.responses import (
     read_status,
     read_verified,
 )
-from bizverify.client.retrying import may_go_again, seconds_before
-from bizverify.client.timeouts import Timeouts
-from bizverify.client.transport import Reply, Transport
-from bizverify.client.upload_file import FileContent, upload_file
+from bizverify.client.transport import ServiceResponse, Transport
 from bizverify.errors import ServiceError, ShapeError, UsageError
 
 if TYPE_CHECKING:
-    from bizverify.client.raw_client import RawClient
+    from bizverify.client.raw_response import RawClient
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +111,7 @@ class Client:
         ``app``: an ASGI app to talk to in this process. Raises :class:`UsageError`.
         """
         self._transport: Transport | None = None
-        self._stack = AsyncExitStack()
+        self._unknown_words: set[str] = set()
         try:
             self._key = (
                 ApiKey.load() if api_key is None else api_key if isinstance(api_key, ApiKey) else ApiKey(api_key)
@@ -107,12 +119,17 @@ class Client:
         finally:
             del api_key  # what is raised may be shown with the variables of its frames
         self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
-        self._concurrency = whole_number("concurrency", concurrency, 1)
-        self._timeouts = Timeouts.of(timeout)
         self._max_retries = whole_number("max_retries", max_retries, 0)
-        self._http = checked_http(http, verify, app)
-        self._tls = tls_context(verify, self._base)
-        self._app = app
+        self._make_transport = partial(
+            Transport,
+            self._base,
+            self._key,
+            concurrency=whole_number("concurrency", concurrency, 1),
+            timeouts=Timeouts.of(timeout),
+            app=app,
+            http=check_http(http, verify, app),
+            tls=tls_context(verify, self._base),
+        )
 
     @property
     def origin(self) -> str:
@@ -121,39 +138,29 @@ class Client:
 
     @property
     def with_raw_response(self) -> RawClient:
-        """The same methods, each of which returns the reply as it came: status, headers, request id, ``parse()``."""
-        from bizverify.client.raw_client import RawClient
+        """The same methods, each of which returns the response as it came: status, headers, request id, ``parse()``."""
+        from bizverify.client.raw_response import RawClient
 
         return RawClient(self)
 
     async def open(self) -> Self:
         """Make the client ready for use without ``async with``; :meth:`aclose` ends that. Again, it does nothing."""
         if self._transport is None:
-            self._transport = Transport(
-                self._base,
-                self._key,
-                concurrency=self._concurrency,
-                timeouts=self._timeouts,
-                app=self._app,
-                http=self._http,
-                tls=self._tls,
-            )
-            self._stack.push_async_callback(self._transport.aclose)
+            self._transport = self._make_transport()
         return self
 
     async def aclose(self) -> None:
         """Close all connections. Again, it does nothing; the client may be opened once more."""
-        self._transport = None
-        await self._stack.aclose()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.aclose()
 
     async def __aenter__(self) -> Self:
         if self._transport is not None:
             raise UsageError("this client is open already: use one `async with` at a time")
         return await self.open()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
     def __del__(self) -> None:
@@ -164,11 +171,11 @@ class Client:
         return f"{type(self).__name__}({self._base.origin!r})"
 
     def account_mark(self, salt: str) -> bytes:
-        """Eight bytes that are the same for the same API key and ``salt`` only; they tell nothing of the key."""
+        """Return eight bytes, the same for the same API key and ``salt`` only, from which no key follows."""
         return blake2b(self._key.reveal().encode(), key=salt.encode()[:64], digest_size=8).digest()
 
-    def redacted(self, raw: bytes) -> bytes:
-        """What came from the service, without the API key where it repeats that."""
+    def redact(self, raw: bytes) -> bytes:
+        """Return bytes that came from the service, the API key blotted out."""
         return self._key.redact(raw)
 
     async def verify(
@@ -186,16 +193,12 @@ class Client:
         With an ``idempotency_key`` (1 to 200 visible ASCII characters) it is paid once however often it is sent, if
         the service promises that: see :attr:`Account.idempotency <bizverify.client.account.Account.idempotency>`.
         """
-        digits, its_name, its_address = (
-            ten_digits("b_no", b_no),
-            optional_text("name", name),
-            optional_text("address", address),
-        )
+        digits = ten_digits("b_no", b_no)
         request = post_request(
             ("verify",),
-            given(b_no=digits, name=its_name, address=its_address),
-            lambda answer: read_verified(answer, digits, its_name, its_address),
-            key_header(idempotency_key),
+            without_missing(b_no=digits, name=optional_text("name", name), address=optional_text("address", address)),
+            lambda answer: read_verified(answer, digits, name, address),
+            idempotency_header(idempotency_key),
             replacing=True,
         )
         return await self._send(request, timeout, max_retries)
@@ -224,16 +227,13 @@ class Client:
         when the last byte is handed to the network. ``idempotency_key``: as for :meth:`verify`.
         """
         flags = {name: flag(name, value) for name, value in (("offline", offline), ("paid", paid)) if value is not None}
-        headers = key_header(idempotency_key)
+        headers = idempotency_header(idempotency_key)
         file = await upload_file(content, filename)
 
-        def body() -> Body:
-            return file_body(
-                file.content, file.name, file.media_type, before_last=before_last_byte, after_last=after_last_byte
-            )
-
+        parts = (file.content, file.name, file.media_type)
+        body = partial(file_body, *parts, before_last=before_last_byte, after_last=after_last_byte)
         params = {name: str(value).lower() for name, value in flags.items()} or None
-        request = Request("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
+        request = ServiceRequest("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
         return await self._send(request, timeout, max_retries)
 
     async def batch(
@@ -245,11 +245,11 @@ class Client:
         max_retries: int | None = None,
     ) -> BatchStatus:
         """Ask how far a job is, and for its first ``preview`` results (INTERFACE §4.3)."""
-        path = ("batch", _job_id(job_id))
+        path = ("batch", job_id_text(job_id))
         rows = 0 if preview is None else whole_number("preview", preview, 0)
         params = None if preview is None else {"preview": str(rows)}
         limit = _PREVIEW + _PREVIEWED_ROW * rows
-        request = Request("GET", path, read_status, params=params, limit=limit, replacing=True)
+        request = ServiceRequest("GET", path, read_status, params=params, limit=limit, replacing=True)
         return await self._send(request, timeout, max_retries)
 
     async def wait(
@@ -298,8 +298,8 @@ class Client:
 
         ``row_id`` is what the service itself calls the row in the job's results (G30).
         """
-        path, row = ("batch", _job_id(job_id), "label"), whole_number("row_id", row_id)
-        outcome = given(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
+        path, row = ("batch", job_id_text(job_id), "label"), whole_number("row_id", row_id)
+        outcome = without_missing(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
         return await self._send(post_request(path, outcome, read_acknowledged), timeout, max_retries)
 
     async def watch_add(
@@ -313,40 +313,49 @@ class Client:
     ) -> WatchEntry:
         """Put a business on the watch list (INTERFACE §4.5)."""
         digits = ten_digits("biz_no", biz_no)
-        entry = given(biz_no=digits, name=optional_text("name", name), address=optional_text("address", address))
+        entry = without_missing(
+            biz_no=digits, name=optional_text("name", name), address=optional_text("address", address)
+        )
         return await self._send(post_request(("watch",), entry, read_watch), timeout, max_retries)
 
     async def watch_list(
         self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
     ) -> list[WatchEntry]:
         """Return the whole watch list (INTERFACE §4.6)."""
-        return await self._send(Request("GET", ("watch",), read_watches), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", ("watch",), read_watches), timeout, max_retries)
 
     async def watch_remove(
         self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
     ) -> Acknowledged:
         """Take a business off the watch list (INTERFACE §4.7)."""
-        path = ("watch", _watch_id(watch_id))
-        return await self._send(Request("DELETE", path, read_acknowledged), timeout, max_retries)
+        path = ("watch", watch_id_text(watch_id))
+        return await self._send(ServiceRequest("DELETE", path, read_acknowledged), timeout, max_retries)
 
     async def watch_history(
         self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
     ) -> list[WatchChange]:
         """Return the changes of a watched business's grade, the oldest first (INTERFACE §4.8; Business plan only)."""
-        path = ("watch", _watch_id(watch_id), "history")
-        return await self._send(Request("GET", path, read_history), timeout, max_retries)
+        path = ("watch", watch_id_text(watch_id), "history")
+        return await self._send(ServiceRequest("GET", path, read_history), timeout, max_retries)
 
     async def me(self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None) -> Account:
         """Return the account and what is left of its monthly quota (INTERFACE §4.9)."""
-        return await self._send(Request("GET", ("me",), read_account), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries)
 
-    async def _send(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
-        """Send a request and read its reply; the one thing that :class:`RawClient` does otherwise."""
+    async def _send(self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
+        """Send a request and read its response; :class:`RawClient` overrides this, and nothing else."""
         return self._read(await self._ask(request, timeout, max_retries), request)
 
-    async def _ask(self, request: Request[T], timeout: float | Timeouts | None, max_retries: int | None) -> Reply:
-        """Send a request, again where that is allowed and of use, and return its reply."""
-        transport, url = self._open, self._base.url(*request.path)
+    async def _ask(
+        self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
+    ) -> ServiceResponse:
+        """Send a request, again where that is allowed and of use, and return its response."""
+        transport, url = self._transport, self._base.url(*request.path)
+        if transport is None:
+            raise UsageError(
+                f"this {type(self).__name__} is not open: use it inside `async with … as client`, or "
+                "`await client.open()`"
+            )
         timeouts = None if timeout is None else Timeouts.of(timeout)
         retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
         for attempt in count(1):
@@ -369,41 +378,24 @@ class Client:
                 pause = seconds_before(attempt, error.retry_after)
                 _log.debug("%s; retry %d of %d in %.1f s", error, attempt, retries, pause)
             await anyio.sleep(pause)
-        raise AssertionError("the tries end in a reply or an error")
+        raise AssertionError("the attempts end in a response or an error")
 
-    @property
-    def _open(self) -> Transport:
-        if self._transport is None:
-            raise UsageError(
-                f"this {type(self).__name__} is not open: use it inside `async with … as client`, or "
-                "`await client.open()`"
-            )
-        return self._transport
-
-    def _read(self, reply: Reply, request: Request[T]) -> T:
-        """Read a reply. What cannot be read is raised outside of the frames that held it, the key blotted out."""
+    def _read(self, response: ServiceResponse, request: ServiceRequest[T]) -> T:
+        """Read a response. What cannot be read is raised outside of the frames that held it, the key blotted out."""
         try:
-            return request.read(_content(reply, request))
-        except Unreadable as error:
+            value = request.parse(response.body)
+            if isinstance(value, BatchStatus) and not value.known_word:
+                self._warn_of_word(value.status)
+            return value
+        except UnreadableError as error:
             fault = self._key.redact(one_line(str(error)))
-        words = f"{reply.asked}: {reply.status}, the answer {fault}"
-        raw, request_id = self._key.redact(reply.body)[:RAW_KEPT], request_id_of(reply.headers, self._key)
-        raise ShapeError(words, status=reply.status, detail=fault, raw=raw, request_id=request_id)
+        words = f"{response.asked}: {response.status}, the answer {fault}"
+        raw, request_id = self._key.redact(response.body)[:RAW_KEPT], request_id_of(response.headers, self._key)
+        raise ShapeError(words, status=response.status, detail=fault, raw=raw, request_id=request_id)
 
-
-def _content(reply: Reply, request: Request[T]) -> object:
-    """What a reply's body says; an acknowledgement may say nothing, or something that is no JSON (G21)."""
-    try:
-        return parsed(reply.body, replacing=request.replacing)
-    except Unreadable:
-        if request.read is not read_acknowledged or is_page(reply.body):
-            raise
-    return reply.body.decode("utf-8", "replace")
-
-
-def _job_id(job_id: object) -> str:
-    return text("job_id", job_id, "the job's identifier as a str, the job_id that create_batch returned")
-
-
-def _watch_id(watch_id: object) -> str:
-    return text("watch_id", watch_id, "the watch_id of an entry as a str")
+    def _warn_of_word(self, word: str) -> None:
+        """Log a status word that is not known, once."""
+        if word not in self._unknown_words:
+            self._unknown_words.add(word)
+            shown = self._key.redact(one_line(word))
+            _log.warning("the status word %r of the service is not known: its job is taken as still at work", shown)

@@ -1,4 +1,4 @@
-"""What an answer repeats of its question, and which differences prove that it is the answer to another one (G32).
+"""The record that an answer repeats, and the differences that prove it to be another record's answer (G32).
 
 Another number of ten digits always does. A name or an address does where it cannot have been made of the one that was
 sent by shortening, completing, masking or spelling it otherwise.
@@ -10,13 +10,13 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from typing import Final, NamedTuple
+from typing import Final
 
 from bizverify.client import field_aliases
-from bizverify.client.json_search import Object, plain
+from bizverify.client.json_search import Object, plain_text
 
 REPLACED: Final = "\ufffd"
-"""What stands where bytes were not UTF-8. A number, an identifier or a row key with it proves nothing."""
+"""The character in place of bytes that were not UTF-8. A number, an identifier or a row key with it proves nothing."""
 
 _DEEPEST: Final = 3
 _LEAST: Final = 8
@@ -32,20 +32,12 @@ _ALIKE: Final = 2 / 3
 though each has something that the other has not."""
 
 
-class Question(NamedTuple):
-    """What was asked: ten digits, and the name and address that went along."""
-
-    b_no: str
-    name: str | None = None
-    address: str | None = None
-
-
 def digits_of(value: object) -> str | None:
-    """The ten digits of a business number in any notation; ``None`` for anything else.
+    """Return the ten digits of a business number in any notation; ``None`` for anything else.
 
     A number that is no text has lost its leading zeros.
     """
-    text = plain(value)
+    text = plain_text(value)
     if text is None:
         return None
     if isinstance(value, int):
@@ -55,8 +47,8 @@ def digits_of(value: object) -> str | None:
     return text if len(text) == 10 and text.isascii() and text.isdigit() else None
 
 
-def folded(text: str | None) -> str:
-    """The letters and digits of a text in composed form, without case, width and company forms: to be compared."""
+def fold_text(text: str | None) -> str:
+    """Return the letters and digits of a text in composed form, without case, width and company forms, to compare."""
     return "\x1f".join(_tokens(text)) if text else ""
 
 
@@ -82,21 +74,21 @@ def is_other(said: str, sent: str) -> bool:
 
 
 def numbers_in(answer: Object) -> list[str]:
-    """The business numbers that an answer repeats, in its own fields and in what it holds, each once."""
+    """Return the business numbers that an answer repeats, in its own fields and in what it holds, each once."""
     said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in field_aliases.NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 
 
-def contradiction(answer: Object, asked: Question) -> str | None:
-    """Why an answer is another question's, ``None`` if nothing in it says so. The text completes "the answer …"."""
+def find_contradiction(answer: Object, b_no: str, name: str | None, address: str | None) -> str | None:
+    """Return why an answer is another record's, ``None`` if nothing says so. The text completes "the answer …"."""
     for number in numbers_in(answer):
-        if number != asked.b_no:
-            return f"is about another number ({number}) than was asked ({asked.b_no})"
+        if number != b_no:
+            return f"is about another number ({number}) than was asked ({b_no})"
     for echo in _echoes(answer):
-        for field, sent in (("name", asked.name), ("address", asked.address)):
+        for field, sent in (("name", name), ("address", address)):
             said = echo.get(field)
             if sent and isinstance(said, str) and is_other(said, sent):
-                return f"repeats another {field} than was sent with {asked.b_no}"
+                return f"repeats another {field} than was sent with {b_no}"
     return None
 
 
@@ -113,12 +105,12 @@ def _echoes(answer: Object, depth: int = 0) -> Iterator[Object]:
 
 
 def _visible(text: str) -> str:
-    """The text without what has no width."""
+    """Return a text without the characters that have no width."""
     return text if text.isascii() else "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
 
 
 def _tokens(text: str) -> list[str]:
-    """The letters of a text, and its numbers as wholes."""
+    """Return the letters of a text, and its numbers as wholes."""
     plainly = _FORMS.sub("", unicodedata.normalize("NFKC", _visible(text)).casefold())
     return [token.lstrip("0") or "0" if token.isdigit() else token for token in _TOKENS.findall(plainly)]
 

@@ -1,7 +1,11 @@
-"""From what the service answered to the error that says so: pure, no network.
+"""The error that a response stands for, and whether its request may be sent again. No network.
 
 A message says what was asked, what came back and what the user can do, in one line, the key blotted out. The numbers
 G22, … are lines of ``docs/guesses.md``.
+
+The client itself sends some requests again (decision 022). A request that only reads is free, so it may be sent again
+after anything that passes. One that is paid for, or changes something, goes again only where it is certain that the
+service never had all of it.
 """
 
 from __future__ import annotations
@@ -9,15 +13,18 @@ from __future__ import annotations
 import json
 import math
 import re
+import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from html import unescape
 from http import HTTPStatus
+from random import Random
 from typing import Final
 
 from bizverify.errors import (
     AuthenticationError,
+    CertificateError,
     DoubtError,
     NotFoundError,
     NotSentError,
@@ -36,7 +43,15 @@ _PARTS: Final = ("error", "errors", "detail", "details", "data")
 _CODES: Final = ("code", "type", "error")
 _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
 
-_SAID: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
+_FIRST_WAIT: Final = 0.5
+_LONGEST_WAIT: Final = 8.0
+_LONGEST_ASKED: Final = 60.0
+"""Seconds of a Retry-After that a call waits for; what asks for more is raised at once."""
+_TIMED_OUT: Final = 408
+
+_random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
+
+_STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     401: (AuthenticationError, "the API key is missing or invalid", "check BIZVERIFY_API_KEY or the key file"),
     403: (PlanError, "not available in the account's plan", "the API needs the Business plan or higher"),
     404: (NotFoundError, "not found, or not this key's", "check the identifier and the base URL"),
@@ -46,7 +61,7 @@ _SAID: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
 }
 
 
-def refusal(
+def status_error(
     asked: str, status: int, body: bytes, *, complete: bool = True, retry_after: float | None = None
 ) -> ServiceError:
     """Return the error for a status that is no success; ``body`` is what came with it, the key already blotted out.
@@ -54,9 +69,9 @@ def refusal(
     ``complete`` says whether the whole request may have reached the service: only then can a 5xx have done something.
     What the statuses mean that INTERFACE §7 does not list is G29.
     """
-    detail = said(body)
-    if status in _SAID:
-        kind, what, remedy = _SAID[status]
+    detail = body_message(body)
+    if status in _STATUSES:
+        kind, what, remedy = _STATUSES[status]
     elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
         kind, what = RejectedError, f"refused ({_phrase(status)})"
         remedy = "redirects are not followed: check the base URL" if status < 400 else "nothing was paid"
@@ -70,7 +85,7 @@ def refusal(
     return kind(words, status=status, detail=detail, retry_after=retry_after, raw=body[:RAW_KEPT])
 
 
-def said(body: bytes) -> str | None:
+def body_message(body: bytes) -> str | None:
     """Return the message that a body carries, whatever its shape (G22), on one line; ``None`` for an empty one."""
     text = body[: 4 * RAW_KEPT].decode("utf-8-sig", "replace").strip()
     if not text:
@@ -87,20 +102,27 @@ def said(body: bytes) -> str | None:
     return one_line(text)
 
 
-def spoken(value: object) -> str | None:
+def value_message(value: object) -> str | None:
     """Return the message that a JSON value carries, as one short line; ``None`` where there is none."""
     text = _message(value)
     return one_line(text) if text else None
 
 
+def certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return what the TLS library said of a certificate, if that is what an error, or its cause, is about."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def is_page(body: bytes) -> bool:
-    """Whether a body is an HTML page: a proxy's, a login's, or what a wrong base URL leads to."""
+    """Whether a body is an HTML page: a proxy's, a login's, or that of a wrong base URL."""
     start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return start.startswith(b"<") and (b"<!doctype html" in start or b"<html" in start or b"<head" in start)
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without control characters, and no longer than is read."""
+    """Return a text on one line, without control characters, of 300 characters at most."""
     line = _UNSEEN.sub(" ", text[: 8 * _LONGEST]).strip()
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
@@ -160,3 +182,28 @@ def _phrase(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return "an unknown status"
+
+
+def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
+    """Whether a request that ended in ``error`` may be sent again; ``was_sent``: all of its body was handed over."""
+    is_long = error.retry_after is not None and error.retry_after > _LONGEST_ASKED
+    if is_long or isinstance(error, CertificateError):
+        return False
+    if not is_free:
+        return isinstance(error, NotSentError) and not was_sent
+    if isinstance(error, QuotaError):
+        return error.retry_after is not None  # without one it is the month's quota
+    status = error.status
+    if isinstance(error, DoubtError):
+        return status is None or 200 <= status < 300 or status == _TIMED_OUT or 500 <= status < 600
+    return isinstance(error, NotSentError)
+
+
+def seconds_before(attempt: int, retry_after: float | None) -> float:
+    """Seconds to wait before retry number ``attempt`` (from 1), never less than the service asks for.
+
+    0.5, 1, 2, 4, 8, less up to a quarter by chance: requests that failed together do not come back together.
+    """
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (min(attempt, 16) - 1))
+    chance = longest * _random.uniform(0, 0.25)
+    return longest - chance if retry_after is None else retry_after + chance

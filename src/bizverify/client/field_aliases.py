@@ -83,15 +83,7 @@ QUOTA_PLACES: Final = frozenset(
 """Objects that may hold the lookup quota: a limit in any other (watch, rate, upload) is another limit."""
 BARE: Final = frozenset(
     (
-        "monthly",
-        "monthly_lookups",
-        "month",
-        "lookups",
-        "verify",
-        "verifications",
-        "total",
-        "included",
-        "count",
+        *("monthly", "monthly_lookups", "month", "lookups", "verify", "verifications", "total", "included", "count"),
         "current",
     )
 )

@@ -1,6 +1,6 @@
-"""Finding things in JSON whose shape INTERFACE.md leaves open: the tools of :mod:`bizverify.client.responses`.
+"""Search in JSON whose shape INTERFACE.md leaves open: the tools of :mod:`bizverify.client.responses`.
 
-What is accepted is numbered G1, G2, … in ``docs/guesses.md``. Nothing is chosen where two things fit.
+The shapes that are accepted are numbered G1, G2, … in ``docs/guesses.md``. Nothing is chosen where two things fit.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ Object = dict[str, Any]
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}(\.0*)?", flags=re.A)
 
 
-class Unreadable(Exception):
-    """What was found cannot be read: a ShapeError, or the error of one item. The text completes "the answer …"."""
+class UnreadableError(Exception):
+    """An answer, or an item of it, cannot be read. The text completes "the answer …"."""
 
 
-def parsed(body: bytes, *, replacing: bool = False) -> object:
-    """Return what a JSON body says. ``NaN``, which some services write for a missing number, is null (G24).
+def parse_json(body: bytes, *, replacing: bool = False) -> object:
+    """Return the value of a JSON body. ``NaN``, which some services write for a missing number, is null (G24).
 
     With ``replacing``, bytes that are not UTF-8 become U+FFFD; without, the body is not JSON for them (G33).
     """
     if not body.strip():
-        raise Unreadable("is empty")
+        raise UnreadableError("is empty")
     if is_page(body):
-        raise Unreadable("is an HTML page, not JSON; is the base URL right?")
+        raise UnreadableError("is an HTML page, not JSON; is the base URL right?")
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        return _parsed_leniently(body, "replace" if replacing else "strict")
+        return _parse_leniently(body, "replace" if replacing else "strict")
 
 
-def _parsed_leniently(body: bytes, errors: str) -> object:
+def _parse_leniently(body: bytes, errors: str) -> object:
     problem = "is not JSON"
     try:
         value = json.loads(
@@ -53,14 +53,14 @@ def _parsed_leniently(body: bytes, errors: str) -> object:
         problem = "is nested too deeply"
     except ValueError:
         pass
-    raise Unreadable(problem)
+    raise UnreadableError(problem)
 
 
-def an_object(value: object) -> Object:
-    """Return a JSON object; raise :class:`Unreadable` for anything else."""
+def require_object(value: object) -> Object:
+    """Return a JSON object; raise :class:`UnreadableError` for anything else."""
     if isinstance(value, dict):
         return value
-    raise Unreadable(f"is {_kind(value)}, not an object")
+    raise UnreadableError(f"is {_kind(value)}, not an object")
 
 
 def has_any(value: object, names: Collection[str]) -> bool:
@@ -68,23 +68,23 @@ def has_any(value: object, names: Collection[str]) -> bool:
     return isinstance(value, dict) and any(name in value for name in names)
 
 
-def unwrapped(value: object, names: Collection[str], wrappers: Sequence[str]) -> Object:
+def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Object:
     """Return the object that has one of ``names``: the answer itself, or one that it wraps (G1)."""
-    outer = an_object(value)
+    outer = require_object(value)
     if has_any(outer, names):
         return outer
     found = [wrapper for wrapper in wrappers if has_any(outer.get(wrapper), names)]
     if len(found) > 1:
-        raise Unreadable(f"has two candidates, {' and '.join(found)}")
-    return an_object(outer[found[0]]) if found else outer
+        raise UnreadableError(f"has two candidates, {' and '.join(found)}")
+    return require_object(outer[found[0]]) if found else outer
 
 
-def first(value: Object, names: Iterable[str]) -> Any:
-    """The first of the named values that is not null."""
+def first_value(value: Object, names: Iterable[str]) -> Any:
+    """Return the first of the named values that is not null."""
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
-def whole(value: object) -> int | None:
+def as_whole_number(value: object) -> int | None:
     """Return a number without decimals, also written as text; ``None`` for anything else."""
     if isinstance(value, bool):
         return None
@@ -105,14 +105,19 @@ def identifier(value: object) -> str | None:
     return None
 
 
-def plain(value: object) -> str | None:
+def first_identifier(value: Object, names: Iterable[str]) -> str | None:
+    """Return the first of the named values that is an identifier, as text."""
+    return next((text for text in (identifier(value.get(name)) for name in names) if text), None)
+
+
+def plain_text(value: object) -> str | None:
     """Return a text or a number as text; ``None`` for anything else."""
     if isinstance(value, str):
         return value or None
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def the_list(value: object, names: Sequence[str], is_item: Collection[str]) -> list[Any]:
+def find_list(value: object, names: Sequence[str], is_item: Collection[str]) -> list[Any]:
     """Return the one list of objects that an answer holds (G10): the answer itself, one level down, or two.
 
     A list under one of ``names`` comes before one under any other name, and among those one whose objects have a
@@ -121,7 +126,7 @@ def the_list(value: object, names: Sequence[str], is_item: Collection[str]) -> l
     """
     if isinstance(value, list):
         return value
-    outer = an_object(value)
+    outer = require_object(value)
     found = _lists(outer, names, is_item)
     if not any(found.values()):
         for key, inner in outer.items():
@@ -129,7 +134,7 @@ def the_list(value: object, names: Sequence[str], is_item: Collection[str]) -> l
                 found |= {f"{key}.{name}": items for name, items in _lists(inner, names, is_item).items()}
     full = {name: items for name, items in found.items() if items}
     if len(full) > 1:
-        raise Unreadable(f"holds {len(full)} lists that could be meant: {', '.join(sorted(full))}")
+        raise UnreadableError(f"holds {len(full)} lists that could be meant: {', '.join(sorted(full))}")
     if found:
         return next(iter(full.values()), [])
     return next((outer[name] for name in names if isinstance(outer.get(name), list)), [])
@@ -152,20 +157,20 @@ def _as_list(value: object, is_item: Collection[str]) -> list[Any] | None:
     if not isinstance(value, dict) or not value or not all(isinstance(item, dict) for item in value.values()):
         return None
     if all(re.fullmatch(r"\d{10}", key, flags=re.A) for key in value) and not _have_other_numbers(value):
-        return [_keyed("b_no", key, item) for key, item in value.items()]
+        return [_with_key("b_no", key, item) for key, item in value.items()]
     if all(key.isdecimal() for key in value) or all(has_any(item, is_item) for item in value.values()):
-        return [_keyed("row_id", key, item) for key, item in value.items()]
+        return [_with_key("row_id", key, item) for key, item in value.items()]
     return None
 
 
 def _have_other_numbers(items: dict[str, Object]) -> bool:
     """Whether items say their number themselves, and none says what its key says: then the keys count something."""
-    own = {key: plain(first(item, NUMBERS)) for key, item in items.items()}
+    own = {key: plain_text(first_value(item, NUMBERS)) for key, item in items.items()}
     return all(number is not None and key not in number.replace("-", "") for key, number in own.items())
 
 
-def _keyed(name: str, key: str, item: Object) -> Object:
-    """An item of an object of items with its key, beside what it says itself under that name."""
+def _with_key(name: str, key: str, item: Object) -> Object:
+    """Return an item of an object of items with its key, beside its own value of that name."""
     return {name: key} | item | {KEYED: {name: key}}
 
 

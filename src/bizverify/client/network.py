@@ -1,18 +1,51 @@
-"""What a user may say about the network: the certificate authorities to trust, or an HTTP transport of his own."""
+"""Settings of the network: timeouts, the certificate authorities to trust, an HTTP transport of the caller's own."""
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Final
 
 import httpx
 
+from bizverify.client.arguments import wrong_type
 from bizverify.client.base_url import BaseUrl
 from bizverify.errors import UsageError, parameter
 
 HttpTransport = httpx.AsyncBaseTransport
 Verify = bool | str | os.PathLike[str] | ssl.SSLContext
+
+_CONNECT: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait: for a connection, for the service to say something, and for it to take what is sent.
+
+    The answer to an upload is waited for four times ``read``: a service may look at all the rows before it says
+    anything. Raises :class:`UsageError` for a value that is not a number above zero.
+    """
+
+    connect: float = _CONNECT
+    read: float = 30.0
+    write: float = 30.0
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            seconds = getattr(self, part.name)
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+                raise UsageError(f"{parameter('timeout', seconds)}: {part.name} must be a number of seconds above 0")
+
+    @classmethod
+    def of(cls, timeout: float | Timeouts) -> Timeouts:
+        """Return the timeouts that a number stands for: it bounds each part, that of a connection is 10 s at most."""
+        if isinstance(timeout, Timeouts):
+            return timeout
+        whole = cls(read=timeout, write=timeout)  # looks at the number before it is compared
+        return replace(whole, connect=min(_CONNECT, timeout))
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
@@ -24,38 +57,33 @@ def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
     if verify is True:
         return None
     if verify is False:
-        _only_here(base)
+        _require_loopback(base)
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
     if isinstance(verify, ssl.SSLContext):
         if verify.verify_mode != ssl.CERT_REQUIRED or not verify.check_hostname:
-            _only_here(base)
+            _require_loopback(base)
         return verify
     if not isinstance(verify, str | os.PathLike):
-        raise UsageError(
-            f"{parameter('verify')}: of type {type(verify).__name__}; give the path of a CA bundle (PEM), or an "
-            "ssl.SSLContext"
-        )
-    return _trusting(Path(verify).expanduser())
+        wrong_type("verify", verify, "the path of a CA bundle (PEM), or an ssl.SSLContext")
+    return _context_of(Path(verify).expanduser())
 
 
-def checked_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
+def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
     """Return the user's transport if it is one; raise :class:`UsageError` for anything else."""
     if http is None:
         return None
     if not isinstance(http, HttpTransport):
-        raise UsageError(
-            f"{parameter('http')}: of type {type(http).__name__}; give an httpx.AsyncBaseTransport, as "
-            "httpx.AsyncHTTPTransport (to the blocking client, too)"
-        )
+        remedy = "an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)"
+        wrong_type("http", http, remedy)
     if app is not None or verify is not True:
         other = "app" if app is not None else "verify"
         raise UsageError(f"{parameter('http')} does all of the network itself; leave {parameter(other)} out")
     return http
 
 
-def _only_here(base: BaseUrl) -> None:
+def _require_loopback(base: BaseUrl) -> None:
     if not base.is_loopback:
         raise UsageError(
             f"{parameter('verify')}: without a check of the certificate whoever answers for {base.host} would get the "
@@ -63,7 +91,7 @@ def _only_here(base: BaseUrl) -> None:
         )
 
 
-def _trusting(path: Path) -> ssl.SSLContext:
+def _context_of(path: Path) -> ssl.SSLContext:
     try:
         if path.is_dir():
             return ssl.create_default_context(capath=str(path))

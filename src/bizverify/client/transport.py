@@ -1,4 +1,4 @@
-"""One request out, one reply or one error of the tree back: the key, the headers, and what an answer means.
+"""One request out, one response or one error of the tree back: the key, the headers, and what a response means.
 
 Requests go over connections of our own (:mod:`bizverify.client.connection`), which know of no cookies, redirects or
 credentials from ``.netrc``: none of these may a paid request have. The key is put into a request that no user sees,
@@ -8,41 +8,43 @@ just before it goes, and for the configured origin only; no error keeps a frame 
 from __future__ import annotations
 
 import logging
+import math
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import anyio
 import h11
 import httpx
 
-from bizverify.client.adapter import Adapter, asgi_transport
 from bizverify.client.base_url import BaseUrl
-from bizverify.client.connection import Answer, MuddledError, Request, UnreachableError
-from bizverify.client.error_mapping import RAW_KEPT, one_line, refusal, seconds_to_wait
-from bizverify.client.headers import request_id_of, user_agent
+from bizverify.client.connection import MuddledError, UnreachableError, WireRequest, WireResponse, decompress_body
+from bizverify.client.error_mapping import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
 from bizverify.client.key import ApiKey
-from bizverify.client.multipart import Body
+from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
-from bizverify.client.timeouts import Timeouts
-from bizverify.client.unpacking import unpacked
+from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
 
 _log = logging.getLogger(__name__)
 
-ORDINARY: Final = 2 << 20
-"""The most bytes that are read of an ordinary answer."""
 _UPLOAD_PATIENCE: Final = 4  # a service may read all the rows before it says anything
-_PATIENCE: Final = 10  # the whole exchange, in timeouts: an answer that drips must end some day
+_PATIENCE: Final = 10  # the whole exchange, in timeouts: a response that drips must end some day
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+
+_split_url = lru_cache(maxsize=256)(urlsplit)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer with any 2xx status (G25), read to its end; the names of its ``headers`` are in lower case."""
+class ServiceResponse:
+    """A response with any 2xx status (G25), read to its end; the names of its ``headers`` are in lower case.
+
+    ``asked`` is the method and URL of its request, for messages.
+    """
 
     asked: str
     status: int
@@ -51,13 +53,13 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request as it is asked for: everything but the key."""
+class _Attempt:
+    """A request without the key; ``asked`` is its method and URL, for messages."""
 
-    words: str
+    asked: str
     method: str
     target: str
-    body: Body | None
+    body: RequestBody | None
     upload: bool
     limit: int
     timeouts: Timeouts
@@ -78,7 +80,7 @@ class Transport:
         *,
         concurrency: int,
         timeouts: Timeouts,
-        app: object | None,
+        app: Any = None,
         http: httpx.AsyncBaseTransport | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -88,11 +90,11 @@ class Transport:
         self._tls = tls
         parts = urlsplit(base.origin)
         self._origin = (parts.scheme, parts.netloc)
-        given = asgi_transport(app) if app is not None else http
         origin = f"{parts.scheme}://{parts.netloc}"
-        self._adapter = None if given is None else Adapter(given, origin)
-        proxy = environment_proxy(base) if given is None else None
-        self._pool = Pool(base, proxy, self._context)
+        http = http if app is None else httpx.ASGITransport(app)
+        self._adapter = None if http is None else HttpxAdapter(http, origin)
+        proxy = environment_proxy(base) if http is None else None
+        self._pool = Pool(base, proxy, self._tls_context)
         self._headers = [
             (b"Host", parts.netloc.encode()),
             (b"User-Agent", user_agent().encode()),
@@ -113,98 +115,103 @@ class Transport:
         url: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: Body | None = None,
+        body: RequestBody | None = None,
         upload: bool = False,
         limit: int = ORDINARY,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
-    ) -> Reply:
-        """Send one request, with more ``headers`` if any, and read its answer, at most ``limit`` bytes of it.
+    ) -> ServiceResponse:
+        """Send one request, with more ``headers`` if any, and read at most ``limit`` bytes of its response.
 
         It waits for its turn while ``concurrency`` others are under way, but an ``upload`` has a connection of its
-        own. ``timeouts`` are those of this request. Raises what the answer, or its absence, means; what a step of the
-        body raised comes through as it is.
+        own. ``timeouts`` are those of this request. Raises the error that the response, or its absence, means; an
+        error of one of the body's steps comes through as it is.
         """
-        parts = _split(url)
+        parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
             raise UsageError(f"{parts.hostname} is not the configured service: the API key is not sent there")
         target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
-        ask = _Asked(f"{method} {url}", method, target, body, upload, limit, timeouts or self._timeouts, headers or {})
+        timeouts = timeouts or self._timeouts
+        attempt = _Attempt(f"{method} {url}", method, target, body, upload, limit, timeouts, headers or {})
         try:
             async with nullcontext() if upload else self._room:
-                outcome = await self._outcome(ask)
+                outcome = await self._send(attempt)
         except BaseException as error:  # cancelled: the frames below hold the key
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
-        if isinstance(outcome, Reply):
+        if isinstance(outcome, ServiceResponse):
             return outcome
         raise outcome
 
-    async def _outcome(self, asked: _Asked) -> Reply | Exception:
-        """Return the reply or the error it stands for: raised further out, it carries no frame of the network's."""
-        answer = Answer(asked.limit)
+    async def _send(self, attempt: _Attempt) -> ServiceResponse | Exception:
+        """Return the response or the error it stands for: raised further out, it has no frame of the network's."""
+        response = WireResponse(attempt.limit)
         fault: Exception | None = None
         try:
-            await self._exchange(asked, answer)
+            await self._exchange(attempt, response)
         except Exception as error:  # the network's, h11's, and whatever a given transport raises
             fault = error
-        _log.debug("%s: %s", asked.words, answer.status if fault is None else type(fault).__name__)
-        body = asked.body
+        _log.debug("%s: %s", attempt.asked, response.status if fault is None else type(fault).__name__)
+        body = attempt.body
         if body is not None and body.failure is not None:
             return body.failure.with_traceback(body.failure_traceback)
-        outcome = self._judged(asked, answer, fault)
+        outcome = self._conclude(attempt, response, fault)
         if isinstance(outcome, ServiceError):
-            outcome.request_id = request_id_of(answer.headers, self._key)
+            outcome.request_id = request_id_of(response.headers, self._key)
         return outcome
 
-    async def _exchange(self, asked: _Asked, answer: Answer) -> None:
-        request = self._request(asked)
+    async def _exchange(self, attempt: _Attempt, response: WireResponse) -> None:
+        request = self._wire_request(attempt)
         if self._adapter is not None:
-            await self._adapter.exchange(request, answer)
+            await self._adapter.exchange(request, response)
             return
-        connection = await self._pool.take(asked.timeouts, new=asked.upload)
+        connection = await self._pool.take(attempt.timeouts, new=attempt.upload)
         try:
-            await connection.exchange(request, answer)
+            await connection.exchange(request, response)
         finally:
             self._pool.give(connection)
 
-    def _request(self, asked: _Asked) -> Request:
-        """The request as it goes, the key in it."""
-        encoding = b"gzip" if asked.limit > ORDINARY else b"identity"
+    def _wire_request(self, attempt: _Attempt) -> WireRequest:
+        """Return the request as it goes, the key in it."""
+        encoding = b"gzip" if attempt.limit > ORDINARY else b"identity"
         headers = [*self._headers, (b"X-API-Key", self._key.reveal().encode()), (b"Accept-Encoding", encoding)]
-        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in asked.headers.items()]
-        if asked.body is not None:
-            length = str(asked.body.length).encode()
-            headers += [(b"Content-Type", asked.body.content_type.encode()), (b"Content-Length", length)]
-        timeouts, patience = asked.timeouts, _PATIENCE * asked.timeouts.read
-        if asked.upload:
+        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in attempt.headers.items()]
+        body, timeouts = attempt.body, attempt.timeouts
+        patience = _PATIENCE * timeouts.read
+        if body is not None:
+            headers.append((b"Content-Type", body.content_type.encode()))
+            headers.append((b"Content-Length", str(body.length).encode()))
+        if attempt.upload:
             headers.append((b"Connection", b"close"))
             timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_PATIENCE)
-        return Request(asked.method, asked.target, headers, asked.body, timeouts, patience, watch=asked.upload)
+        return WireRequest(attempt.method, attempt.target, headers, body, timeouts, patience, watch=attempt.upload)
 
-    def _judged(self, ask: _Asked, answer: Answer, fault: Exception | None) -> Reply | ServiceError:
-        asked, status = ask.words, answer.status
-        complete = ask.body is None or ask.body.complete
+    def _conclude(
+        self, attempt: _Attempt, response: WireResponse, fault: Exception | None
+    ) -> ServiceResponse | ServiceError:
+        """Return the response, or the error that it, its absence or ``fault`` means."""
+        asked, status = attempt.asked, response.status
+        complete = attempt.body is None or attempt.body.complete
         is_success = status is not None and 200 <= status < 300
-        raw, over, is_damaged = unpacked(answer)
+        raw, over, is_damaged = decompress_body(response)
         if self._key.is_telling or not is_success or fault is not None:
             raw = self._key.redact(raw)
         if isinstance(fault, MuddledError) and complete:
             raw = b""  # nobody knows whose it is
         elif status is not None and not is_success:
-            wait = seconds_to_wait(answer.headers.get("retry-after"))
-            return refusal(asked, status, raw, complete=complete, retry_after=wait)
+            wait = seconds_to_wait(response.headers.get("retry-after"))
+            return status_error(asked, status, raw, complete=complete, retry_after=wait)
         elif over:
             words = f"{asked}: {status}, the answer is far too large to be one; is the base URL right?"
             return ShapeError(words, status=status, raw=self._key.redact(raw)[:RAW_KEPT])
         elif fault is None and status is not None and not is_damaged:
-            return Reply(asked, status, raw, answer.headers)
+            return ServiceResponse(asked, status, raw, response.headers)
         if isinstance(fault, ssl.SSLCertVerificationError):
             return CertificateError(
                 f"{asked}: the service's certificate is not trusted ({one_line(fault.verify_message)}); nothing was "
                 "paid: check the base URL, and name the file with your network's certificates in SSL_CERT_FILE"
             )
-        words = "the answer is compressed and damaged" if is_damaged else self._words(fault, ask.timeouts)
-        words = f"{asked}: {words}"
+        what = "the answer is compressed and damaged" if is_damaged else self._describe(fault, attempt.timeouts)
+        words = f"{asked}: {what}"
         if isinstance(fault, UnreachableError):
             return NotSentError(f"{words}; nothing was paid: check the base URL and the network, and try again")
         if status is None and not complete:
@@ -214,7 +221,8 @@ class Transport:
         words = f"{words}; it was sent, and what became of it is not known"
         return DoubtError(words, status=status, raw=raw[:RAW_KEPT])
 
-    def _words(self, fault: Exception | None, timeouts: Timeouts) -> str:
+    def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
+        """Return what went wrong on the network, in words."""
         detail = one_line(self._key.redact(str(fault or "")))
         if isinstance(fault, TimeoutError):
             return detail or f"no answer in time (timeout {timeouts.read:g} s)"
@@ -226,12 +234,82 @@ class Transport:
             detail = f"{type(fault).__name__} {detail}".strip()
         return f"the connection broke ({detail})"
 
-    def _context(self) -> ssl.SSLContext:
-        """The certificates that are trusted: read once, which takes 130 ms, and only when they are needed."""
+    def _tls_context(self) -> ssl.SSLContext:
+        """Return the trusted certificates: read once, which takes 130 ms, and only when they are needed."""
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
             self._tls.set_alpn_protocols(["http/1.1"])
         return self._tls
 
 
-_split = lru_cache(maxsize=256)(urlsplit)
+class HttpxAdapter:
+    """Sends requests for ``origin`` over a transport of httpx's: an ASGI app's, or one that the caller has made.
+
+    What httpx raises becomes what an :class:`~bizverify.client.connection.HttpConnection` raises.
+    """
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, origin: str) -> None:
+        self._transport = transport
+        self._origin = origin
+
+    async def exchange(self, request: WireRequest, response: WireResponse) -> None:
+        """Send the request and read its response, as a connection does."""
+        over = True
+        with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
+            try:
+                await self._exchange(request, response, scope)
+            except httpx.ConnectTimeout:
+                raise UnreachableError(f"no connection within {request.timeouts.connect:g} s") from None
+            except _NEVER_SENT as error:
+                raise certificate_error(error) or UnreachableError(f"cannot connect ({error})") from error
+            except httpx.TimeoutException:
+                raise TimeoutError from None
+            except httpx.TransportError as error:
+                if not response.over:
+                    raise OSError(str(error)) from error
+            over = False
+        if over:
+            raise TimeoutError(f"no end of the answer within {request.patience:g} s")
+
+    async def _exchange(self, request: WireRequest, response: WireResponse, scope: anyio.CancelScope) -> None:
+        parts = request.timeouts
+        waits = {"connect": parts.connect, "read": parts.read, "write": parts.write, "pool": parts.connect}
+        found = await self._transport.handle_async_request(
+            httpx.Request(
+                request.method,
+                self._origin + request.target,
+                headers=request.headers,
+                stream=_HttpxBody(request.body),
+                extensions={"timeout": waits},
+            )
+        )
+        if request.watch:
+            scope.deadline = anyio.current_time() + request.patience
+        try:
+            response.begin(found.status_code, found.headers.raw)
+            assert isinstance(found.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport it is
+            async for chunk in found.stream:
+                if response.over:
+                    continue
+                response.add(chunk)
+                line = found.extensions.get("network_stream")
+                if response.over and line is not None:  # breaks the iteration: trio warns of generators that are left
+                    await line.aclose()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await found.aclose()
+
+
+class _HttpxBody(httpx.AsyncByteStream):
+    """A body as httpx's transports read it."""
+
+    def __init__(self, body: RequestBody | None) -> None:
+        self._body = body
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._body is None:
+            raise StopAsyncIteration
+        return await anext(self._body)

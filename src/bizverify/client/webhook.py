@@ -1,4 +1,4 @@
-"""Notices sent to a receiver of the user's own: one POST, and whether it was acknowledged.
+"""Notifications to a receiver of the user's own: one POST each, and whether it was acknowledged.
 
 Where it goes is checked when it is set. A path or query often holds a password of sorts, so no message, log line or
 repr shows more of the URL than scheme, host and port. httpx's transport is used without its client, which would follow
@@ -8,10 +8,8 @@ redirects, read credentials from ``.netrc``, and write the whole URL into the lo
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,18 +18,19 @@ import anyio
 import anyio.to_thread
 import httpx
 
-from bizverify.client.error_mapping import seconds_to_wait
+from bizverify._version import __version__
+from bizverify.client.error_mapping import certificate_error, seconds_to_wait
 from bizverify.errors import UsageError
 
 _READ: Final = 16 << 10
-"""Bytes of an answer that are read so that its connection can serve again; what they say is of no interest."""
+"""Bytes of a response that are read, so that its connection can serve again; their content is not used."""
 _CONNECT: Final = 5.0
 _UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookUrl:
-    """Where notices are sent. ``shown`` is what may be told of it; the rest comes out by :meth:`reveal` alone."""
+    """The URL that notifications go to. ``shown`` is scheme, host and port; :meth:`reveal` alone returns the rest."""
 
     shown: str
     _whole: str = field(repr=False)
@@ -62,7 +61,7 @@ class WebhookUrl:
         return cls(shown, str(whole))
 
     def reveal(self) -> str:
-        """The whole URL, to be stored or sent to."""
+        """Return the whole URL, to be stored or sent to."""
         return self._whole
 
     def __str__(self) -> str:
@@ -71,25 +70,25 @@ class WebhookUrl:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one attempt: acknowledged where ``error`` is ``None``; ``retry_after``: seconds, as was asked."""
+    """The outcome of one attempt: acknowledged where ``error`` is ``None``; ``retry_after``: the seconds asked for."""
 
     error: str | None
     retry_after: float | None = None
 
 
 class WebhookSender:
-    """Sends notices; connections are kept for the next. Close it with :meth:`aclose`."""
+    """Sends notifications; connections are kept for the next. Close it with :meth:`aclose`."""
 
     def __init__(self, *, timeout: float = 10.0, concurrency: int = 32) -> None:
         self._timeout = timeout
         self._limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=8, keepalive_expiry=5.0)
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._making = anyio.Lock()
-        self._agent = f"bizverify/{version('bizverify')}"
+        self._agent = f"bizverify/{__version__}"
 
     async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
         """POST a JSON body; any 2xx acknowledges it. Raises nothing: why it failed is in the outcome."""
-        seen: Outcome | None = None
+        outcome: Outcome | None = None
         request = httpx.Request(
             "POST",
             url.reveal(),
@@ -102,14 +101,14 @@ class WebhookSender:
             with anyio.move_on_after(self._timeout):
                 response = await transport.handle_async_request(request)
                 try:
-                    seen = _judged(response)
+                    outcome = _outcome_of(response)
                     await _drain(response)
                 finally:
                     with anyio.CancelScope(shield=True):
                         await response.aclose()
         except Exception as error:  # not httpx's alone: a few of the TLS library's come through
-            return seen or Outcome(self._words(error))
-        return seen or Outcome(f"no answer within {self._timeout:g} s")
+            return outcome or Outcome(self._describe(error))
+        return outcome or Outcome(f"no answer within {self._timeout:g} s")
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -123,20 +122,20 @@ class WebhookSender:
                 self._transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=self._limits)
         return self._transport
 
-    def _words(self, error: Exception) -> str:
-        """Say what went wrong without the error's own words, which may hold the URL."""
+    def _describe(self, error: Exception) -> str:
+        """Return what went wrong, without the error's own words, which may hold the URL."""
         if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
             return f"no connection within {min(_CONNECT, self._timeout):g} s"
         if isinstance(error, httpx.TimeoutException):
             return f"no answer within {self._timeout:g} s"
-        if _by_certificate(error):
+        if certificate_error(error) is not None:
             return "the receiver's certificate is not accepted"
         if isinstance(error, httpx.ConnectError):
             return "cannot connect"
         return f"the connection broke ({type(error).__name__})"
 
 
-def _judged(response: httpx.Response) -> Outcome:
+def _outcome_of(response: httpx.Response) -> Outcome:
     status = response.status_code
     if 200 <= status < 300:
         return Outcome(None)
@@ -152,14 +151,6 @@ async def _drain(response: httpx.Response) -> None:
         size += len(chunk)
         if size > _READ:
             return
-
-
-def _by_certificate(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -13,11 +14,11 @@ import polars as pl
 from bizverify import business_number
 from bizverify.engine.address import LEVELS, attach
 from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.engine.dates import day_expr, day_given, may_be_days
-from bizverify.engine.history import attach_history
+from bizverify.engine.letter_history import attach_history
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import FEATURES, levels, restored_zipcode
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.text_values import day_expr, day_given, may_be_days
 from bizverify.errors import GazetteerError, UsageError
 from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 
@@ -60,7 +61,7 @@ class LocalEngine:
     code is only held against the district that the address names).
     ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes.
     ``today``: the day on which ages are reckoned, default the current one. ``history``: what became of earlier letters,
-    as :data:`bizverify.engine.history.HISTORY_SCHEMA`.
+    as :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
 
     Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError`,
     :class:`~bizverify.errors.ModelError`, :class:`~bizverify.errors.UsageError`.
@@ -85,12 +86,20 @@ class LocalEngine:
         self.today = day_given("today", today)
         self.history = history
 
+    def with_history(self, history: pl.LazyFrame | None) -> LocalEngine:
+        """Return this engine with ``history``, unless it has one already."""
+        if history is None or self.history is not None:
+            return self
+        other = copy(self)
+        other.history = history
+        return other
+
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine columns of the contract to each row.
 
         ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
         ``zipcode``; other columns pass through. What is known besides counts: ``confirmed`` (when the address was last
-        made sure of: dates, or text that :func:`~bizverify.engine.dates.day_expr` reads), ``crowded`` and
+        made sure of: dates, or text that :func:`~bizverify.engine.text_values.day_expr` reads), ``crowded`` and
         ``several_addresses`` (Boolean: many businesses at the address, several addresses of the number). A row whose
         ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS` is invalid whatever its number. Order and
         number of rows stay. Added: ``biz_status``, ``grade``, ``action``, ``fixed_zipcode``, ``fixed_address``,
@@ -99,8 +108,8 @@ class LocalEngine:
         Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
         read holds lists, structs or bytes.
         """
-        answered = self._answered(frame)
-        return answered.with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
+        answers = self._add_answers(frame)
+        return answers.with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
 
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
@@ -115,13 +124,13 @@ class LocalEngine:
             beside.append(stale.alias(STATUS_STALE))
         if self.gazetteer:
             beside.append(pl.col("match_level").alias(MATCH_LEVEL))
-        return self._answered(frame, *beside)
+        return self._add_answers(frame, *beside)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.matched`."""
+        """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.match_counts`."""
         return (*(STATUS_COUNTS if self.registry else ()), *(MATCH_COUNTS if self.gazetteer else ()))
 
-    def _answered(self, frame: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
+    def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
         schema = frame.collect_schema()
         names = schema.names()
         if "b_no" not in names:
@@ -132,7 +141,7 @@ class LocalEngine:
             if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
                 raise UsageError(f"the column {name!r} holds {schema[name]}; give text or numbers")
         work = frame.select(
-            pl.struct(pl.all()).alias(_HOME), *_record(names), _row_problem(schema), **_handed_in(schema)
+            pl.struct(pl.all()).alias(_HOME), *_record(names), _row_problem(schema), **_optional_columns(schema)
         )
         digits = pl.when(pl.col(ROW_PROBLEM).is_null()).then(business_number.compact_expr(pl.col("b_no")))
         work = work.with_columns(digits.alias("compact"))
@@ -142,7 +151,7 @@ class LocalEngine:
             business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
         work = self.registry.attach(work, "key") if self.registry else without_registry(work)
-        work = attach(work.with_columns(_asked_about()), self.gazetteer, self.lang)
+        work = attach(work.with_columns(_blank_invalid_rows()), self.gazetteer, self.lang)
         work = attach_history(work, self.history, self.today or date.today())
         possible = levels(
             self.today or date.today(),
@@ -152,11 +161,11 @@ class LocalEngine:
             columns=self._known_besides(schema),
         )
         work = self.model.assess(work, possible, self.lang)
-        return work.select(_HOME, *self._added(), *more).unnest(_HOME)
+        return work.select(_HOME, *self._select_answers(), *more).unnest(_HOME)
 
     def _known_besides(self, schema: pl.Schema) -> set[str]:
         """The optional columns that the features may use: the registry's, the input's, and the region."""
-        known = {"region", *_handed_in(schema), *(self.registry.more if self.registry else ())}
+        known = {"region", *_optional_columns(schema), *(self.registry.more if self.registry else ())}
         if self.history is not None:
             known.add("history")
         return (
@@ -179,7 +188,7 @@ class LocalEngine:
                     index.check()
             raise
 
-    def _added(self) -> list[pl.Expr]:
+    def _select_answers(self) -> list[pl.Expr]:
         """The nine columns; the seven of the answer only where there is a number."""
         valid = pl.col("compact").is_not_null()
         answers = {
@@ -194,7 +203,7 @@ class LocalEngine:
         return [*seven, status, pl.coalesce(of_row, note).alias("row_note")]
 
 
-def _asked_about() -> list[pl.Expr]:
+def _blank_invalid_rows() -> list[pl.Expr]:
     """The address of rows that get an answer; to the others no work goes."""
     valid = pl.col("compact").is_not_null()
     return [pl.when(valid).then(pl.col(name)).alias(name) for name in ("address", "zipcode")]
@@ -207,7 +216,7 @@ def _row_problem(schema: pl.Schema) -> pl.Expr:
     return pl.when(pl.col(ROW_PROBLEM).is_in(list(ROW_PROBLEMS))).then(pl.col(ROW_PROBLEM)).alias(ROW_PROBLEM)
 
 
-def _handed_in(schema: pl.Schema) -> dict[str, pl.Expr]:
+def _optional_columns(schema: pl.Schema) -> dict[str, pl.Expr]:
     """The optional columns that say what the record does not; of another dtype one is the caller's own affair."""
     found = {name: pl.col(name) for name in ("crowded", "several_addresses") if schema.get(name) == pl.Boolean}
     if "confirmed" in schema and may_be_days(schema["confirmed"]):

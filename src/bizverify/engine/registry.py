@@ -21,8 +21,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.blanks import is_blank, is_masked
-from bizverify.engine.dates import day_expr
+from bizverify.engine.text_values import day_expr, is_blank, is_masked
 from bizverify.errors import RegistryError
 
 STATUSES: Final = ("active", "suspended", "closed", "unregistered")
@@ -145,17 +144,17 @@ def observations(
     """Read rows of a source as observations: the registry's columns, ``problem``, ``word`` and ``strange``.
 
     ``problem`` says why a row cannot be used (a code of :data:`bizverify.business_number.PROBLEMS`, ``unknown_status``
-    or ``no_status``), null for usable rows; ``word`` is the source's status. Dates are read by
-    :func:`~bizverify.engine.dates.day_expr`. ``strange`` is a word about taxation or merging that is not understood; it
-    says nothing, and the row is used. Where the tax authority's column of statuses is blank, the one of taxation tells
-    that a number is not registered. A masked name says nothing.
+    or ``no_status``), null for usable rows; ``word`` is the source's status. ``strange`` is a word about taxation or
+    merging that is not understood; it says nothing, and the row is used. Dates are read by
+    :func:`~bizverify.engine.text_values.day_expr`. Where the tax authority's column of statuses is blank, the one of
+    taxation says that a number is not registered. A masked name says nothing.
     """
-    told = _word(status)
+    status_word = _word(status)
     if taxation is not None:
         frame = frame.with_columns(meaning_expr(_word(taxation)).alias("o:taxation"))
-        unregistered = (told.fill_null("") == "") & (pl.col("o:taxation") == "unregistered")
-        told = pl.when(unregistered).then(_word(taxation)).otherwise(told)
-    frame = frame.with_columns(told.alias("o:word"))  # step by step: each is used by several of the next
+        unregistered = (status_word.fill_null("") == "") & (pl.col("o:taxation") == "unregistered")
+        status_word = pl.when(unregistered).then(_word(taxation)).otherwise(status_word)
+    frame = frame.with_columns(status_word.alias("o:word"))  # step by step: each is used by several of the next
     frame = frame.with_columns(meaning_expr(pl.col("o:word")).alias("o:meaning"))
     word, meaning = pl.col("o:word"), pl.col("o:meaning")
     found = business_number.problem_expr(pl.col(b_no))
@@ -165,9 +164,9 @@ def observations(
         _day(since).alias("since"),
         _day(opened).alias("opened"),
         (as_of if isinstance(as_of, pl.Expr) else _day(as_of)).alias("as_of"),
-        _taxed(taxation).alias("taxation"),
-        (_meant("merged", merged) == "yes").alias("merged"),
-        _said(name).alias("name"),
+        _taxation_expr(taxation).alias("taxation"),
+        (_meaning_of_column("merged", merged) == "yes").alias("merged"),
+        _name_expr(name).alias("name"),
         pl.when(found.is_not_null())
         .then(found)
         .when(word.is_null() | (word == "") | (meaning == "unknown"))
@@ -189,8 +188,8 @@ def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.La
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
     for name in {"taxation", "name"}.intersection(more):
-        told = newest.filter(pl.col(name).is_not_null()).unique("b_no", keep="last", maintain_order=True)
-        found = found.join(told.select("b_no", name), on="b_no", how="left", maintain_order="left")
+        status_word = newest.filter(pl.col(name).is_not_null()).unique("b_no", keep="last", maintain_order=True)
+        found = found.join(status_word.select("b_no", name), on="b_no", how="left", maintain_order="left")
     return found.select(*SCHEMA, *(name for name in MORE if name in more))
 
 
@@ -205,12 +204,12 @@ def _meaning(word: pl.Expr, vocabulary: dict[str, list[str]]) -> pl.Expr:
     return plain.replace_strict(meanings, default=None, return_dtype=pl.String)
 
 
-def _taxed(column: str | None) -> pl.Expr:
-    meaning = _meant("taxation", column)
+def _taxation_expr(column: str | None) -> pl.Expr:
+    meaning = _meaning_of_column("taxation", column)
     return pl.when(meaning.is_in(TAXATIONS)).then(meaning).cast(MORE["taxation"])
 
 
-def _meant(what: str, column: str | None) -> pl.Expr:
+def _meaning_of_column(what: str, column: str | None) -> pl.Expr:
     """What the words of a column mean by ``taxation_words.toml`` (String); null where that is nothing."""
     if column is None:
         return pl.lit(None, pl.String)
@@ -226,7 +225,7 @@ def _not_understood(what: str, column: str | None) -> pl.Expr:
     return pl.when(~understood & (word != "")).then(word)
 
 
-def _said(name: str | None) -> pl.Expr:
+def _name_expr(name: str | None) -> pl.Expr:
     if name is None:
         return pl.lit(None, pl.String)
     word = _word(name)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final, Unpack
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.dates import day_given
-from bizverify.engine.risk.evidence import KNOWN_DTYPES
-from bizverify.engine.risk.reason_parser import known as known_from
+from bizverify.engine.risk.reason_parser import KNOWN_DTYPES
+from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError, ModelError, UsageError, parameter
 from bizverify.labels.label_store import About, Batch, Book, Mailing, Recorded, Source
-from bizverify.labels.mailing import LETTER_SCHEMA, SERVICE, How, Mailed, opened_mailing
+from bizverify.labels.mailing import LETTER_SCHEMA, How, Mailed, opened_mailing
 from bizverify.labels.mailing_terms import Declaration, declared
 from bizverify.labels.matching import Matched, candidates, keys_of, letter_of, match
 from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcomes, refuse_future
 from bizverify.labels.output_columns import LABEL_COLUMNS, labelled_target, write_labelled
 from bizverify.labels.report import LabelReport, listed, write_listed
 from bizverify.model_store import ModelStore
-from bizverify.purchase.options import ServiceOptions, Terms, hide_key, terms_of
+from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.destination import keep_apart
 from bizverify.schema import counted
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from bizverify.labels.sending import Sent
 
 __all__ = ["LABEL_COLUMNS", "ROLES", "Book", "Declaration", "LabelReport", "Mailing", "label"]
-
-_JOBS: Final = ("batch", "hybrid")
-"""The engines behind which there are jobs of the service."""
 
 _LABELLED: Final = (
     pl.col("row_id"),
@@ -73,7 +70,7 @@ def label(
     send: bool | None = None,
     resend: bool = False,
     first_row: int | None = None,
-    **service: Unpack[ServiceOptions],
+    **service: Unpack[ServiceKeywords],
 ) -> LabelReport:
     """Record what became of the letters of one mailing: which came back, why and when.
 
@@ -150,15 +147,17 @@ def label(
     return replaced(report, sent=_sent(terms, mailing, recorded, resend, first_row))
 
 
-def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple[Terms | None, tuple[str, ...]]:
+def _terms(
+    send: bool | None, mailing: Mailed, service: ServiceKeywords
+) -> tuple[ServiceOptions | None, tuple[str, ...]]:
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
-    if send is False or (send is None and mailing.engine not in _JOBS):
+    if send is False or (send is None and not mailing.has_jobs):
         if service:
             raise UsageError(f"{parameter(next(iter(service)))} is for outcomes that are sent: give `send=True`")
         return None, ()
     from bizverify.client.base_url import ENV_BASE_URL, BaseUrl
 
-    terms = terms_of("batch", service)
+    terms = service_options("batch", service)
     if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
         return None, (f"the outcomes are not sent to the service: give `base_url=`, or set {ENV_BASE_URL}",)
     # to say it before anything is recorded
@@ -167,7 +166,7 @@ def _terms(send: bool | None, mailing: Mailed, service: ServiceOptions) -> tuple
 
 
 def _sent(
-    terms: Terms,
+    terms: ServiceOptions,
     mailing: Mailed,
     recorded: Recorded,
     resend: bool,
@@ -271,7 +270,7 @@ def _batch(read: Outcomes, mailing: Mailed, matched: Matched, declaration: Decla
 
 def _known(letters: pl.LazyFrame, mailing: Mailed, cards: Sequence[Scorecard]) -> pl.LazyFrame:
     """What the enriched file says of letters: read from its own reasons, never computed again."""
-    if mailing.engine in SERVICE:  # its reasons are its own, even where they look like a scorecard's
+    if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
         return letters.with_columns(*nothing, unread=pl.lit(True))
     told = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))

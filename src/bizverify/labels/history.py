@@ -21,7 +21,7 @@ class Remembered:
     """A label book as one run sees it, read once: what is recorded meanwhile is for the next run.
 
     ``letters``: addressees of whom something is known. ``recorded``: when something was recorded last. ``history``:
-    :data:`bizverify.engine.history.HISTORY_SCHEMA`.
+    :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
     """
 
     book: Book

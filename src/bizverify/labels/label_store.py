@@ -13,13 +13,13 @@ import msgspec
 import polars as pl
 from filelock import FileLock, Timeout
 
-from bizverify.engine.history import HISTORY_SCHEMA
-from bizverify.engine.risk.evidence import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bizverify.engine.letter_history import HISTORY_SCHEMA
+from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bizverify.errors import LabelError
 from bizverify.labels.mailing_terms import Declaration
 from bizverify.labels.matching import LABEL_SCHEMA, united
 from bizverify.storage.paths import state_directory
-from bizverify.tables import published
+from bizverify.tables import publish_file
 
 METADATA_KEY: Final = "bizverify.labels"
 
@@ -308,7 +308,7 @@ class Book:
         path = recorded.path
         if path.exists() and _about(path) == about and _collected(_scan(path), path).equals(recorded.frame):
             return
-        with published(path) as temporary:
+        with publish_file(path) as temporary:
             text = msgspec.json.encode(about).decode()
             recorded.frame.write_parquet(temporary, metadata={METADATA_KEY: text})
 

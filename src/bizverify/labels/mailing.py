@@ -16,17 +16,14 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
+from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.storage.paths import state_directory
-from bizverify.tables import Format, Table, open_table, reading
+from bizverify.tables import FILE_OPTIONS, Format, Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
-from bizverify.tables.remedies import FILE_OPTIONS
-from bizverify.tables.role_cell import role_cell
-
-SERVICE: Final = ("verify", "batch")
-"""The engines of which no answer is the scorecard's."""
+from bizverify.tables.role_content import role_cell
 
 LETTER_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -99,7 +96,19 @@ class Mailed:
     @property
     def model(self) -> str | None:
         """The version of the scorecard that answered; ``None`` where that is not known, or none did."""
-        return self.by.model if self.by and self.by.engine not in SERVICE else None
+        return self.by.model if self.by and not self.is_bought else None
+
+    @property
+    def is_bought(self) -> bool:
+        """Whether no answer is the scorecard's, since all are the service's."""
+        kind = ENGINE_KINDS.get(self.engine or "")
+        return kind is not None and not kind.answers_locally
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether rows may belong to jobs of the service."""
+        kind = ENGINE_KINDS.get(self.engine or "")
+        return kind is not None and kind.has_jobs
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.history import address_key
+from bizverify.engine.letter_history import address_key
 
 WAYS: Final = ("row_id", "number and address", "number")
 """How an outcome found its row, the surest first."""

@@ -35,9 +35,9 @@ from bizverify.ledger import (
     Numbered,
 )
 from bizverify.ledger.label_outbox import LabelChange
+from bizverify.options import ServiceOptions
 from bizverify.purchase.batch_jobs import Job, numbering
 from bizverify.purchase.context import PurchaseContext
-from bizverify.purchase.options import Terms
 from bizverify.run.lookups import scope_of
 from bizverify.schema import counted
 
@@ -55,7 +55,7 @@ class LabelSender:
     """
 
     ledger: Ledger
-    terms: Terms
+    terms: ServiceOptions
     url: BaseUrl
     first_row: int | None
     progress: Progress

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.history import address_key
+from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, InputError, LabelError, parameter
 from bizverify.labels.reasons import came_back, reason_code
@@ -20,7 +20,7 @@ from bizverify.schema import Choice, counted
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import level_of
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 """What is read of outcomes; ``b_no`` or ``row_id`` is required."""

@@ -21,7 +21,7 @@ from bizverify.run import output_layout
 from bizverify.run.destination import Target, changes, losses, target_of
 from bizverify.run.records import ROW_ID
 from bizverify.schema import LABEL_COLUMNS, counted
-from bizverify.tables import Enriched, Format, Table, open_table, published, reading, write_table, written_rows
+from bizverify.tables import Enriched, Format, Table, open_table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import own_columns
 from bizverify.tables.publish import same_file
 
@@ -75,7 +75,7 @@ def write_labelled(
         for note in (*notes, *changes(table, target, layout)):
             warned(note)
         rows = output_layout.numbered_out(labelled(table.frame.with_row_index(ROW_ID), labels))
-        with published(output) as temporary:
+        with publish_file(output) as temporary:
             tally = rows.select(*output_layout.row_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)

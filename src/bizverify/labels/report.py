@@ -16,7 +16,7 @@ from bizverify.errors import OutputError
 from bizverify.labels.mailing_terms import Declaration
 from bizverify.labels.matching import KINDS, PROBLEMS
 from bizverify.schema import Choice, counted
-from bizverify.tables import published
+from bizverify.tables import publish_file
 
 if TYPE_CHECKING:
     from bizverify.labels.sending import Sent
@@ -176,7 +176,7 @@ def write_listed(frame: pl.DataFrame, path: Path) -> None:
         why.alias("why"),
         *(pl.col(cell).alias(role) for cell, role in roles.items()),
     )
-    with published(path) as temporary:
+    with publish_file(path) as temporary:
         try:
             cells.write_csv(temporary, include_bom=True)
         except pl.exceptions.PolarsError as error:

@@ -30,7 +30,7 @@ from bizverify.labels.outbox import LabelSender, Progress
 from bizverify.labels.output_columns import checked, earlier
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
 from bizverify.ledger.open import ledger_path
-from bizverify.purchase.options import Terms
+from bizverify.options import ServiceOptions
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, counted
@@ -107,7 +107,7 @@ def send_labels(
     labels: pl.DataFrame,
     path: str | Path,
     *,
-    terms: Terms,
+    terms: ServiceOptions,
     mailed: date | None = None,
     columns: Mapping[str, str] | None = None,
     sheet: str | None = None,

@@ -14,7 +14,7 @@ from bizverify.labels.label_store import Book
 from bizverify.labels.reasons import came_back
 from bizverify.learning.intervals import interval
 from bizverify.learning.quarantine import FALSE_BOUNCES
-from bizverify.tables import open_table, published, reading
+from bizverify.tables import open_table, publish_file, reading
 
 SIZE: Final = 300
 """Letters of a sample: with 300 that are looked up, a share of wrong labels under 5 % can be told from one above."""
@@ -56,7 +56,7 @@ def draw(book: Book, mailings: Collection[str], path: Path, size: int) -> int:
         raise LabelError("no labels are quarantined, so there is nothing to audit")
     rows = _labels(book, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
     sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
-    with published(path) as temporary:
+    with publish_file(path) as temporary:
         sample.select(_COLUMNS).write_csv(temporary)
     return sample.height
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.display import Shown
-from bizverify.engine.risk.evidence import LEVEL
 from bizverify.engine.risk.features import LABELS
+from bizverify.engine.risk.reason_parser import LEVEL
 from bizverify.errors import LabelError, UsageError
 from bizverify.learning.intervals import interval
 from bizverify.schema import REASON_SEPARATOR, counted

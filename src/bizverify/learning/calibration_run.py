@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from bizverify.engine.dates import day_given
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import Book
 from bizverify.learning import drift

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.risk.evidence import LEVEL
+from bizverify.engine.risk.reason_parser import LEVEL
 from bizverify.learning.intervals import WIDE, chi_square_bound, interval
 
 SHIFTED: Final = 0.2

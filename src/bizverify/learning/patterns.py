@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.risk.evidence import LEVEL_DTYPES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 
 LEVELS: Final = tuple(LEVEL_DTYPES)
 """The columns that make a pattern: ``level:<feature>``."""

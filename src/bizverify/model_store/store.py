@@ -16,13 +16,13 @@ from typing import Any, Final
 import msgspec
 from filelock import FileLock, Timeout
 
-from bizverify.engine.risk.scorecard import Scorecard, checked
+from bizverify.engine.risk.scorecard import Scorecard, check_scorecard
 from bizverify.errors import ModelError, parameter
 from bizverify.model_store import journal
 from bizverify.model_store.compare import completed
 from bizverify.model_store.journal import Event
 from bizverify.storage.paths import state_directory
-from bizverify.tables.publish import published
+from bizverify.tables.publish import publish_file
 
 BUILTIN: Final = "builtin"
 """What the scorecard of the release is called, beside its version."""
@@ -123,7 +123,7 @@ class ModelStore:
                 )
             if not events:
                 self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
-            with published(self._file(card.version)) as temporary:
+            with publish_file(self._file(card.version)) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             own = {"sha256": _digest(text.encode()), _SINCE: builtin.version, "replaced": answering}
             journal.append(self.path, journal.PROMOTED, card.version, {**event, **own})
@@ -246,7 +246,7 @@ def _listed(events: Sequence[Event]) -> str:
 def _card(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
     """Parse a stored scorecard; kept, since single verifications in a loop ask for the champion again and again."""
     card, added = completed(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
-    return checked(card, version), added
+    return check_scorecard(card, version), added
 
 
 def _digest(content: bytes) -> str:

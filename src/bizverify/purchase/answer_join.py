@@ -152,7 +152,7 @@ def _garbled_expr(lang: Lang) -> pl.Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredAnswers:
     """:func:`outcomes` in files: ``places`` says where each lookup's are among ``answers``, which are mapped, not read.
 
     So a join to rows holds a few bytes of each lookup in memory; with the answers in it, it would take three times what
@@ -176,7 +176,7 @@ class Stored:
         return pl.col(_PLACE).map_batches(picked, return_dtype=pl.Struct(self.answers.schema), is_elementwise=True)
 
 
-def stored(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> Stored:
+def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> StoredAnswers:
     """Write :func:`outcomes` to a folder, a part at a time."""
     seed, begins = telling_seed(lookups), 0
     places, answers = list[pl.DataFrame](), list[pl.DataFrame]()
@@ -185,7 +185,7 @@ def stored(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> S
         places.append(found.select(short_expr(seed)).with_row_index(_PLACE, begins))
         answers.append(_mapped(found.drop(LOOKUP), folder / f"{begins}.arrow"))
         begins += found.height
-    return Stored(pl.concat(places).lazy(), pl.concat(answers, rechunk=False), seed)
+    return StoredAnswers(pl.concat(places).lazy(), pl.concat(answers, rechunk=False), seed)
 
 
 def _mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
@@ -222,7 +222,7 @@ def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
     )
 
 
-def attached(rows: pl.LazyFrame, found: Stored, lang: Lang) -> pl.LazyFrame:
+def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.LazyFrame:
     """Add the nine columns to rows with :data:`LOOKUP`, from :func:`outcomes`; rows without a lookup are invalid."""
     invalid = pl.col(LOOKUP).is_null()
     return found.joined(rows).with_columns(
@@ -231,7 +231,7 @@ def attached(rows: pl.LazyFrame, found: Stored, lang: Lang) -> pl.LazyFrame:
     )
 
 
-def overlaid(rows: pl.LazyFrame, found: Stored) -> pl.LazyFrame:
+def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
     """Put :func:`outcomes` over the nine columns that rows of the local engine have already.
 
     Where the service has answered, its answer stands, and the local one beside it under :data:`BEFORE`; where it has
@@ -252,8 +252,8 @@ def overlaid(rows: pl.LazyFrame, found: Stored) -> pl.LazyFrame:
     return joined.with_columns(*fields, *rows_own, answered.alias(BEFORE + "both"))
 
 
-def agreement() -> tuple[pl.Expr, ...]:
-    """Aggregations over rows of :func:`overlaid`: how the local engine and the service agree where both have answered.
+def agreement_counts() -> tuple[pl.Expr, ...]:
+    """Aggregations over rows of :func:`overlay_answers`: how both engines agree where both have answered.
 
     Statuses are compared by what their words mean, where both are known; probabilities where both give one.
     """

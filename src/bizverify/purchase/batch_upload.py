@@ -66,7 +66,7 @@ async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running
         chunks.start(0, trial=True, pieces=0)
         await _work(context, chunks, waiting, concurrency)
     while chunks and not dispatcher.is_cancelled:
-        if not answered and (why := why_stopped(ledger, origin, "batch")) is not None:
+        if not answered and (why := why_stopped(ledger, origin, uploads=True)) is not None:
             dispatcher.cancel(Halt("stopped", why))
             return
         chunks.arrange(distinct=not ledger.proves_row_keys(origin))

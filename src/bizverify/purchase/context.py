@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bizverify.client import Client
     from bizverify.client.account import Idempotency
     from bizverify.ledger import Journal, Ledger
-    from bizverify.purchase.options import Terms
+    from bizverify.options import ServiceOptions
 
 TRIALS: Final = 3
 """How many trial uploads may come to nothing; the next waits for an answer to one of them, or for the user."""
@@ -52,7 +52,7 @@ class PurchaseContext:
     client: Client
     ledger: Ledger
     journal: Journal
-    terms: Terms
+    terms: ServiceOptions
     run_id: str
     scope: str
     progress: Callable[[int], None] = lambda _: None
@@ -69,9 +69,9 @@ class PurchaseContext:
         """One upload at a time is between its first byte and its reply: a run that is killed leaves one in doubt."""
 
 
-def why_stopped(ledger: Ledger, origin: str, engine: str) -> str | None:
-    """Return why nothing more may be bought from ``origin`` by ``engine``; ``None`` if something may."""
-    if engine == "batch":
+def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
+    """Return why nothing more may be bought from ``origin``, in uploads or by requests; ``None`` if something may."""
+    if uploads:
         spent, most, what = ledger.spent_trials(origin), TRIALS, "trial upload"
     else:
         spent, most, what = ledger.unanswered_requests(origin), REQUESTS, "request"

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import polars as pl
 
 from bizverify import business_number
-from bizverify.client.echo import folded, is_other
+from bizverify.client.echo import fold_text, is_other
 from bizverify.schema import Answer
 
 KeyOf = Callable[[str, str | None, str | None], bytes]
@@ -119,12 +119,12 @@ def _named_homes(records: Sequence[Texts | None], rows: int) -> Callable[[str | 
     rows_named: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for row, texts in enumerate(records):
         if texts is not None:
-            rows_named[folded(texts[0]), folded(texts[1])].add(row)
+            rows_named[fold_text(texts[0]), fold_text(texts[1])].add(row)
 
     def homes(name: str | None, address: str | None) -> Echo:
         if not records or not (name or address):
             return Echo(range(rows), said=False)
-        named = rows_named.get((folded(name), folded(address)), _NOWHERE) if name and address else _NOWHERE
+        named = rows_named.get((fold_text(name), fold_text(address)), _NOWHERE) if name and address else _NOWHERE
         return Echo(named, said=True) if named else Echo(_Compatible(records, (name, address)), said=False)
 
     return homes

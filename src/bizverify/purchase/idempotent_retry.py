@@ -92,7 +92,7 @@ async def verify_lookup(client: Client, b_no: str, name: str | None, address: st
     verified = await client.verify(b_no, name, address, **key)
     if verified.answer == NOTHING:
         words = "the service gave no answer"
-        raise ShapeError(words, status=200, detail=words, raw=client.redacted(verified.model_dump_json().encode()))
+        raise ShapeError(words, status=200, detail=words, raw=client.redact(verified.model_dump_json().encode()))
     return verified
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
-from bizverify.cancellation import run_async
+from bizverify.cancellation import CancelToken, run_async
 from bizverify.client import ApiKey, Client
 from bizverify.dispatch import Halt
 from bizverify.errors import ServiceError, StoppedError, UsageError
@@ -19,9 +19,9 @@ from bizverify.purchase.batch_upload import buy_in_uploads
 from bizverify.purchase.context import PurchaseContext, PurchaseCounts
 from bizverify.purchase.idempotent_retry import settle_doubts
 from bizverify.purchase.single_lookups import buy_singly
-from bizverify.purchase.summary import Purchase, Quota
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
-from bizverify.run.lookups import KEY, PRIORITY
+from bizverify.run.lookups import KEY
+from bizverify.run.purchase_summary import Purchase, Quota
 from bizverify.schema import counted
 
 if TYPE_CHECKING:
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 
     from bizverify.client import Account
     from bizverify.purchase.engine import PaidEngine
+    from bizverify.run.engine import RunContext
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
-"""Called with (lookups done, lookups to be done)."""
 
 _DAY: Final = 86400.0
 
@@ -48,24 +46,25 @@ class PaidRun:
         run: Run,
         lookups: pl.DataFrame,
         begun: float | None,
-        progress: Progress,
+        context: RunContext,
     ) -> None:
         self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
-        self._lookups, self._progress = lookups, progress
+        self._lookups, self._progress, self._cancel = lookups, context.progress, context.cancel or CancelToken()
+        self.since = engine.fresh_since()
         self._figures = PurchaseCounts()
         self._settled = self._late = 0
         self._unseen: tuple[str, ...] = ()
         self._unread: ServiceError | None = None
         self._read_standing()
-        self._cautions = engine.cautions(ledger, self.wanted)
+        self._cautions = engine.cautions(ledger, self.wanted, self.since)
         for caution in self._cautions:
             log.warning("%s", caution)
 
     def _read_standing(self) -> None:
         """See how the lookups stand in the ledger, and so what is wanted; nothing of it is chosen yet."""
         ledger = self._ledger
-        self._standing = standing = selection.standing(ledger, self._lookups, self._engine.since, self._begun)
-        self.wanted = self._engine.wanted(standing)
+        self._standing = standing = selection.standing(ledger, self._lookups, self.since, self._begun)
+        self.wanted = self._engine.select_wanted(standing)
         self.chosen = self.wanted.clear()
         counts = (standing.cached, standing.running, standing.held, self.wanted.height, 0)
         found = ledger.recovered.asking + ledger.recovered.uploads
@@ -73,8 +72,8 @@ class PaidRun:
 
     def carry_out(self) -> Halt | None:
         """Go, unless there is nothing to be asked; return why it was stopped, if it was."""
-        terms = self._engine.terms
-        nothing_wanted = self.wanted.is_empty() or terms.budget == 0
+        options = self._engine.options
+        nothing_wanted = self.wanted.is_empty() or options.budget == 0
         if not self._standing.running and nothing_wanted and not self._may_settle():
             return self._only_late() if self._incomplete() else None
         stopped = self._engine.why_stopped(self._ledger)
@@ -93,10 +92,10 @@ class PaidRun:
 
     def _ask(self) -> Halt | None:
         """Ask the service; return why that was stopped, if it was, and raise what ends the run."""
-        terms = self._engine.terms
-        key = terms.api_key or ApiKey.load(terms.key_file)
+        options = self._engine.options
+        key = options.api_key or ApiKey.load(options.key_file)
         try:
-            halt = run_async(lambda: self._buy(key), self._engine.brake)
+            halt = run_async(lambda: self._buy(key), self._cancel)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(self._so_far()) from None
         if halt is not None and halt.error is not None:
@@ -107,7 +106,7 @@ class PaidRun:
 
     def why_unchosen(self) -> answer_join.Unchosen:
         """What kept the run from choosing all that was wanted: its budget, or the quota, whichever was less."""
-        budget, quota = self._engine.terms.budget, self._purchase.before
+        budget, quota = self._engine.options.budget, self._purchase.before
         left = quota.remaining if quota is not None else None
         return "unaffordable" if left is not None and (budget is None or left < budget) else "unchosen"
 
@@ -118,15 +117,15 @@ class PaidRun:
         return f"{bought}{doubts}; the same command goes on"
 
     async def _buy(self, key: ApiKey) -> Halt | None:
-        terms, began = self._engine.terms, time.monotonic()
-        at_once = max(terms.concurrency, terms.jobs)
-        client = Client(self._engine.url, key, concurrency=at_once, timeout=terms.timeout, max_retries=0)
+        options, began = self._engine.options, time.monotonic()
+        at_once = max(options.concurrency, options.jobs)
+        client = Client(self._engine.url, key, concurrency=at_once, timeout=options.timeout, max_retries=0)
         async with client, Journal(self._ledger) as journal:
             context = PurchaseContext(
-                client, self._ledger, journal, terms, self._run.run_id, self._engine.scope, counts=self._figures
+                client, self._ledger, journal, options, self._run.run_id, self._engine.scope, counts=self._figures
             )
             context.lookups = self._lookups
-            self._engine.brake.set_handler(lambda: context.dispatcher.cancel(Halt("interrupted", "interrupted")))
+            self._cancel.set_handler(lambda: context.dispatcher.cancel(Halt("interrupted", "interrupted")))
             try:
                 before = await self._quota(context)
                 if await self._settle(context):
@@ -142,7 +141,7 @@ class PaidRun:
                 await self._bought(context)
                 after = await self._quota_after(context)
             finally:
-                self._engine.brake.set_handler(None)
+                self._cancel.set_handler(None)
         self._purchase = replace(
             self._purchase,
             **asdict(self._figures),
@@ -169,7 +168,7 @@ class PaidRun:
 
     def _may_settle(self) -> bool:
         """Whether earlier runs have left lookups of this one in doubt that may be settled by asking again."""
-        if not self._standing.held or self._engine.terms.budget == 0:
+        if not self._standing.held or self._engine.options.budget == 0:
             return False
         if self._engine.why_stopped(self._ledger) is not None:  # where a promise is not kept, repeating pays again
             return False
@@ -180,7 +179,7 @@ class PaidRun:
         if context.idempotency is None or not self._may_settle():
             return False
         keys = frozenset(self._lookups[KEY])
-        self._settled = await settle_doubts(context, keys, self._engine.terms.budget)
+        self._settled = await settle_doubts(context, keys, self._engine.options.budget)
         if self._settled:
             self._read_standing()
         return bool(self._settled)
@@ -194,7 +193,7 @@ class PaidRun:
     def _incomplete(self) -> list[Upload]:
         """Uploads of this run's lookups that may have more to show, for as long as their answers would be fresh."""
         wanted = self._standing.incomplete
-        since = min(self._engine.since, self._ledger.now() - _DAY)
+        since = min(self.since, self._ledger.now() - _DAY)
         uploads = self._ledger.incomplete_uploads(self._engine.url.name, since) if wanted else []
         return [upload for upload in uploads if upload.id in wanted]
 
@@ -212,21 +211,17 @@ class PaidRun:
             return None
 
     def _choose(self, quota: Quota | None) -> None:
-        terms, wanted = self._engine.terms, self.wanted
-        budget = None if terms.budget is None else terms.budget - self._settled
+        options, wanted = self._engine.options, self.wanted
+        budget = None if options.budget is None else options.budget - self._settled
         allowed = selection.affordable(wanted.height, budget, quota.remaining if quota else None, self._unread)
         if allowed and self._unread is not None:
             log.warning("%s", unknown_quota_alert(str(self._unread)))
-        if self._engine.engine == "hybrid" or PRIORITY in wanted.columns:
-            wanted = selection.worthiest_first(wanted)
-        elif allowed < wanted.height:
-            wanted = selection.worthiest_first(selection.assessed(wanted, self._engine.local))
-        self.chosen = wanted.head(allowed)
+        self.chosen = selection.choose_worthiest(wanted, allowed, self._engine.local)
         self._purchase = replace(self._purchase, chosen=allowed)
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
 
     async def _bought(self, context: PurchaseContext) -> None:
-        singly = self._engine.engine != "batch"
+        singly = not self._engine.kind.uploads
         await buy_in_uploads(context, self.chosen.clear() if singly else self.chosen, self._running())
         if singly and not self.chosen.is_empty() and not context.dispatcher.is_cancelled:
             if (why := self._engine.why_stopped(self._ledger)) is not None:
@@ -240,7 +235,7 @@ class PaidRun:
         Where nothing may be bought before one of them is answered, all are looked at.
         """
         uploads = self._ledger.open_uploads(self._engine.url.name)
-        stopped = self._engine.engine == "batch" and self._engine.why_stopped(self._ledger) is not None
+        stopped = self._engine.kind.uploads and self._engine.why_stopped(self._ledger) is not None
         return [upload for upload in uploads if stopped or upload.id in self._standing.uploads]
 
     def _counted(self) -> Callable[[int], None]:
@@ -250,7 +245,8 @@ class PaidRun:
         def count(more: int) -> None:
             nonlocal done
             done += more
-            self._progress(min(done, total), total)
+            if self._progress is not None:
+                self._progress(min(done, total), total)
 
         return count
 

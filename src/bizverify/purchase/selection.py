@@ -25,6 +25,7 @@ _LONGEST_PAUSE: Final = 35 * _DAY
 """Seconds between two runs of which the later may continue the earlier: a quota lasts a month."""
 _LONGEST_WAY: Final = 100 * _DAY
 """Seconds within which runs that continue each other must have begun: older answers are too old for anybody."""
+_PROBABILITY: Final = "bounce_prob"
 _SAMPLE: Final = 1000
 """Lookups that are looked for under other addresses; where one is found, all are."""
 
@@ -118,18 +119,18 @@ def known_elsewhere(
     return [(origin, known(lookups, scope)) for origin, scope in scopes if known(sample, scope)]
 
 
-def assessed(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
+def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
     """Add what the local engine says of each lookup: ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64)."""
     records = split(lookups).with_columns(lookups[name] for name in BESIDE if name in lookups.columns)
     answers = local.answer(records.lazy()).select(
-        (pl.col("biz_status") == "unknown").fill_null(True).alias("status_unknown"), "bounce_prob"
+        (pl.col("biz_status") == "unknown").fill_null(True).alias("status_unknown"), _PROBABILITY
     )
     return lookups.hstack(answers.collect(engine="streaming"))
 
 
 def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
-    """Keep of :func:`assessed` lookups those that the local engine cannot tell: no status, or a probability between."""
-    return lookups.filter(pl.col("status_unknown") | pl.col("bounce_prob").is_between(*band).fill_null(False))
+    """Return the assessed lookups that the local engine is not sure of: no status, or a probability in the band."""
+    return lookups.filter(pl.col("status_unknown") | pl.col(_PROBABILITY).is_between(*band).fill_null(False))
 
 
 def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
@@ -141,8 +142,21 @@ def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
     if PRIORITY in lookups.columns:
         by, descending = [pl.col(PRIORITY).fill_nan(None)], [True]
     else:
-        by, descending = [pl.col("status_unknown"), (pl.col("bounce_prob") - 0.5).abs()], [True, False]
+        by, descending = [pl.col("status_unknown"), (pl.col(_PROBABILITY) - 0.5).abs()], [True, False]
     return lookups.sort(*by, ROW_ID, descending=[*descending, False], nulls_last=True)
+
+
+def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> pl.DataFrame:
+    """Return as many of the wanted lookups as are allowed, the worthiest first.
+
+    By the user's priority or by what the local engine says, if the lookups have either; it is asked where not all are
+    allowed. Else they stay in the order of the file.
+    """
+    if not {PRIORITY, _PROBABILITY} & set(wanted.columns):
+        if allowed >= wanted.height:
+            return wanted
+        wanted = assess_lookups(wanted, local)
+    return worthiest_first(wanted).head(allowed)
 
 
 def hides_quota(error: ServiceError) -> bool:

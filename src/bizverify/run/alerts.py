@@ -9,9 +9,10 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine import LocalEngine
 from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
-from bizverify.run.output_layout import Account
+from bizverify.run.output_layout import RowCounts
 from bizverify.run.plan import Plan
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Alert, counted
@@ -100,7 +101,7 @@ class StatusCounts:
         return is_majority(self.rows - self.checked + self.stale, self.rows)
 
 
-def status_counts(account: Account, tallied: Mapping[str, int], **source: object) -> StatusCounts:
+def status_counts(account: RowCounts, tallied: Mapping[str, int], **source: object) -> StatusCounts:
     """Return the counts of an account; ``source``: the other fields of :class:`StatusCounts`."""
     statuses = account.by_biz_status
     rows = sum(statuses.values())
@@ -121,6 +122,19 @@ def stale_registry_alert(registry: Registry | None, stale_after: int, today: dat
         f"{registry.path}: its newest status is of {registry.newest}, more than {stale_after} days ago, so closures "
         "since then are not known and no row says `send`; build the registry again from newer lists"
     )
+
+
+def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Alert, ...]:
+    """Return what is to be said of a local engine's registry: that it is too old for a plan, or that there is none.
+
+    ``missing``: what it means that there is none, ``None`` if nothing need be said of it.
+    """
+    today = local.today or date.today()
+    if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, today)):
+        return (stale,)
+    if local.registry is not None or missing is None:
+        return ()
+    return (Alert(f"no registry was given, so {missing}; {BUILD_REGISTRY}"),)
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
@@ -194,7 +208,7 @@ def unknown_quota_alert(problem: str) -> Alert:
     return Alert(f"how much of the quota is left is not known, so only the budget limits what is bought: {problem}")
 
 
-def failure_alert(account: Account, note: str | None) -> Alert | None:
+def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
     """Return what is to be said where most rows failed; ``note``: :data:`COMMON_FAILURE`."""
     failed = account.by_row_status.get("failed", 0)
     if not is_majority(failed, account.rows):

@@ -13,9 +13,9 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.address.fast_number import plain_numbers
-from bizverify.engine.blanks import is_masked
-from bizverify.engine.history import address_key
+from bizverify.engine.address.parse.forms import plain_numbers
+from bizverify.engine.letter_history import address_key
+from bizverify.engine.text_values import is_masked
 from bizverify.run.records import ROW_ID
 
 CROWDED: Final = "crowded"
@@ -41,22 +41,22 @@ _KEY: Final = "key"
 _TEXT: Final = "text"
 _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
-"""What :func:`bizverify.engine.address.fast_number.plain_numbers` tells of an address."""
+"""What :func:`bizverify.engine.address.parse.forms.plain_numbers` tells of an address."""
 
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
-def with_whole_file(rows: pl.LazyFrame) -> pl.LazyFrame:
+def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bizverify.run.records.records`.
 
     The rows are read for it, at once; without a number or an address column nothing is read or added. Null in rows that
     have no number or no address.
 
     *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
-    :func:`~bizverify.engine.history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several addresses*:
-    the number stands in the file with two building numbers, or with two lot numbers, in addresses that are plain
-    (:mod:`bizverify.engine.address.fast_number`); so neither another spelling, a missing province, unit or postal code,
-    nor the lot address beside the road address counts as another place.
+    :func:`~bizverify.engine.letter_history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
+    addresses*: the number stands in the file with two building numbers, or with two lot numbers, in addresses that are
+    plain (:func:`bizverify.engine.address.parse.forms.plain_numbers`); so neither another spelling, a missing province,
+    unit or postal code, nor the lot address beside the road address counts as another place.
     """
     names = rows.collect_schema().names()
     if "b_no" not in names or "address" not in names:

@@ -19,7 +19,7 @@ _OUT_ID: Final = "out_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RowCounts:
     """The counts of a finished run, taken from the very rows that were written."""
 
     rows: int
@@ -94,7 +94,7 @@ def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFram
     )
 
 
-def account_of(tallied: Mapping[str, int | bool]) -> Account:
+def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
     """Return the account that a tally says."""
 
     def by(name: str) -> dict[str, int]:
@@ -103,7 +103,7 @@ def account_of(tallied: Mapping[str, int | bool]) -> Account:
         others = 0 if in_all is None else in_all - sum(counts.values())
         return counts | ({OTHER: others} if others else {})
 
-    return Account(
+    return RowCounts(
         rows=int(tallied["rows"]),
         in_order=bool(tallied["in_order"]),
         by_row_status=by("row_status"),
@@ -113,7 +113,7 @@ def account_of(tallied: Mapping[str, int | bool]) -> Account:
     )
 
 
-def balance(rows_in: int, account: Account, rows_written: int) -> None:
+def balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
     """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
     faults = []
     if sum(account.by_row_status.values()) != rows_in:

@@ -44,10 +44,10 @@ class Plan:
 
 def plan(rows: pl.LazyFrame) -> Plan:
     """Count what the rows of :func:`bizverify.run.records.records` ask for, in one streaming pass."""
-    return plan_of(marked(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
+    return plan_of(with_plan_columns(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
 
 
-def marked(rows: pl.LazyFrame) -> pl.LazyFrame:
+def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Add to the rows of :func:`bizverify.run.records.records` what a plan is counted from, as columns ``plan:…``.
 
     Rows that have :data:`bizverify.run.lookups.LOOKUP` are counted by it; where lookups are free, a cheaper hash
@@ -88,7 +88,7 @@ PLAN_COUNTS: Final = (
     pl.col("plan:without_address").sum().alias("plan:without_addresses"),
     *((pl.col("plan:problem") == code).sum().alias(f"plan:problem:{code}") for code in PROBLEMS),
 )
-"""The plan as aggregations over :func:`marked` rows."""
+"""The plan as aggregations over :func:`with_plan_columns` rows."""
 
 
 def plan_of(counts: Mapping[str, int]) -> Plan:

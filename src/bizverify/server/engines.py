@@ -19,7 +19,7 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify.engine import LocalEngine, Registry, Scorecard
-from bizverify.engine.history import HISTORY_SCHEMA
+from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
 from bizverify.labels import Book
 from bizverify.model_store import ModelStore, resolved

@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.risk.reason_parser import known as known_from
+from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import ModelError
 from bizverify.labels.label_store import About, Batch

@@ -17,7 +17,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from bizverify.engine import LocalEngine, Registry
-from bizverify.engine.history import HISTORY_SCHEMA
+from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.registry import ATTACHED, ATTACHED_MORE
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.wire import Verified, VerifyRequest

@@ -10,9 +10,9 @@ from typing import Final, Literal, Unpack
 import polars as pl
 
 from bizverify import business_number
-from bizverify.enrichment import Stages, staged
+from bizverify.enrichment import PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
-from bizverify.purchase.options import hide_key
+from bizverify.options import hide_key
 from bizverify.schema import Choice, counted
 from bizverify.tables import open_table, reading
 from bizverify.watch.plot import History
@@ -66,7 +66,7 @@ def sync(
     watches = opened(local, **terms)
     path = Path(file)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
-        stages = staged(table, columns, prefix)
+        stages = prepare_table(table, columns, prefix)
         with reading(table):
             found = businesses(stages.rows)
     plan = reconciled(found.frame, watches.frame())
@@ -173,7 +173,7 @@ def shown(listed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _used(stages: Stages) -> dict[str, Choice]:
+def _used(stages: PreparedTable) -> dict[str, Choice]:
     """The columns that a watch is made of."""
     return {role: choice for role, choice in stages.chosen.items() if role in ("b_no", "name", "address")}
 
@@ -253,7 +253,7 @@ def _found(watches: WatchList, which: str) -> pl.DataFrame:
     return found
 
 
-def _warnings(stages: Stages, found: Businesses, plan: Reconciled, keep: bool) -> tuple[str, ...]:
+def _warnings(stages: PreparedTable, found: Businesses, plan: Reconciled, keep: bool) -> tuple[str, ...]:
     notes = [note for note in stages.warnings if "no address column" not in note]
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())

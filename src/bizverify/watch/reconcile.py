@@ -8,8 +8,8 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.blanks import is_blank
 from bizverify.engine.local import ROW_PROBLEM
+from bizverify.engine.text_values import is_blank
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 
 LISTED: Final = {
@@ -73,7 +73,7 @@ class Reconciled:
 
 
 def businesses(rows: pl.LazyFrame) -> Businesses:
-    """Return the businesses of :attr:`bizverify.enrichment.Stages.rows`; reads the file."""
+    """Return the businesses of :attr:`bizverify.enrichment.PreparedTable.rows`; reads the file."""
     names = rows.collect_schema().names()
     if DIGITS not in names:  # `[]`: no record, so no columns
         nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})

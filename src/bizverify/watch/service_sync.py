@@ -16,7 +16,7 @@ from bizverify.watch.types import Entry
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry
-    from bizverify.purchase.options import Terms
+    from bizverify.options import ServiceOptions
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Done:
 class ServiceSync:
     """Carries out the steps of one sync; ``dispatcher`` sends them, and cancels them in good order."""
 
-    def __init__(self, client: Client, terms: Terms, done: Done, total: int, progress: Progress) -> None:
+    def __init__(self, client: Client, terms: ServiceOptions, done: Done, total: int, progress: Progress) -> None:
         self.dispatcher = Dispatcher(rate=terms.rate, drain=terms.drain)
         self._client = client
         self._concurrency = terms.concurrency

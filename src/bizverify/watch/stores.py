@@ -13,7 +13,7 @@ import polars as pl
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.dispatch import Halt
 from bizverify.errors import UsageError, parameter
-from bizverify.purchase.options import terms_of
+from bizverify.options import service_options
 from bizverify.watch import store
 from bizverify.watch.local import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
@@ -95,7 +95,7 @@ class ServiceList:
             raise UsageError(
                 f"unknown option {unknown[0]!r}; known are {', '.join(sorted(ServiceTerms.__annotations__))}"
             )
-        self._terms = terms_of("verify", terms)  # type: ignore[arg-type]
+        self._terms = service_options("verify", terms)  # type: ignore[arg-type]
         self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
         self._key = self._terms.api_key or ApiKey.load(self._terms.key_file)
         self.name = self._url.origin

@@ -13,7 +13,7 @@ import polars as pl
 
 from bizverify.engine.address import parse, regions
 from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.engine.address.match import LEVELS, Matcher, lookups_of, told
+from bizverify.engine.address.match import LEVELS, format_match, lookups_of, match_addresses
 from bizverify.engine.address.regions import postal_fits
 from bizverify.schema import Lang
 
@@ -56,29 +56,29 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
         names = frame.collect_schema().names()
         return regions.without_gazetteer(frame, lang).select(*names, *ADDED)
     matched = pl.struct("address", "zipcode").map_batches(
-        partial(_matched, gazetteer, lang), return_dtype=pl.Struct(ADDED), is_elementwise=True
+        partial(_match_batch, gazetteer, lang), return_dtype=pl.Struct(ADDED), is_elementwise=True
     )
     return frame.with_columns(matched.alias("bv:address")).unnest("bv:address")
 
 
-def _matched(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
+def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
     lookups = lookups_of(gazetteer)
     try:
         parsed = parse.parse(addresses.struct.unnest().lazy()).collect()
-        answered = told(lookups, Matcher(lookups).match(parsed), lang)
-        return _held_against_region(answered, parsed).select(pl.struct(*ADDED)).to_series()
+        answers = format_match(lookups, match_addresses(lookups, parsed), lang)
+        return _with_postal_conflict(answers, parsed).select(pl.struct(*ADDED)).to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
         raise RuntimeError(f"the address engine failed: {error}") from error
 
 
-def _held_against_region(answered: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
+def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
     """Where no building was found, hold the postal code against the region, as is done without a gazetteer."""
-    unjudged = answered["fixed_zipcode"].is_null() & answered["zipcode_given"].is_not_null()
+    unjudged = answers["fixed_zipcode"].is_null() & answers["zipcode_given"].is_not_null()
     named = parsed.select("zipcode_given", "sido", "sigungu", "region_conflict", line=pl.int_range(pl.len()))
     fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu")) | pl.col("region_conflict")
     elsewhere = named.filter(unjudged).filter(~fits).select("line", elsewhere=True)
     if elsewhere.is_empty():
-        return answered
+        return answers
     marks = named.select("line").join(elsewhere, on="line", how="left", maintain_order="left")["elsewhere"]
     other = pl.when(marks).then(pl.lit("other_district"))
-    return answered.with_columns(pl.coalesce("postal_match", other).alias("postal_match"))
+    return answers.with_columns(pl.coalesce("postal_match", other).alias("postal_match"))

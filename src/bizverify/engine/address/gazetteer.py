@@ -123,7 +123,7 @@ class Gazetteer:
             try:
                 rows = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
             except (pa.ArrowException, OSError) as error:
-                raise _damaged(self.path, error) from error
+                raise _damage_error(self.path, error) from error
         if rows != sum(section["rows"] for section in found["sections"].values()):
             raise GazetteerError(f"{self.path}: the gazetteer is damaged (rows are missing); build it again")
 
@@ -228,7 +228,7 @@ class Tables:
                 found = file.read_row_groups(list(range(first, last)), columns=there)
                 frame = pl.DataFrame(found).rechunk()  # one piece: it is searched
             except (pa.ArrowException, OSError, pl.exceptions.PanicException) as error:
-                raise _damaged(path, error) from error
+                raise _damage_error(path, error) from error
             frame = frame.with_columns(pl.lit(None).alias(column) for column in columns if column in later)
         return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
 
@@ -240,15 +240,15 @@ def compact_name(text: pl.Expr) -> pl.Expr:
 
 def building_key(road: pl.Expr, under: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
     """Road, 지하여부 and number in one UInt64; null where one is, or where a number is too large to exist."""
-    return _packed(road, under, main, sub)
+    return _pack_key(road, under, main, sub)
 
 
 def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
     """Legal dong, 산여부 and lot number in one UInt64; null where one is, or where a number is too large to exist."""
-    return _packed(dong, san, main, sub)
+    return _pack_key(dong, san, main, sub)
 
 
-def _packed(upper: pl.Expr, sign: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
+def _pack_key(upper: pl.Expr, sign: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
     parts = ((upper, 1 << 36), (sign, 1 << 34), (main, 1 << 17))
     packed = sub.cast(pl.UInt64)
     for part, weight in parts:
@@ -307,7 +307,7 @@ def _are_sections(sections: object, names: list[str], file: pq.ParquetFile) -> b
     return last == groups
 
 
-def _damaged(path: Path, error: Exception) -> GazetteerError:
+def _damage_error(path: Path, error: Exception) -> GazetteerError:
     return GazetteerError(f"{path}: the gazetteer is damaged, build it again: {str(error).splitlines()[0]}")
 
 

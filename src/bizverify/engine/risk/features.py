@@ -8,9 +8,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.blanks import is_blank as is_blank
-from bizverify.engine.blanks import is_masked as is_masked
-from bizverify.engine.names import names_differ
+from bizverify.engine.business_names import names_differ
+from bizverify.engine.text_values import is_blank as is_blank
+from bizverify.engine.text_values import is_masked as is_masked
 
 Levels = dict[str, pl.Expr]
 
@@ -112,7 +112,7 @@ AT_BEST: Final[dict[tuple[str, str], str]] = {
 """
 
 WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
-"""The features that are told even where no risk can be given."""
+"""The features that are stated even where no risk can be given."""
 
 _FOUND: Final = ("exact", "lot_to_road")
 _REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
@@ -183,12 +183,12 @@ def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
             "over_10_years": pl.col("opened") <= _months_before(today, 120),
         },
         "name": {"missing": is_blank(pl.col("name")), "masked": is_masked(pl.col("name"))},
-        "address": _address() | (_matched() if gazetteer else {}),
+        "address": _address() | (_match_levels() if gazetteer else {}),
         "form": {"lot_number": pl.col("form") == "lot"},
         "unit": {"missing": pl.col("unit") == "missing"} if gazetteer else {},
         "change": _change(),
         "postal": _postal(gazetteer),
-        "postal_filled": _filled() if gazetteer else {},
+        "postal_filled": _filled_levels() if gazetteer else {},
     }
 
 
@@ -253,7 +253,7 @@ def _address() -> Levels:
     }
 
 
-def _matched() -> Levels:
+def _match_levels() -> Levels:
     """What became of the address in the gazetteer: absence says something only of a region that is in it."""
     level, covered = pl.col("match_level"), pl.col("covered")
     found = level.is_in(_FOUND)
@@ -327,7 +327,7 @@ def _postal(gazetteer: bool) -> Levels:
     }
 
 
-def _filled() -> Levels:
+def _filled_levels() -> Levels:
     """A postal code is given to a row that had none of five digits."""
     return {"filled": pl.col("fixed_zipcode").is_not_null() & pl.col("zipcode_given").is_null()}
 

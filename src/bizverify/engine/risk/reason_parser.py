@@ -1,4 +1,4 @@
-"""What was known at mailing, read back out of the reasons of an enriched file: the file is its own record."""
+"""What was known about a letter when it was mailed, and what became of it: the rows that learning learns from."""
 
 from __future__ import annotations
 
@@ -9,12 +9,38 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.regions.without_gazetteer import region_level
-from bizverify.engine.risk.evidence import LEVEL, LEVEL_DTYPES
+from bizverify.engine.address.regions.postal import region_level
 from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.reasons import BASE, PLACEHOLDER, matching, terms_of
+from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDER, matching, terms_of
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.schema import LANGS, REASON_SEPARATOR
+
+LEVEL: Final = "level:"
+"""What goes before a feature's name in the columns that hold its level."""
+
+LEVEL_DTYPES: Final[dict[str, pl.Enum]] = {f"{LEVEL}{feature}": pl.Enum(levels) for feature, levels in FEATURES.items()}
+"""One column a feature: the name of the level that held, null where none did."""
+
+KNOWN_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "score": pl.Int32,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "model": pl.String,
+    **LEVEL_DTYPES,
+}
+"""What a row of an enriched file says of the model's view of it; ``model`` is the scorecard's version, if known."""
+
+OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "row_id": pl.UInt32,
+    "mailed": pl.Date,
+    "bounced": pl.Boolean,
+    "reason_code": pl.String,
+}
+"""What became of the letter: ``bounced`` is null where nobody can say; ``reason_code`` of ``return_reasons.toml``."""
+
+EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES
+"""A row of evidence: one letter."""
+
 
 _READ: Final[dict[str, pl.DataType | type[pl.DataType]]] = {"score": pl.Int32, "unread": pl.Boolean, **LEVEL_DTYPES}
 
@@ -32,7 +58,7 @@ _ROUNDED: Final = 0.001
 _SPLIT: Final = REASON_SEPARATOR.strip()
 
 
-def known(
+def parse_reasons(
     frame: pl.LazyFrame, reasons: str, *, address: str | None = None, cards: Sequence[Scorecard] = ()
 ) -> pl.LazyFrame:
     """Add what the reasons of an enriched file say: ``score``, ``level:<feature>``, ``unread``; nothing is computed.
@@ -94,14 +120,14 @@ class Reader:
     """Reads batches of rows, Struct(items, model, given), with the texts of scorecards, into Struct(:data:`_READ`)."""
 
     def __init__(self, cards: Sequence[Scorecard]) -> None:
-        told: dict[str, set[int]] = defaultdict(set)
+        places_of: dict[str, set[int]] = defaultdict(set)
         for card in cards:
             for term in terms_of(card):
                 place = _TERMS.index((term.feature, term.name))
                 for lang in LANGS:
-                    told[f"[{term.label}] {term.told(lang)}"].add(place)
+                    places_of[f"[{term.label}] {term.identifying_text(lang)}"].add(place)
         # what two cards use for two levels tells neither
-        sure = {text: places.copy().pop() for text, places in told.items() if len(places) == 1}
+        sure = {text: places.copy().pop() for text, places in places_of.items() if len(places) == 1}
         self.exact = pl.DataFrame(
             [(text, place) for text, place in sure.items() if not PLACEHOLDER.search(text)],
             schema={"text": pl.String, "term": pl.UInt32},
@@ -197,7 +223,7 @@ def _contributions() -> Iterator[pl.Expr]:
 
 
 def _row(frame: pl.DataFrame, other_probability: pl.Expr) -> pl.Series:
-    """Make of the sums of a row's items what :func:`known` adds."""
+    """Make of the sums of a row's items what :func:`parse_reasons` adds."""
     twice = pl.col("bits") != pl.col("different")
     base = pl.col("different") % 2 == 1
     wrong = [

@@ -1,23 +1,236 @@
-"""The additive risk model as a readable file: points, texts, grades and actions."""
+"""What is wrong with a scorecard file: each fault names the field, the value and the remedy."""
 
 from __future__ import annotations
 
+import math
+import re
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import polars as pl
 import tomli_w
 
 from bizverify.engine.risk.assess import assess
-from bizverify.engine.risk.features import STALE_AFTER, Levels
-from bizverify.engine.risk.validation import faults, misfit_of_grades, misfits
+from bizverify.engine.risk.features import FEATURES, STALE_AFTER, Levels
+from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, matching, sample, terms_of
 from bizverify.errors import ModelError
-from bizverify.schema import Lang
+from bizverify.schema import GRADES, LANGS, Lang
+
+VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
+"""What a version may be: it is also the name of the file in which a scorecard is kept."""
+
+RESERVED: Final = ("builtin",)
+"""Words that mean something else where a version can be given."""
+
+BASE_PROBABILITY: Final = (0.001, 0.5)
+"""Between these the base must lie: the probability that an ordinary letter, of which nothing is known, comes back."""
+
+_COPY: Final = "from what `bizverify model show --toml` prints"
+_LONGEST_TEXT: Final = 300
+_STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+# ── the shape: tables, fields, kinds of values ───────────────────────────────────────────────────────────────────
+
+
+def find_misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Mapping[str, type]) -> Iterator[str]:
+    """Yield what does not fit in the file's tables; ``parts``: those that are structs, the levels of features too."""
+    yield from _misfits_of_table(given, kind, "", {*parts, "features", "grades"})
+    for name in parts.keys() - {"features"} & given.keys():
+        yield from _misfits_of_table(given[name], parts[name], name)
+    for feature, levels in _table(given.get("features")).items():
+        if not isinstance(levels, dict):
+            yield f"[features.{feature}] = {levels!r} is not a table; give one table for each of its levels"
+        for level, fields in _table(levels).items():
+            yield from _misfits_of_table(fields, parts["features"], f"features.{feature}.{level}")
+
+
+def _misfits_of_table(table: object, kind: type, where: str, tables: set[str] | None = None) -> Iterator[str]:
+    place = f"[{where}]" if where else "the file"
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    if not isinstance(table, dict):
+        yield f"{place} = {table!r} is not a table; its fields are {', '.join(fields)}"
+        return
+    for name in table.keys() - fields.keys():
+        yield f"{place} has an unknown field {name!r}; take it out, or write one of {', '.join(fields)}"
+    for name, field in fields.items():
+        if name not in table:
+            if field.required:
+                yield f"{place} has no {name}; add it, {_COPY}"
+        elif name in (tables or ()):
+            if not isinstance(table[name], dict):
+                yield f"{name} = {table[name]!r} is not a table; write it as [{name}]"
+        elif not _fits(table[name], field.type):
+            named = f"{place} {name}" if where else name
+            yield f"{named} = {table[name]!r} does not fit; give {_describe_kind(field.type)}"
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _fits(value: object, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _describe_kind(kind: Any) -> str:
+    """Say in words what values a field takes."""
+    info = msgspec.inspect.type_info(kind)
+    match info:
+        case msgspec.inspect.LiteralType():
+            return f"one of {', '.join(map(str, info.values))}"
+        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+            number = "a whole number" if isinstance(info, msgspec.inspect.IntType) else "a number"
+            low = f" above {info.gt:g}" if info.gt is not None else f" from {info.ge:g} on"
+            return f"{number}{low}" + (f", at most {info.le:g}" if info.le is not None else "")
+        case msgspec.inspect.BoolType():
+            return "true or false, without quotes"
+        case msgspec.inspect.ListType():
+            return "a list of texts"
+        case msgspec.inspect.DateTimeType():
+            return "a date and time"
+    return "a text in quotes"
+
+
+def find_misfit_of_grades(grades: object, points: Any) -> str | None:
+    """Say what does not fit in ``[grades]``: a letter that is no grade, or points that are none."""
+    for name, value in _table(grades).items():
+        if name not in GRADES[:-1]:
+            return f"[grades] has {name!r}; it gives the highest score of A, B, C and D (E is everything above)"
+        if not _fits(value, points):
+            return f"[grades] {name} = {value!r} does not fit; give {_describe_kind(points)}"
+    return None
+
+
+# ── the sense: what a file of the right shape still can get wrong ────────────────────────────────────────────────
+
+
+def find_faults(card: Scorecard, built_in: Scorecard | None) -> Iterator[str]:
+    """Yield what is wrong with a scorecard; a learned one must tell as much as the ``built_in`` one."""
+    yield from _missing(card)
+    yield from _unknown(card)
+    if not VERSION.fullmatch(card.version) or card.version.lower() in RESERVED:
+        yield (
+            f"version = {card.version!r} cannot be the name of a file; give at most 64 letters, digits, '.', '+' "
+            f"and '-', a letter or digit first, and not {' or '.join(RESERVED)!s}"
+        )
+    low, high = BASE_PROBABILITY
+    if not low <= (probability := card.probability(card.base.points)) <= high:
+        yield (
+            f"[base] points = {card.base.points} let an ordinary letter come back with a probability of "
+            f"{probability:g}; give points that come to one from {low:g} to {high:g}"
+        )
+    cuts = [points for _, points in sorted(card.grades.items())]
+    if sorted(card.grades) != list(GRADES[:-1]) or any(first >= second for first, second in pairwise(cuts)):
+        yield "[grades] must give A, B, C and D rising highest scores (E is everything above)"
+    if strange := set(card.actions.repair_features) - set(card.features):
+        yield f"[actions] repair_features names {min(strange)!r}, which is not a feature; give some of {_features()}"
+    of_texts = list(_faults_of_texts(card))
+    yield from of_texts or _ambiguous(card)
+    if card.learned is not None and built_in is not None:
+        yield from _faults_of_learning(card, built_in)
+
+
+def _features() -> str:
+    return ", ".join(FEATURES)
+
+
+def _missing(card: Scorecard) -> Iterator[str]:
+    """One fault for all levels that are missing: a file of an older release lacks many."""
+    missing = []
+    for feature, names in FEATURES.items():
+        absent = [name for name in names if name not in card.features.get(feature, {})]
+        whole = len(absent) == len(names) > 1
+        missing += [f"[features.{feature}.*]"] if whole else [f"[features.{feature}.{name}]" for name in absent]
+    if missing:
+        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        yield f"{', '.join(missing)} {verb} missing: this release knows {them}; copy {them} {_COPY}"
+
+
+def _unknown(card: Scorecard) -> Iterator[str]:
+    for feature, levels in card.features.items():
+        if feature not in FEATURES:
+            yield f"[features.{feature}] is not a feature of this version; take it out, known are {_features()}"
+        for level in levels:
+            if level not in (known := FEATURES.get(feature, ())):
+                yield (
+                    f"[features.{feature}.{level}] is not a level of this version; take it out, known are "
+                    f"{', '.join(known)}"
+                )
+
+
+def _faults_of_texts(card: Scorecard) -> Iterator[str]:
+    for term in terms_of(card):
+        for lang in LANGS:
+            text = getattr(term.level, lang)
+            if fault := _fault_of_text(text):
+                yield f"{term.table} {lang}: {fault}"
+            elif term.feature is None and "{" in text:
+                yield f"{term.table} {lang}: the text {text!r} is the same in every row; take the braces out"
+
+
+def _fault_of_text(text: str) -> str | None:
+    if not text or text != text.strip() or len(text) > _LONGEST_TEXT:
+        return f"the text {text!r} must have 1 to {_LONGEST_TEXT} characters, without white space around it"
+    if _STRANGE.search(text):
+        return f"the text {text!r} holds a line break, a control character or '|', which separates reasons; take it out"
+    strange = [name for name in PLACEHOLDER.findall(text) if name not in PLACEHOLDERS]
+    known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+    if strange:
+        return f"the text {text!r} holds {{{strange[0]}}}, which nothing is put in for; known are {known}"
+    if re.search("[{}]", PLACEHOLDER.sub("", text)):
+        return f"the text {text!r} has a brace without its other half; braces stand only around {known}"
+    return None
+
+
+def _ambiguous(card: Scorecard) -> Iterator[str]:
+    """Two levels must not say the same in any language: a reason must be readable back to the level that it tells."""
+    alike = defaultdict(list)
+    for term in terms_of(card):
+        for lang in LANGS:
+            alike[term.label, term.level.source].append((term.table, lang, getattr(term.level, lang)))
+    for texts in alike.values():
+        for where, lang, text in texts:
+            for other, its, said in texts:
+                if other != where and _says(text, said):
+                    yield (
+                        f"{where} {lang} cannot be told from {other} {its} in a file: {text!r} can say {said!r}, too; "
+                        "give each level words of its own"
+                    )
+
+
+def _says(text: str, other: str) -> bool:
+    """Whether what the second text says could have been said by the first one."""
+    return text == other or ("{" in text and re.search(matching(text), sample(other)) is not None)
+
+
+def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
+    for feature, levels in built_in.features.items():
+        for name, level in levels.items():
+            if level.points and not _is_shown(card.features[feature][name]):
+                yield (
+                    f"[features.{feature}.{name}] has points = 0 and is not told, so later learning could not see it; "
+                    "add always = true"
+                )
+    if card.learned is not None and card.learned.bounced > card.learned.labels:
+        yield f"[learned] bounced = {card.learned.bounced} is more than labels = {card.learned.labels}; correct one"
+
+
+def _is_shown(level: Level) -> bool:
+    return level.points != 0 or level.always
+
 
 Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]
 Source = Literal["nts", "registry", "juso", "postal", "number", "file", "label", "model"]
@@ -95,10 +308,10 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ModelError(f"{name}: the scorecard is not TOML: {error}") from error
-        faults_of_shape = [*misfits(given, cls, _PARTS), misfit_of_grades(given.get("grades"), Points)]
+        faults_of_shape = [*find_misfits(given, cls, _PARTS), find_misfit_of_grades(given.get("grades"), Points)]
         for fault in filter(None, faults_of_shape):
             raise ModelError(f"{name}: {fault}")
-        return checked(msgspec.convert(given, cls), name)
+        return check_scorecard(msgspec.convert(given, cls), name)
 
     def to_toml(self) -> str:
         """Return the text of a file that :meth:`load` reads as an equal scorecard."""
@@ -128,9 +341,9 @@ _PARTS: Final = {"base": Level, "actions": Actions, "learned": Learned, "feature
 _BUILT_IN: Final = "the built-in scorecard"
 
 
-def checked(card: Scorecard, name: str) -> Scorecard:
+def check_scorecard(card: Scorecard, name: str) -> Scorecard:
     """Return a scorecard that holds together, called ``name``; raise :class:`ModelError` naming field and remedy."""
-    for fault in faults(card, None if name == _BUILT_IN else _built_in()):
+    for fault in find_faults(card, None if name == _BUILT_IN else _built_in()):
         raise ModelError(f"{name}: {fault}")
     return card
 

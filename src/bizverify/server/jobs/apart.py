@@ -15,7 +15,7 @@ from anyio.abc import Process
 
 from bizverify.server.refusals import Refusal, invalid, too_large
 from bizverify.server.uploads import Upload, full, unsupported
-from bizverify.tables.children import resident
+from bizverify.tables.isolation import resident
 from bizverify.tables.size_limits import limits
 
 _CODE: Final = "from bizverify.server.jobs.reading import main; main()"

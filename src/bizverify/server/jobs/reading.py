@@ -13,13 +13,13 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import Stages, looked_over, staged
+from bizverify.enrichment import PreparedTable, prepare_table
 from bizverify.errors import BizverifyError, ColumnError, OutputError
-from bizverify.run.cross_row_features import CROWDED, SEVERAL
+from bizverify.run.cross_row_features import CROWDED, SEVERAL, with_cross_row_features
 from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
-from bizverify.tables import open_table, published, reading
-from bizverify.tables.children import limit_memory
+from bizverify.tables import open_table, publish_file, reading
+from bizverify.tables.isolation import limit_memory
 
 _PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _GROUP: Final = 20_000
@@ -42,18 +42,18 @@ def read(path: Path, target: Path, most: int) -> dict[str, Any]:
     with open_table(path, options={}) as table:
         if table.format == "parquet":
             return {"kind": "Parquet files"}
-        stages = staged(table, None, "")
+        stages = prepare_table(table, None, "")
         with reading(table):
             total = table.count()
         if total > most:
             return {"rows": total}
-        with published(target) as temporary, reading(table):
+        with publish_file(target) as temporary, reading(table):
             _records(stages).sink_parquet(temporary, row_group_size=_GROUP)
             return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}
 
 
-def _records(stages: Stages) -> pl.LazyFrame:
-    rows = looked_over(stages, "local").rows
+def _records(stages: PreparedTable) -> pl.LazyFrame:
+    rows = with_cross_row_features(stages.rows)
     names = rows.collect_schema().names()
     if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
         rows = rows.with_columns(pl.lit(None, pl.String).alias("b_no"))

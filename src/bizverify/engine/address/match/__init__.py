@@ -1,11 +1,15 @@
-"""Which building is meant: ``match`` reads an address in one way after another, the surest first.
+"""Which building an address means, looked up in the gazetteer.
 
-``roads`` and ``lots`` propose candidates, ``judge`` decides, ``official`` tells the answer; ``lookups`` (the gazetteer,
-searchable), ``scope`` (which regions the words allow), ``typos`` and ``index`` serve them.
+- ``matcher``: reads an address in one way after another, the surest first
+- ``candidates``: what each way proposes
+- ``decide``: which candidate is meant, and whether other words of the row bear out a repair
+- ``ambiguity``: second thoughts on what was decided
+- ``format``: the official address and what was changed
+- ``lookups``: the gazetteer, searchable by name, number and region; ``index``: how keys are searched
 """
 
-from bizverify.engine.address.match.format import told
-from bizverify.engine.address.match.lookups import lookups_of
-from bizverify.engine.address.match.match import LEVELS, Matcher
+from bizverify.engine.address.match.format import format_match
+from bizverify.engine.address.match.gazetteer_lookups import lookups_of
+from bizverify.engine.address.match.matcher import LEVELS, match_addresses
 
-__all__ = ["LEVELS", "Matcher", "lookups_of", "told"]
+__all__ = ["LEVELS", "format_match", "lookups_of", "match_addresses"]

@@ -7,12 +7,11 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
-from bizverify.engine.address.match import candidates_by_lot, candidates_by_road
-from bizverify.engine.address.match.decide import outvoted
+from bizverify.engine.address.match import candidates
+from bizverify.engine.address.match.decide import find_outvoted
+from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.match.index import ROW
-from bizverify.engine.address.match.lookups import Lookups
-from bizverify.engine.address.match.scope import Scopes
-from bizverify.engine.address.parse.text import PROVINCES
+from bizverify.engine.address.parse.normalise import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
 _REGION: Final = f"(?:^| )(?:[가-힣]+[시도군구]|{PROVINCES})(?: |$)"
@@ -27,23 +26,23 @@ _OTHER_LOT: Final = (
 _REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남북][ ,][^ ].*{_NUMBERED}"
 
 
-def two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows that name another building besides: two addresses, one letter.
 
     A lot that is there under another name of its dong alone, which may be several, counts only in another dong and
     postal district.
     """
-    by_lot = pl.concat([_part_of_lot(lookups, rows, decided), _other_lot(lookups, rows, decided)])
+    by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
     rows = rows.filter(
-        pl.col("main").is_not_null() & (pl.col("lot_main").is_not_null() | candidates_by_road.names_another())
+        pl.col("main").is_not_null() & (pl.col("lot_main").is_not_null() | candidates.names_further_road())
     )
     rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return by_lot
-    home = lookups.described(rows.select(place="_place"))["home"]
+    home = lookups.describe(rows.select(place="_place"))["home"]
     rows = rows.with_columns(region=pl.coalesce("region", home))
-    written = [candidates_by_lot.as_written(lookups, rows), *candidates_by_road.others(lookups, rows)]
-    renamed = candidates_by_lot.by_other_name(lookups, rows).join(written[0], on=ROW, how="anti")
+    written = [candidates.find_lot(lookups, rows), *candidates.find_further_roads(lookups, rows)]
+    renamed = candidates.find_lot_by_other_name(lookups, rows).join(written[0], on=ROW, how="anti")
     pairs = pl.concat(
         found.select(ROW, "kind", other="place")
         for found in (part.with_columns(kind=pl.lit(kind)) for kind, part in enumerate((*written, renamed)))
@@ -57,15 +56,15 @@ def two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -
     return pl.concat([by_lot, agreed.filter(~pl.col("same")).select(ROW)]).unique()
 
 
-def _other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows found by their lot that name another lot, too, on which other buildings stand."""
-    beside = pl.when(~pl.col("brackets").str.contains(candidates_by_road.OLD)).then("brackets")
+    beside = pl.when(~pl.col("brackets").str.contains(candidates.OLD_ADDRESS)).then("brackets")
     text = pl.concat_str("detail", beside, separator=" , ", ignore_nulls=True)
     rows = rows.filter(pl.col("main").is_null() & pl.col("lot_main").is_not_null() & text.str.contains(_OTHER_LOT))
     rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return rows.select(ROW)
-    home = lookups.described(rows.select(place="_place"))["home"]
+    home = lookups.describe(rows.select(place="_place"))["home"]
     rows = rows.with_columns(region=pl.coalesce("region", home), _other=text.str.extract_all(_OTHER_LOT))
     rows = rows.explode("_other").with_row_index("_line")
     parts = pl.col("_other").str.extract_groups(_OTHER_LOT).struct
@@ -79,7 +78,7 @@ def _other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> p
         lot_ho=pl.lit(False),
     )
     of_line = lines.with_columns(pl.col("_line").alias(ROW))
-    found = candidates_by_lot.as_written(lookups, of_line).select(_line=ROW, other="place")
+    found = candidates.find_lot(lookups, of_line).select(_line=ROW, other="place")
     pairs = found.join(rows.select(ROW, "_line", "_place"), on="_line")
     keys = lookups.tables.building_key
     same = keys.gather(pairs["other"]) == keys.gather(pairs["_place"])
@@ -87,7 +86,7 @@ def _other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> p
     return agreed.filter(~pl.col("same")).select(ROW).unique()
 
 
-def _part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows of a whole lot behind whose number another one stands: ``12 3``, ``12, 3호`` may be unit 3 or lot 12-3.
 
     From 100 up it is a unit, unless there is such a part of the lot.
@@ -98,22 +97,22 @@ def _part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) ->
     rows = rows.join(decided, on=ROW).with_columns(lot_sub=detail.str.extract(_PART).cast(pl.UInt32))
     if rows.is_empty():
         return rows.select(ROW)
-    home = lookups.described(rows.select("place"))["home"]
+    home = lookups.describe(rows.select("place"))["home"]
     parts = rows.drop("place").with_columns(region=pl.coalesce("region", home))
-    found = pl.concat([candidates_by_lot.as_written(lookups, parts), candidates_by_lot.by_other_name(lookups, parts)])
+    found = pl.concat([candidates.find_lot(lookups, parts), candidates.find_lot_by_other_name(lookups, parts)])
     low = rows.filter(pl.col("lot_sub") < _LOWEST_UNIT)
     return pl.concat([low.select(ROW), found.select(ROW)]).unique()
 
 
-def other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows found by their lot that name a road and a number too, which are not the building's and not alike."""
     written = rows.filter(
         pl.all_horizontal(pl.col("road", "main", "lot_main").is_not_null()) & (pl.col("road") != pl.col("lot_dong"))
     )
     if written.is_empty():
         return written.select(ROW)
-    pairs = lookups.described(written.join(decided, on=ROW))
-    alike = candidates_by_road.alike(lookups, pairs.drop("place").with_columns(region="home")).join(
+    pairs = lookups.describe(written.join(decided, on=ROW))
+    alike = candidates.find_similar_roads(lookups, pairs.drop("place").with_columns(region="home")).join(
         decided, on=[ROW, "place"]
     )
     key, name = lookups.tables.building_key.gather(pairs["place"]), lookups.tables.roads["key"].gather(pairs["road_id"])
@@ -122,7 +121,7 @@ def other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> p
     return pairs.filter(~(same_number & same_name.to_series())).join(alike, on=ROW, how="anti").select(ROW)
 
 
-def in_two_regions(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows that name another region too, before the road or behind the number with a number: two addresses, one letter.
 
     Before the road it must be a district or the long name of a province: 부산 may be a name.
@@ -131,7 +130,7 @@ def in_two_regions(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided
     numbered, district = pl.col("rest").str.contains(_NUMBERED), pl.col("sigungu") != ""
     long = pl.col("region_typed").str.len_chars() > _SHORT
     found = [
-        _elsewhere(lookups, scopes, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
+        _find_elsewhere(lookups, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
         for text, pattern, counts in (
             (behind, _REGION_AND_NUMBER, numbered),
             (pl.col("ahead"), _REGION, district | long),
@@ -140,40 +139,40 @@ def in_two_regions(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided
     return pl.concat(found).unique()
 
 
-def _elsewhere(
-    lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame, text: pl.Expr, counts: pl.Expr
+def _find_elsewhere(
+    lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, text: pl.Expr, counts: pl.Expr
 ) -> pl.DataFrame:
     """Rows whose text names a region where what was decided on does not lie; ``counts``: of what is split off it."""
     pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
     if pairs.is_empty():
         return pairs.select(ROW)
-    seconds = lookups.described(scopes.settled(regions.split_region(pairs.lazy()).collect()))
+    seconds = lookups.describe(lookups.settle_scope(regions.split_region(pairs.lazy()).collect()))
     either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
-    other = ~pl.lit(scopes.allow(seconds)) | either
+    other = ~pl.lit(lookups.is_in_scope(seconds)) | either
     return seconds.filter(other & counts).select(ROW)
 
 
-def better_elsewhere(lookups: Lookups, scopes: Scopes, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows whose witnesses agree with the same road and number of another region, or with a road that is alike.
 
     ``경기도 성남시 우뜰면 회동1길 35`` may be in 성남시 or in 우뜰면: where both exist, one of the words is wrong, and
     nobody knows which.
     """
-    suspects = _contradicted(lookups, rows, decided)
+    suspects = _find_contradicted(lookups, rows, decided)
     if suspects.is_empty():
         return suspects.select(ROW)
     anywhere = suspects.with_columns(scope=pl.lit(None, pl.UInt64))
-    rivals = pl.concat(
+    others = pl.concat(
         [
-            candidates_by_road.in_scope(lookups, scopes, anywhere),
-            candidates_by_road.alike(lookups, suspects),
-            candidates_by_lot.in_scope(lookups, scopes, anywhere.filter(pl.col("main").is_null())),
+            candidates.find_road_in_scope(lookups, anywhere),
+            candidates.find_similar_roads(lookups, suspects),
+            candidates.find_lot_in_scope(lookups, anywhere.filter(pl.col("main").is_null())),
         ]
     )
-    return outvoted(lookups, suspects, decided.join(suspects.select(ROW), on=ROW, how="semi"), rivals)
+    return find_outvoted(lookups, suspects, decided.join(suspects.select(ROW), on=ROW, how="semi"), others)
 
 
-def _contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows of which a word, or the postal code, is not that of the building decided on."""
     tables = lookups.tables
     dong = tables.building_dong.gather(decided["place"])

@@ -11,8 +11,9 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.match.index import ROW, text_key
-from bizverify.engine.address.match.lookups import Lookups
+from bizverify.engine.address.misspellings import NameDifference, compare_names
 from bizverify.engine.address.regions import postal_fits
 
 _WITNESSES: Final = (
@@ -32,22 +33,22 @@ class Trust(Enum):
     CROSS = "the region that is written is overruled: witnesses must bear that out"
 
 
-def judged(
+def decide_candidates(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (``row``, ``place``) of the rows that are decided, and ``row`` of those that are ambiguous.
 
     Rows whose only candidate is refuted are in neither: they may be read in another way.
     """
-    candidates = _different(lookups, candidates)
+    candidates = _drop_repeated(lookups, candidates)
     if trust is Trust.GIVEN:
-        plain, candidates = _beyond_doubt(lookups, rows, candidates)
-        decided, ambiguous = _decided(lookups, rows, candidates, trust)
+        plain, candidates = _split_undoubted(lookups, rows, candidates)
+        decided, ambiguous = _decide_by_witnesses(lookups, rows, candidates, trust)
         return pl.concat([plain, decided]), ambiguous
-    return _decided(lookups, rows, candidates, trust)
+    return _decide_by_witnesses(lookups, rows, candidates, trust)
 
 
-def _different(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
+def _drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
     """Return candidates (``row``, ``place``) once each: entries of one road, number, dong and code are one address."""
     place = candidates["place"]
     candidates = candidates.select(
@@ -60,23 +61,25 @@ def _different(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
     return candidates.group_by(ROW, "key", "dong", "zip").agg(pl.col("place").min()).select(ROW, "place")
 
 
-def outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, rivals: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` where more witnesses speak for a rival (``row``, ``place``) than for the building decided on.
+def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` where more witnesses speak for another (``row``, ``place``) than for the building decided on.
 
-    Where district and province contradict each other, the province speaks for the rivals that lie in it.
+    Where district and province contradict each other, the province speaks for the others that lie in it.
     """
-    if rivals.is_empty():
+    if others.is_empty():
         return rows.select(ROW).clear()
     mine = hear_witnesses(lookups, rows, decided).select(ROW, mine="place", votes="pro")
-    theirs = hear_witnesses(lookups, rows, rivals.select(ROW, "place").unique())
-    of_rival = _province(lookups, theirs)
-    typed = (pl.col("sido_typed") == of_rival) | (pl.col("sido") == of_rival)
+    theirs = hear_witnesses(lookups, rows, others.select(ROW, "place").unique())
+    province = _province(lookups, theirs)
+    typed = (pl.col("sido_typed") == province) | (pl.col("sido") == province)
     in_province = (pl.col("region_conflict") & typed).fill_null(False).cast(pl.UInt32)
     theirs = theirs.with_columns(pro=pl.col("pro") + in_province).join(mine, on=ROW)
     return theirs.filter((pl.col("place") != pl.col("mine")) & (pl.col("pro") > pl.col("votes"))).select(ROW).unique()
 
 
-def _beyond_doubt(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _split_undoubted(
+    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Set apart the only candidates of rows whose postal code does not speak against them, and the others."""
     given = rows.select(ROW, "region_conflict", "main", given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
     pairs = candidates.join(given, on=ROW, how="left", maintain_order="left")
@@ -87,20 +90,20 @@ def _beyond_doubt(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame
     return pairs.filter("plain").select(ROW, "place"), pairs.filter(~pl.col("plain")).select(ROW, "place")
 
 
-def _decided(
+def _decide_by_witnesses(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     if candidates.is_empty():
         return candidates, candidates.select(ROW)
     said = hear_witnesses(lookups, rows, candidates)
-    best = said.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(rivals=pl.len().over(ROW))
-    single = best.filter(pl.col("rivals") == 1)
-    several = best.filter(pl.col("rivals") > 1)
+    best = said.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(best_count=pl.len().over(ROW))
+    single = best.filter(pl.col("best_count") == 1)
+    several = best.filter(pl.col("best_count") > 1)
     if trust is Trust.CROSS:
-        return single.filter(_bears_out()).select(ROW, "place"), several.select(ROW).clear()
+        return single.filter(_is_borne_out()).select(ROW, "place"), several.select(ROW).clear()
     of_twins = _on_twin_road(lookups, single) & (pl.col("pro") == 0)
-    ambiguous = [several.select(ROW), single.filter(_torn(trust) | of_twins).select(ROW)]
-    accepted = single.filter(~_refuted(trust) & ~of_twins)
+    ambiguous = [several.select(ROW), single.filter(_is_torn(trust) | of_twins).select(ROW)]
+    accepted = single.filter(~_is_refuted(trust) & ~of_twins)
     return accepted.select(ROW, "place"), pl.concat(ambiguous).unique()
 
 
@@ -112,7 +115,7 @@ def _on_twin_road(lookups: Lookups, pairs: pl.DataFrame) -> pl.Expr:
 def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Add what each witness says: ``*_pro`` (null if it says nothing), ``*_contra``, and how many are for (``pro``)."""
     open_region = pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False)
-    pairs = lookups.described(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
+    pairs = lookups.describe(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
     given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
     pairs = pairs.with_columns(zip_given=given).with_columns(
         postal_pro=pl.col("zip_given") == pl.col("zip"),
@@ -121,15 +124,15 @@ def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFram
         same_province=(pl.col("sido") == _province(lookups, pairs)).fill_null(False),
         same_city=_same_city(lookups, pairs),
         in_written_ward=_in_written_ward(lookups, pairs),
-        **_dong_says(lookups, pairs, "emd", "emd"),
-        **_dong_says(lookups, pairs, "hint_dong", "dong"),
+        **_hear_dong(lookups, pairs, "emd", "emd"),
+        **_hear_dong(lookups, pairs, "hint_dong", "dong"),
     )
     return pairs.with_columns(
         pro=pl.sum_horizontal(pl.col("postal_pro", "emd_pro", "dong_pro", "building_pro").fill_null(False))
     )
 
 
-def _dong_says(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -> dict[str, pl.Series]:
+def _hear_dong(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -> dict[str, pl.Series]:
     """A name speaks against a dong where another dong of that region is called so (``_contra``), or one anywhere."""
     pro = lookups.named_so(heard, "dong", word)
     keys = heard.select(here=text_key("home", word).fill_null(0), anywhere=text_key(word).fill_null(0))
@@ -177,7 +180,7 @@ def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
     return known.select(pl.coalesce("elsewhere", by_prefix).fill_null(False)).to_series()
 
 
-def _refuted(trust: Trust) -> pl.Expr:
+def _is_refuted(trust: Trust) -> pl.Expr:
     unsupported = pl.col("pro") == 0
     contra = pl.col("emd_contra") | pl.col("dong_contra")
     elsewhere = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
@@ -190,11 +193,11 @@ def _refuted(trust: Trust) -> pl.Expr:
     other_town = by_ri_alone & pl.col("emd_contra") & ~pl.col("postal_pro").fill_null(False)
     is_open = is_open | other_town  # a 리 of that name in another 읍 or 면, whatever repeats the 리's name
     if trust is Trust.GIVEN:
-        return _torn(trust) | (pl.col("region_conflict").fill_null(False) & is_open)
+        return _is_torn(trust) | (pl.col("region_conflict").fill_null(False) & is_open)
     return is_open
 
 
-def _torn(trust: Trust) -> pl.Expr:
+def _is_torn(trust: Trust) -> pl.Expr:
     """Two witnesses, of different kinds, speak against what is written in full."""
     if trust is not Trust.GIVEN:
         return pl.lit(False)
@@ -202,7 +205,7 @@ def _torn(trust: Trust) -> pl.Expr:
     return (pl.col("pro") == 0) & other_postal & (pl.col("emd_elsewhere") | pl.col("dong_elsewhere"))
 
 
-def _bears_out() -> pl.Expr:
+def _is_borne_out() -> pl.Expr:
     """A region that is written and exists is not crossed but within its province, and where two witnesses agree.
 
     Borders of wards move: into another one of the city a postal code leads alone, or a dong that the one written lacks.
@@ -215,3 +218,109 @@ def _bears_out() -> pl.Expr:
     elsewhere = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
     within_city = pl.col("same_city") & (postal | by_dong) & ~elsewhere
     return within_city | (postal & (pl.col("region_conflict") | (dong & pl.col("same_province"))))
+
+
+REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
+_NEAR: Final = ("right", "neighbouring")
+_TOWN: Final = "[읍면]$"
+
+
+def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Return those of the ``decided`` (``row``, ``place``) whose road may be taken for the one that is written.
+
+    The more the names differ, the more the other words must say: see :func:`_is_tenable`.
+    """
+    if decided.is_empty():
+        return decided
+    return _hear_and_compare(lookups, rows, decided).filter(_is_tenable()).select(decided.columns)
+
+
+def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
+    """Tell for each row of :func:`~.matcher.match_addresses` whether other words bear out what was repaired.
+
+    The rows have their ``level``, ``postal_match`` and the building's ``of_emd``, too.
+    Null where nothing was repaired, or an address was renumbered and all else is right.
+    A witness is the postal code, or one of the neighbourhood; the 동 or 리, and where
+    no road was repaired the 읍 or 면; the building's name, where it is not all there is; the city, where only its
+    district was filled in. None is the region of a road that was repaired, nor that nothing else is like it; and the
+    buildings of a complex share the name that was found on another lot than the one that is written.
+    """
+    repaired = rows.filter(pl.col("level").is_in(REPAIRED) & pl.col("place").is_not_null())
+    nothing = pl.Series("supported", [], pl.Boolean)
+    if repaired.is_empty():
+        return nothing.extend_constant(None, rows.height)
+    compared = _hear_and_compare(lookups, repaired, repaired.select(ROW, "place"))
+    besides = repaired.select(
+        *(ROW, "level", "lot_main"),
+        postal=pl.col("postal_match").is_in(_NEAR).fill_null(False),
+        city=_city_stands(lookups),
+        as_written=_all_else_right(),
+        far=(pl.col("postal_match") == "other_district").fill_null(False),
+    )
+    answer = compared.join(besides, on=ROW).select(ROW, supported=_is_supported())
+    return rows.select(ROW).join(answer, on=ROW, how="left", maintain_order="left")["supported"]
+
+
+def _hear_and_compare(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """Add what the witnesses say, and how the road differs from the one that is written."""
+    pairs = hear_witnesses(lookups, rows, decided)
+    written = rows.select(ROW, written=pl.coalesce("road", "loose_road"))
+    pairs = pairs.join(written, on=ROW, how="left", maintain_order="left")
+    official = lookups.tables.roads["key"].gather(pairs["road_id"])
+    return pairs.hstack(compare_names(pairs["written"], official))
+
+
+def _has_witness() -> pl.Expr:
+    """A word of the row that is the building's: postal code, 동 or 리, name. A whole 읍 or 면 has too many roads."""
+    dong = pl.col("emd_pro") & ~pl.col("emd").str.contains(_TOWN)
+    return pl.any_horizontal(
+        word.fill_null(False) for word in (pl.col("postal_pro"), dong, pl.col("dong_pro"), pl.col("building_pro"))
+    )
+
+
+def _is_tenable() -> pl.Expr:
+    """A slip in a long name stands by itself, other differences need a witness, two roads the building's own name."""
+    named = pl.col("building_pro").fill_null(False)
+    slip = (pl.col("difference") == NameDifference.SLIP) & (~pl.col("short") | _has_witness())
+    return named | slip | ((pl.col("difference") == NameDifference.DOUBTFUL) & _has_witness())
+
+
+def _is_supported() -> pl.Expr:
+    misspelt = (pl.col("level") == "typo_repaired") & pl.col("difference").is_not_null()
+    contradicted = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
+    slip = (pl.col("difference") == NameDifference.SLIP) & _has_witness()
+    return (
+        pl.when(pl.col("level") == "building_only")
+        .then(pl.col("postal") & pl.col("lot_main").is_null())
+        .when(misspelt)
+        .then((slip | pl.col("building_pro").fill_null(False)) & ~contradicted)
+        .when((pl.col("level") == "renumbered") & (pl.col("far") | pl.col("as_written")))
+        .then(pl.when("far").then(False))
+        .otherwise(_has_witness() | pl.col("postal") | pl.col("emd_pro").fill_null(False) | pl.col("city"))
+    )
+
+
+def _all_else_right() -> pl.Expr:
+    """Whether region and 읍·면·동 before the road are the successor's, and nothing was filled in."""
+    repaired = pl.any_horizontal(
+        pl.col("narrowed"),
+        pl.col("region_conflict").fill_null(False),
+        (pl.col("region_change") == "typo").fill_null(False),
+        (pl.col("emd") != pl.col("of_emd")).fill_null(False),
+        pl.col("moved_from").is_not_null(),
+    )
+    return ~repaired
+
+
+def _city_stands(lookups: Lookups) -> pl.Expr:
+    """Whether the city or district is written and is the building's: what was filled in is within it, or above.
+
+    Beside a province that is misspelt the district must be the only one of its name.
+    """
+    sole = lookups.tables.regions.filter(pl.len().over("sigungu") == 1, pl.col("sigungu") != "")["sigungu"]
+    as_written = pl.col("region_typed").str.contains(pl.col("of_sigungu"), literal=True)
+    misspelt = (pl.col("region_change") == "typo").fill_null(False)
+    stands = pl.when(misspelt).then(as_written & pl.col("of_sigungu").is_in(sole.implode())).otherwise(True)
+    same_town = pl.col("emd").is_null() | (pl.col("emd") == pl.col("of_emd"))
+    untouched = ~pl.col("region_conflict").fill_null(False) & same_town & stands
+    return (pl.col("sigungu").is_not_null() & untouched & (pl.col("level") == "region_repaired")).fill_null(False)

@@ -1,4 +1,4 @@
-"""What is told of a matched address: its official form of today, the postal code, what was changed."""
+"""The answer to a matched address: its official form of today, the postal code, what was changed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.gazetteer import lot_key
+from bizverify.engine.address.match.decide import judge_support
+from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.match.index import ROW, text_key
-from bizverify.engine.address.match.lookups import Lookups
-from bizverify.engine.address.match.support import judge_support
 from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.risk.features import is_blank, is_masked
 from bizverify.schema import Lang
@@ -37,10 +37,10 @@ _TEXTS: Final[dict[str, dict[Lang, str]]] = {
 }
 
 
-def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
+def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
     """Return the columns that the engine adds to each row (see :func:`bizverify.engine.address.attach`), in order.
 
-    ``matched``: what :meth:`Matcher.match` returned.
+    ``matched``: what :func:`~.matcher.match_addresses` returned.
     """
     rows = _with_dong_replaced(lookups, _with_building(lookups, matched))
     rows = _with_names_back(lookups, _with_units_back(lookups, rows))
@@ -65,7 +65,7 @@ def told(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
         zipcode_right=pl.when(sure).then(right),
         changes=_changes(rows, lang),
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
-        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _joined(", ", detail), reference)),
+        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _with_separator(", ", detail), reference)),
     )
 
 
@@ -212,12 +212,12 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
 
 
-def _joined(separator: str, text: pl.Expr) -> pl.Expr:
+def _with_separator(separator: str, text: pl.Expr) -> pl.Expr:
     return pl.when(text.is_not_null() & (text != "")).then(pl.lit(separator) + text).otherwise(pl.lit(""))
 
 
 def _level() -> pl.Expr:
-    """The level, worse where the region was filled in or spelled right, a town replaced, or a move told of."""
+    """The level, worse where the region was filled in or spelled right, a town replaced, or a move written."""
     repaired = (
         pl.col("narrowed")
         | (pl.col("region_change") == "typo").fill_null(False)
@@ -236,13 +236,13 @@ def _town_replaced() -> pl.Expr:
 
 def _changes(rows: pl.DataFrame, lang: Lang) -> pl.Series:
     """What was changed, piece by piece; null where nothing was. Composed only where something differs."""
-    told_without_building = pl.col("match_level").is_in(["building_only", "abolished"])
-    differing = rows.filter(_sure() | told_without_building).filter(~_as_written())
+    without_building = pl.col("match_level").is_in(["building_only", "abolished"])
+    differing = rows.filter(_sure() | without_building).filter(~_as_written())
     moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))
     pieces = [moved, *_region_changes(lang), *_name_changes(lang)]
-    told = differing.select(ROW, changes=pl.concat_str(pieces, separator="; ", ignore_nulls=True))
-    told = told.with_columns(pl.col("changes").str.replace_all("|", "/", literal=True))
-    joined = rows.select(ROW).join(told, on=ROW, how="left", maintain_order="left")
+    changes = differing.select(ROW, changes=pl.concat_str(pieces, separator="; ", ignore_nulls=True))
+    changes = changes.with_columns(pl.col("changes").str.replace_all("|", "/", literal=True))
+    joined = rows.select(ROW).join(changes, on=ROW, how="left", maintain_order="left")
     return joined.select(pl.when(pl.col("changes") != "").then("changes")).to_series()
 
 

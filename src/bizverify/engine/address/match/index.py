@@ -67,17 +67,17 @@ class Index:
     def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:
         """Return a line for each row and each value of its key: ``row``, ``keep`` and ``value``."""
         asked = rows.lazy().select(ROW, *keep, key.cast(pl.UInt64).alias("_first"))
-        asked = self._placed(asked.filter(pl.col("_first").is_not_null()))
+        asked = self._find_places(asked.filter(pl.col("_first").is_not_null()))
         found = asked.filter(self._at("_place") == pl.col("_first"))
         if not self._repeats:
-            return _collected(self._valued(found, value, keep))
+            return _collect_unoptimised(self._select_values(found, value, keep))
         next_too = (self._at(pl.col("_place") + 1) == pl.col("_first")).fill_null(False)
-        lines = _collected(found.with_columns(_several=next_too))
+        lines = _collect_unoptimised(found.with_columns(_several=next_too))
         if not lines["_several"].any():
-            return _collected(self._valued(lines.lazy(), value, keep))
-        several = self._spread(lines.lazy().filter("_several"), pl.col("_first"))
+            return _collect_unoptimised(self._select_values(lines.lazy(), value, keep))
+        several = self._expand_ranges(lines.lazy().filter("_several"), pl.col("_first"))
         parts = [lines.lazy().filter(~pl.col("_several")), several]
-        return pl.concat([_collected(self._valued(part, value, keep)) for part in parts])
+        return pl.concat([_collect_unoptimised(self._select_values(part, value, keep)) for part in parts])
 
     def between(
         self, rows: pl.DataFrame, first: pl.Expr, last: pl.Expr, value: str, keep: Sequence[str] = ()
@@ -85,32 +85,34 @@ class Index:
         """Return a line for each row and each value whose key is in [``first``, ``last``]."""
         bounds = first.cast(pl.UInt64).alias("_first"), last.cast(pl.UInt64).alias("_last")
         asked = rows.lazy().select(ROW, *keep, *bounds).drop_nulls(["_first", "_last"])
-        return _collected(self._valued(self._spread(self._placed(asked), pl.col("_last")), value, keep))
+        return _collect_unoptimised(
+            self._select_values(self._expand_ranges(self._find_places(asked), pl.col("_last")), value, keep)
+        )
 
     def holds(self, keys: pl.Series) -> pl.Series:
         """Tell for each key (not null) whether it is there."""
-        asked = self._placed(pl.LazyFrame({"_first": keys}))
+        asked = self._find_places(pl.LazyFrame({"_first": keys}))
         there = (self._at("_place") == pl.col("_first")).fill_null(False)
-        return _collected(asked.select(there.alias("held"))).to_series()
+        return _collect_unoptimised(asked.select(there.alias("held"))).to_series()
 
-    def _placed(self, asked: pl.LazyFrame) -> pl.LazyFrame:
+    def _find_places(self, asked: pl.LazyFrame) -> pl.LazyFrame:
         return asked.with_columns(_place=pl.lit(self._keys).search_sorted(pl.col("_first"), side="left"))
 
     def _at(self, place: str | pl.Expr) -> pl.Expr:
         """The key at a place, null behind the end."""
         return pl.lit(self._keys).gather(place, null_on_oob=True)
 
-    def _spread(self, asked: pl.LazyFrame, last: pl.Expr) -> pl.LazyFrame:
+    def _expand_ranges(self, asked: pl.LazyFrame, last: pl.Expr) -> pl.LazyFrame:
         """A line for each place from ``_place`` to that of the last key; rows without one are dropped."""
         end = pl.lit(self._keys).search_sorted(last, side="right")
         asked = asked.with_columns(_end=end).filter(pl.col("_place") < pl.col("_end"))
         return asked.with_columns(_place=pl.int_ranges("_place", "_end", dtype=pl.UInt32)).explode("_place")
 
-    def _valued(self, asked: pl.LazyFrame, value: str, keep: Sequence[str]) -> pl.LazyFrame:
+    def _select_values(self, asked: pl.LazyFrame, value: str, keep: Sequence[str]) -> pl.LazyFrame:
         found = pl.col("_place") if self._values is None else pl.lit(self._values).gather("_place")
         return asked.select(ROW, *keep, found.alias(value))
 
 
-def _collected(query: pl.LazyFrame) -> pl.DataFrame:
+def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
     """Run a query of a few steps that have nothing in them to optimise, as looking for it costs more than they do."""
     return query.collect(engine="in-memory", optimizations=pl.QueryOptFlags.none())

@@ -7,8 +7,10 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
-from bizverify.engine.address.parse import brackets, detail, lot, respelled, road
-from bizverify.engine.address.parse.text import MOST_BYTES, normalised, where
+from bizverify.engine.address.parse import lot, road
+from bizverify.engine.address.parse.brackets import read_brackets
+from bizverify.engine.address.parse.detail import read_detail
+from bizverify.engine.address.parse.normalise import MOST_BYTES, normalise, rewrite_spellings, where
 
 PARSED: Final[dict[str, pl.DataType]] = {
     "text": pl.String(),
@@ -61,18 +63,18 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
     kept = [name for name in frame.collect_schema().names() if name not in PARSED]
     return (
         frame.select(kept)
-        .pipe(normalised)
-        .pipe(respelled.read)
-        .pipe(brackets.read)
+        .pipe(normalise)
+        .pipe(rewrite_spellings)
+        .pipe(read_brackets)
         .pipe(regions.split_region, "_body")
         .pipe(_with_words_before_region)
-        .pipe(road.read)
+        .pipe(road.read_road)
         .pipe(_with_words_before_road)
-        .pipe(lot.read)
+        .pipe(lot.read_lot)
         .pipe(road.read_bare)
         .pipe(lot.read_named)
         .pipe(lot.read_loose)
-        .pipe(detail.read)
+        .pipe(read_detail)
         .with_columns(kind=_kind())
         .select(*kept, *(pl.col(name).cast(dtype) for name, dtype in PARSED.items()))
     )

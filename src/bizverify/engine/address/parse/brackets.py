@@ -10,8 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.parse.few import for_few
-from bizverify.engine.address.parse.text import PROVINCES, where, with_groups
+from bizverify.engine.address.few_rows import for_few
+from bizverify.engine.address.parse.normalise import PROVINCES, where, with_groups
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
 CLOSING: Final = _CLOSE + _UNIT_CLOSE
@@ -36,7 +36,7 @@ _HEAD: Final = "^([^0-9]*)(.*)$"
 _FRONT: Final = f"^((?:{LETTER}|주식회사) ?[^ ]+|[^ 0-9]+(?:{LETTER}| ?주식회사))[ ,]+(.*[0-9].*)$"
 
 
-def read(frame: pl.LazyFrame) -> pl.LazyFrame:
+def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``brackets`` (String: the references, joined by ``, ``), ``_body`` and ``_front`` from ``_peeled``.
 
     ``_body`` is the text without references, other brackets hidden; ``_front`` a company's name before the address.
@@ -58,7 +58,7 @@ def read(frame: pl.LazyFrame) -> pl.LazyFrame:
             brackets=pl.coalesce("_plain_brackets", "brackets"),
             _body=pl.coalesce("_plain_body", "_odd_body", "_peeled"),
         )
-        .pipe(with_groups, _named_first(pl.col("_body")), _FRONT, "_front", "_behind")
+        .pipe(with_groups, _with_company_name(pl.col("_body")), _FRONT, "_front", "_behind")
         .with_columns(_body=pl.coalesce("_behind", "_body"))
         .drop("_behind", "_plain_brackets", "_plain_body", "_bracketed", "_odd_body", "_peeled")
     )
@@ -68,10 +68,10 @@ _ODD: Final = {"brackets": pl.String, "_odd_body": pl.String}
 
 
 def _read_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
-    return frame.pipe(_hidden).pipe(_without_references)
+    return frame.pipe(_hide_brackets).pipe(_without_references)
 
 
-def shown(text: pl.Expr) -> pl.Expr:
+def show_brackets(text: pl.Expr) -> pl.Expr:
     """Return a text with its hidden brackets as they were written."""
     odd = where(text.str.contains(_OPEN, literal=True) | text.str.contains(_UNIT_OPEN, literal=True), text)
     odd = odd.str.replace(f"^{_UNIT_OPEN}([^{_UNIT_CLOSE}]*){_UNIT_CLOSE} ?", "$1 ").str.strip_chars(" ,")
@@ -79,11 +79,11 @@ def shown(text: pl.Expr) -> pl.Expr:
     return pl.coalesce(odd.str.replace_many(list(back), list(back.values())), text)
 
 
-def _named_first(body: pl.Expr) -> pl.Expr:
+def _with_company_name(body: pl.Expr) -> pl.Expr:
     return pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
 
 
-def _hidden(frame: pl.LazyFrame) -> pl.LazyFrame:
+def _hide_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Hide the brackets in ``_bracketed`` that are no references."""
     tail = pl.col("_tail")
     units = tail.str.replace_all(_LETTER, f"{_OPEN}$1{_CLOSE}").str.replace_all(

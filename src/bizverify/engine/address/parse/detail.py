@@ -6,9 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.parse.brackets import CLOSING, LETTER, shown
-from bizverify.engine.address.parse.few import fill_few
-from bizverify.engine.address.parse.text import HIDDEN, PROVINCES, compact, where, with_groups
+from bizverify.engine.address.few_rows import fill_few
+from bizverify.engine.address.parse.brackets import CLOSING, LETTER, show_brackets
+from bizverify.engine.address.parse.normalise import HIDDEN, PROVINCES, compact, where, with_groups
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가(?:[0-9]{1,2}동)?"
 _HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"
@@ -44,8 +44,8 @@ _BRACKET_UNIT: Final = (
 
 _MISSPELT: Final = "^ *[가-힣]{2} +([가-힣]+[시군구](?: |$))"  # 서을 종로구
 _PLACE: Final = (
-    r"(?:[가-힣]*(?:시|도|군|구|읍|면|동|리)|[가-힣]+[0-9]+[동리가]|서울|부산|대구|인천|광주|대전|울산|세종|경기|강원"
-    r"|충청?[남북]|전라?[남북]|경상?[남북]|제주|대한민국|(?:지번|도로명|신|구|새)? ?(?:주소|지번|도로명|소재지))"
+    rf"(?:[가-힣]*(?:시|도|군|구|읍|면|동|리)|[가-힣]+[0-9]+[동리가]|{PROVINCES}|대한민국"
+    r"|(?:지번|도로명|신|구|새)? ?(?:주소|지번|도로명|소재지))"
 )
 _EXPLAINED: Final = rf"(?:^| ){_PLACE}(?: +산? *[0-9]+(?:-[0-9]+)?(?:번지)?)?(?: |$)"
 _LIKE_A_PLACE: Final = f"(?:^| )(?:[가-힣]+[시도군구읍면동리]|{PROVINCES})(?: |$)"  # so does a name end: 홍길동, 신도시
@@ -60,10 +60,10 @@ _ADDED: Final[dict[str, type[pl.DataType]]] = {
 _NEEDED: Final = ("_tail", "brackets", "_ahead", "_front", "_before_road", "emd", "road")
 
 
-def read(frame: pl.LazyFrame) -> pl.LazyFrame:
+def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
 
-    Words before the road or dong that name no region come to the end of ``detail``; those that look like one are told
+    Words before the road or dong that name no region come to the end of ``detail``; those that look like one are
     in ``ahead`` (String) too, one blank between them: which of them are places is for the gazetteer to say.
     """
     unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")
@@ -83,13 +83,13 @@ def _read_words(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         frame.with_columns(_written=pl.col("_tail").str.strip_chars_start(CLOSING).str.strip_chars(" ,./:;-"))
         .with_columns(_written=pl.when(pl.col("_written") != "").then("_written"))
-        .with_columns(detail=shown(pl.col("_written")), _ahead=_unexplained(), ahead=_like_places())
+        .with_columns(detail=show_brackets(pl.col("_written")), _ahead=_unexplained_words(), ahead=_like_places())
         .pipe(_with_hint)
         .pipe(_with_building)
-        .with_columns(_first=pl.concat_str("_ahead", shown(pl.col("_front")), separator=" ", ignore_nulls=True))
+        .with_columns(_first=pl.concat_str("_ahead", show_brackets(pl.col("_front")), separator=" ", ignore_nulls=True))
         .with_columns(
             has_unit=unit,
-            brackets=shown(brackets),
+            brackets=show_brackets(brackets),
             detail=pl.when(first != "")
             .then(pl.concat_str(detail, first.str.strip_chars(" "), separator=", ", ignore_nulls=True))
             .otherwise(detail),
@@ -107,12 +107,12 @@ def _like_places() -> pl.Expr:
     return pl.when(words != "").then(words)
 
 
-def _unexplained() -> pl.Expr:
+def _unexplained_words() -> pl.Expr:
     """Return the words before the road or dong that are no region, town, dong, lot or label; some may be empty."""
     ahead = _words_ahead()
     by_road = where(pl.col("road").is_not_null(), ahead).str.replace(_PERHAPS_ROAD, "")
     left = pl.coalesce(by_road, ahead)
-    return shown(left.str.replace_all(_EXPLAINED, " ").str.replace_all(" {2,}", " ").str.strip_chars(" -"))
+    return show_brackets(left.str.replace_all(_EXPLAINED, " ").str.replace_all(" {2,}", " ").str.strip_chars(" -"))
 
 
 def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -142,9 +142,9 @@ def _with_building(frame: pl.LazyFrame) -> pl.LazyFrame:
     units_only = pl.col("_written").str.contains(_UNITS_ONLY)
     return (
         frame.with_columns(_words=_without_units(where(unnamed, pl.col("_left"))))
-        .with_columns(_name=pl.coalesce("_name", _named(words)))
+        .with_columns(_name=pl.coalesce("_name", _keep_names(words)))
         .with_columns(_words=_without_units(where(unnamed & ~units_only, pl.col("_written"))))
-        .with_columns(building=pl.coalesce("_name", _named(words)))
+        .with_columns(building=pl.coalesce("_name", _keep_names(words)))
         .drop("_name", "_left", "_words")
     )
 
@@ -157,5 +157,5 @@ def _without_units(words: pl.Expr) -> pl.Expr:
     return name.str.replace_all("[ ,]", "")
 
 
-def _named(words: pl.Expr) -> pl.Expr:
+def _keep_names(words: pl.Expr) -> pl.Expr:
     return pl.when((words.str.len_chars() > 1) & ~words.str.contains(_NO_NAME)).then(words)

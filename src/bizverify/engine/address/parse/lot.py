@@ -6,13 +6,19 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.parse import usual
-from bizverify.engine.address.parse.few import fill_few
-from bizverify.engine.address.parse.road import AFTER_NUMBER, NOT_A_NUMBER, NUMBER
-from bizverify.engine.address.parse.text import HIDDEN, compact, where, with_groups
+from bizverify.engine.address.few_rows import fill_few
+from bizverify.engine.address.parse.forms import (
+    AFTER_NUMBER,
+    ANNEXES,
+    COMPLEXES,
+    NOT_A_NUMBER,
+    NUMBER,
+    ROAD_LIKE_DONGS,
+    read_usual_lot,
+)
+from bizverify.engine.address.parse.normalise import HIDDEN, compact, where, with_groups
 
 _BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?"  # 성수2가3동
-_ROAD_LIKE: Final = ["세종로", "남성로", "시장북로"]  # legal dongs of 서울 종로구 and 대구 중구
 _DONG: Final = rf"(?:{_BLOCK}|동(?: ?[0-9]{{1,2}}리)?|리|읍|면)"
 _NUMBERED: Final = rf"^(.*?{_DONG})(?: ?(산)(?:번지)?)?[ ,]*{NUMBER}(.*)$"
 _STRICT: Final = (
@@ -29,8 +35,8 @@ _TOWN: Final = "^(?:.*[ ,/:])?([가-힣]{1,6}[읍면])[ ,]"
 _JOINED_TOWN: Final = "^([가-힣]{1,5}?[읍면])([가-힣]+[0-9]?리)$"
 _NO_DONG: Final = (
     r"(?:[^로0-9]|^)[0-9]{3,}동$"
-    r"|(?:[0-9]차|단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩)제?[0-9]*[가나다라마바사]?동$"
-    r"|^(?:[^가-힣].*|.*(?:상가|관리|주민|본관|별관|사무|공장|창고|연구|기숙사))동$"
+    rf"|(?:[0-9]차|{COMPLEXES})제?[0-9]*[가나다라마바사]?동$"
+    rf"|^(?:[^가-힣].*|.*(?:상가|{ANNEXES}))동$"
 )
 _HO: Final = (
     r"^ ?번지 ?(?:의 ?([0-9]{1,4})호?|([0-9]{1,4}) ?호)((?:[^실기].*)?)$"
@@ -51,7 +57,7 @@ _NO_LOOSE: Final = (
 """Words before a number that is a unit's, or a plot's: no road is called so."""
 
 
-def read(frame: pl.LazyFrame) -> pl.LazyFrame:
+def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``; ``_tail`` where it is a lot.
 
     An address without a road is read as a lot from its beginning. Where there is a road, a lot counts only in the
@@ -60,7 +66,7 @@ def read(frame: pl.LazyFrame) -> pl.LazyFrame:
     around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
     unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))
     return (
-        usual.read_lot(frame).pipe(fill_few, unread, _read_unusual, _NEEDED, _FILLED).drop("_lot").pipe(_with_road_like)
+        read_usual_lot(frame).pipe(fill_few, unread, _read_unusual, _NEEDED, _FILLED).drop("_lot").pipe(_with_road_like)
     )
 
 
@@ -154,7 +160,7 @@ def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
 def _with_road_like(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Read the three 동 whose names end in 로 as lots too: which of the two it is, only the gazetteer knows."""
     district = pl.col("sigungu").is_in(["종로구", "중구"]) & pl.col("lot_main").is_null()
-    dong = district & pl.col("road").is_in(_ROAD_LIKE) & (pl.col("under") == 0)
+    dong = district & pl.col("road").is_in(ROAD_LIKE_DONGS) & (pl.col("under") == 0)
     return frame.with_columns(
         lot_dong=pl.when(dong).then("road").otherwise("lot_dong"),
         san=pl.when(dong).then(pl.lit(0, pl.UInt8)).otherwise("san"),

@@ -6,17 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.parse import usual
-from bizverify.engine.address.parse.few import fill_few
-from bizverify.engine.address.parse.text import compact, with_groups
-from bizverify.engine.address.parse.usual import LETTER
+from bizverify.engine.address.few_rows import fill_few
+from bizverify.engine.address.parse.forms import AFTER_NUMBER, BRANCHING, NOT_A_NUMBER, NUMBER, read_usual_road
+from bizverify.engine.address.parse.normalise import compact, with_groups
 
-_BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆])?안?길"
-"""What follows the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길."""
-_BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:{_BRANCHING}|로| 번?길))*"
+_BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:{BRANCHING}|로| 번?길))*"
 _NAME: Final = rf"(?:로|길|거리){_BRANCH}"
 _UNDER: Final = r"(?: ?(지하|공중))? ?"
-NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
 _NUMBERED: Final = rf"^(.*?{_NAME}){_UNDER}{NUMBER}(.*)$"
 _NUMBERED_IN_BRACKETS: Final = rf"(?:^|[ ,/:(])([^ ,/:(]+{_NAME}){_UNDER}{NUMBER}(?:번지?)?(?:[ ,/)]|$)"
 _BEHIND_BLOCK: Final = (
@@ -26,18 +22,9 @@ _NUMBERED_BEHIND: Final = rf"^(.*?로[0-9]가.*?{_NAME}){_UNDER}{NUMBER}(.*)$"
 _AFTER_COMMA: Final = "^([0-9]{1,5})(?:-([0-9]{1,5}))?(,.*)?$"
 _BARE: Final = (
     rf"^((?:[^ ,]+[읍면] ?)?(?:[^ ,]+[동리] )?[가-힣0-9][^ ,]*?(?:로|길|거리)"
-    rf"(?: ?제?[0-9]{{1,4}}{_BRANCHING})?)(?:[ ,.]+(.*))?$"
+    rf"(?: ?제?[0-9]{{1,4}}{BRANCHING})?)(?:[ ,.]+(.*))?$"
 )
-
-NOT_A_NUMBER: Final = (
-    r"^(?:[0-9]|가(?:동|[ 0-9,]|$)|(?:[.·,][0-9])+가|(?:[.·][0-9])+동|층|번출구|호선|공구|단지|학년"
-    rf"|{_BRANCHING}|[동차통반로](?:[ 0-9,.]|$))"
-)
-"""What follows digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
-
-AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"
-"""Words for a number that say nothing."""
-_JOINED: Final = rf"(?:대로|로|길|거리|제?[0-9]+{_BRANCHING}|[0-9]+로)"
+_JOINED: Final = rf"(?:대로|로|길|거리|제?[0-9]+{BRANCHING}|[0-9]+로)"
 LAST_WORD: Final = (
     rf"(?:^|[ ,/:])((?:[^ ,/:]*[^ ,/:읍면리가시도군구동] [0-9]+[가-힣][^ ,/:]*|[^ ,/:]+)(?: {_JOINED})*{_BRANCH})$"
 )
@@ -50,7 +37,7 @@ _JOINED_TOWN: Final = f"^([가-힣&&[^면]]{{1,4}}?읍){_ROAD}$"
 _JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
 
 
-def read(frame: pl.LazyFrame) -> pl.LazyFrame:
+def read_road(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_town`` and ``_tail`` (what follows the number).
 
     Reads ``rest``, the address after its region words and without brackets, and where that has no road with a
@@ -59,7 +46,7 @@ def read(frame: pl.LazyFrame) -> pl.LazyFrame:
     maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
     unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
     return (
-        usual.read_road(frame)
+        read_usual_road(frame)
         .with_columns(_aside=pl.lit(False))
         .pipe(fill_few, unread, _read_unusual, ("rest", "brackets", "_body"), _FILLED)
     )

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from bizverify.engine.address.regions.level import level_of
-from bizverify.engine.address.regions.postal import postal_fits
-from bizverify.engine.address.regions.prefixes import split_batch
-from bizverify.engine.address.regions.renames import districts, members, present_day
-from bizverify.engine.address.regions.search import names_region
+from bizverify.engine.address.regions.postal import postal_fits, region_level, without_gazetteer
+from bizverify.engine.address.regions.reader import names_region, split_batch
+from bizverify.engine.address.regions.region_table import districts, level_of, members, present_day
 from bizverify.engine.address.regions.split import ADDED
-from bizverify.engine.address.regions.without_gazetteer import region_level, without_gazetteer
 
 __all__ = [
     "ADDED",

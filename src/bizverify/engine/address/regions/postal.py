@@ -8,24 +8,25 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.regions.heads import enum
-from bizverify.engine.address.regions.names import Region, regions
+from bizverify.engine.address.few_rows import scatter
+from bizverify.engine.address.regions.reader import find_usual_heads, split_batch
+from bizverify.engine.address.regions.region_table import Region, TextIndex, level_named, level_number, regions
+from bizverify.engine.address.regions.split import NO_DISTRICTS, catalogue
+from bizverify.engine.risk.features import is_blank, is_masked
+from bizverify.schema import Lang
 
 _BETWEEN: Final = "|"
 
 
 @dataclass(frozen=True)
-class _Table:
+class _PrefixTable:
     """Names and prefixes as numbers, and for each pair whether they fit: nothing is put together row by row."""
 
-    names: pl.DataTypeExpr
+    names: TextIndex
     prefixes: pl.Series
     """The number of each prefix, at the place that its digits are; null where it is nobody's."""
     width: int
     fits: pl.Series
-
-    def number(self, name: pl.Expr) -> pl.Expr:
-        return name.cast(self.names, strict=False).to_physical().cast(pl.UInt32)
 
     def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
         """Return whether a prefix fits a name (Boolean), null where it cannot be said or either is not known."""
@@ -46,12 +47,12 @@ def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
 
 def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
     """Return what :func:`fits_numbers` must know of a region: the numbers that its names have in the tables."""
-    districts, provinces, left = _tables()
+    districts, provinces, left = _prefix_tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
     numbers = {
-        "district": districts.number(name),
-        "province": provinces.number(sido),
-        "left": left.number(name),
+        "district": districts.names.find(name),
+        "province": provinces.names.find(sido),
+        "left": left.names.find(name),
         "whole": sigungu.is_null(),
     }
     return [number.alias(key) for key, number in numbers.items()]
@@ -59,7 +60,7 @@ def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
 
 def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
     """Tell as :func:`postal_fits` whether a code of five digits (or null) fits a region of :func:`region_numbers`."""
-    districts, provinces, left = _tables()
+    districts, provinces, left = _prefix_tables()
     district, province, gave_up, whole = region
     three = code.cast(pl.UInt32, strict=False) // 100
     by_three = districts.find(district, three)
@@ -69,29 +70,33 @@ def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
 
 
 @cache
-def _tables() -> tuple[_Table, _Table, _Table]:
+def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable, _PrefixTable]:
     """Return the tables of districts by three digits, of provinces by two, and of what districts gave up."""
     digits: dict[str, frozenset[str]] = {}
     gone: dict[str, frozenset[str]] = {}
     for province in regions().provinces:
-        for name in _names(province.name):
-            places = _within(name)
-            digits[_BETWEEN.join(name)] = frozenset().union(*(_of(place, left=False) for place in places))
-            gone[_BETWEEN.join(name)] = frozenset().union(*(_of(place, left=True) for place in places))
+        for name in _list_districts(province.name):
+            places = _list_members(name)
+            digits[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=False) for place in places))
+            gone[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=True) for place in places))
     known = {name: prefixes for name, prefixes in digits.items() if prefixes}
     provinces = {province.name: province.postal for province in regions().provinces}
-    return _table(known), _table(provinces), _table({name: prefixes for name, prefixes in gone.items() if prefixes})
+    return (
+        _make_table(known),
+        _make_table(provinces),
+        _make_table({name: prefixes for name, prefixes in gone.items() if prefixes}),
+    )
 
 
-def _table(fitting: dict[str, frozenset[str]]) -> _Table:
+def _make_table(fitting: dict[str, frozenset[str]]) -> _PrefixTable:
     prefixes = {prefix: number for number, prefix in enumerate(sorted(frozenset().union(*fitting.values())))}
     fits = pl.Series([prefix in of_name for of_name in fitting.values() for prefix in prefixes])
     digits = len(next(iter(prefixes)))
     numbers = [prefixes.get(str(place).zfill(digits)) for place in range(10**digits)]
-    return _Table(enum(fitting), pl.Series(numbers, dtype=pl.UInt32), len(prefixes), fits)
+    return _PrefixTable(TextIndex(fitting), pl.Series(numbers, dtype=pl.UInt32), len(prefixes), fits)
 
 
-def _names(sido: str) -> list[Region]:
+def _list_districts(sido: str) -> list[Region]:
     """Return the districts of a province that an address can name: wards, their cities, and what was split."""
     names = [place for place in regions().today if place.sido == sido]
     names += [Region(sido, place.sigungu.split(" ")[0]) for place in names if " " in place.sigungu]
@@ -99,14 +104,174 @@ def _names(sido: str) -> list[Region]:
     return list(dict.fromkeys(names))
 
 
-def _within(name: Region) -> list[Region]:
+def _list_members(name: Region) -> list[Region]:
     """Return the cities and districts of the file that a name stands for."""
     cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
     return list(dict.fromkeys(cities))
 
 
-def _of(place: Region, *, left: bool) -> frozenset[str]:
+def _prefixes_of(place: Region, *, left: bool) -> frozenset[str]:
     for province in regions().provinces:
         if province.name == place.sido:
             return (province.left if left else province.prefixes).get(place.sigungu, frozenset())
     return frozenset()
+
+
+_JUDGED_COLUMNS: Final = {
+    "region": pl.UInt8,
+    "zipcode_given": pl.String,
+    "match_level": pl.String,
+    "postal_match": pl.String,
+}
+_NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address")
+_STATE: Final = "r:judged"
+_CODE: Final = "^[0-9]{5}$"
+_LOST_ZERO: Final = "^([1-9][0-9]{3})$"
+_CODE_FIRST: Final = (
+    r"^[^0-9가-힣]*(?:우편번호|우)?[^0-9가-힣]*(?:[0-9]{5}|[0-9]{3}-[0-9]{3})(?:[^0-9가-힣-][^0-9가-힣]*|$)"
+)
+_CODE_INSIDE: Final = r"(?:^|[(\[<우]) ?([0-9]{5})(?:$|[)\]> ,])"
+_PERHAPS_CODE: Final = r"[0-9]{5}|[^\x00-\x7F가-힣]"
+_USUAL_BEGINNING: Final = r"^[가-힣]+ [가-힣0-9]+ \S"
+_LONG_ENOUGH: Final = 300
+"""Nobody's address is longer, and what follows says nothing of the region."""
+
+
+def without_gazetteer(frame: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
+    """Add what can be said of an address from its region and postal code alone.
+
+    ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns that a match with a gazetteer adds:
+    ``match_level`` is ``region_only`` or ``none``, null where the address is blank or masked; ``postal_match`` is
+    ``other_district`` where the code is one of another region, else null; ``zipcode_given`` is the code of the
+    column, or of the address; ``region`` is the province's level; ``covered`` is false; the others are null. ``lang``
+    is not needed here.
+    """
+    del lang
+    judged = pl.struct("address", "zipcode").map_batches(
+        _judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True
+    )
+    work = frame.with_columns(judged.alias(_STATE), pl.lit(False).alias("covered"))
+    work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED_COLUMNS)).drop(_STATE)
+    work = work.with_columns(region=level_named(pl.col("region")))
+    return work.with_columns(
+        pl.lit(None, pl.Boolean).alias("supported"), *(pl.lit(None, pl.String).alias(name) for name in _NOTHING)
+    )
+
+
+def region_level(address: pl.Expr) -> pl.Expr:
+    """Return the level (String) of the feature ``region`` for an address (String) as it is written; else null."""
+    alone = pl.struct(address.alias("address"), pl.lit(None, pl.String).alias("zipcode"))
+    judged = alone.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
+    return level_named(judged.struct.field("region"))
+
+
+def _judge_batch(addresses: pl.Series) -> pl.Series:
+    """Return the columns of ``_JUDGED`` as a Struct, for a batch: first what the usual heads say, then what is left."""
+    frame = addresses.struct.unnest()
+    without_codes = frame["zipcode"].null_count() == len(frame)
+    frame = frame.with_columns(find_usual_heads(frame["address"]), _NO_CODE if without_codes else _given_zipcode())
+    uncoded = frame.select(_perhaps_inside()).to_series()
+    if uncoded.any():
+        inside = frame.filter(uncoded).select(_code_in_address()).to_series()
+        frame = frame.with_columns(zipcode_given=pl.coalesce("zipcode_given", scatter(inside, uncoded)))
+    judged = frame.select(_judge_place())
+    left = frame["place"].is_null() & frame["address"].is_not_null()
+    if left.any():
+        other = _judge_unusual(frame.filter(left).select("address", "zipcode_given"))
+        judged = judged.with_columns(pl.coalesce(column.name, scatter(column, left)) for column in other)
+    return judged.select(pl.struct(*_JUDGED_COLUMNS)).to_series()
+
+
+@cache
+def _given_zipcode() -> pl.Expr:
+    # expressions of a whole batch are made once: where rows are few, making them takes as long as computing them
+    return _five_digits(pl.col("zipcode")).alias("zipcode_given")
+
+
+_NO_CODE: Final = pl.lit(None, pl.String).alias("zipcode_given")
+
+
+@cache
+def _perhaps_inside() -> pl.Expr:
+    """Whether there is no code but something in the address that may become one, if only when it is normalised."""
+    return pl.col("zipcode_given").is_null() & pl.col("address").str.contains(_PERHAPS_CODE).fill_null(False)
+
+
+@cache
+def _code_in_address() -> pl.Expr:
+    return _extract_code(_normalise_unusual(_readable()))
+
+
+@cache
+def _judge_place() -> list[pl.Expr]:
+    """The columns of ``_JUDGED`` where the head is a usual one."""
+    fits = fits_numbers(
+        pl.col("zipcode_given"), [pl.lit(numbers).gather(pl.col("place")) for numbers in _region_number_columns()]
+    )
+    level, postal = _levels_and_fits(pl.col("place").is_not_null() & ~is_masked(pl.col("address")), fits)
+    region = pl.lit(_province_numbers()).gather(pl.col("place")).alias("region")
+    return [region, pl.col("zipcode_given"), level, postal]
+
+
+def _judge_unusual(frame: pl.DataFrame) -> pl.DataFrame:
+    """Judge what begins in no usual way: normalised, without a postal code in front."""
+    frame = frame.with_columns(head=_normalise_unusual(_readable()))
+    frame = frame.with_columns(head=pl.coalesce(_without_code(pl.col("head")), pl.col("head")))
+    frame = frame.hstack(split_batch(frame["head"]).struct.unnest().select("sido", "sigungu", "region_conflict"))
+    fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu"))
+    found = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
+    level, postal = _levels_and_fits(found, fits | pl.col("region_conflict"))
+    none = pl.when(pl.col("head").is_not_null()).then(pl.lit("none"))
+    return frame.select(
+        level_number(pl.col("sido")).alias("region"), pl.coalesce(level, none).alias("match_level"), postal
+    )
+
+
+def _levels_and_fits(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    level = pl.when(found).then(pl.lit("region_only")).alias("match_level")
+    return level, pl.when(found & ~fits).then(pl.lit("other_district")).alias("postal_match")
+
+
+@cache
+def _province_numbers() -> pl.Series:
+    """Return the province's number for each place in the catalogue."""
+    return pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
+
+
+@cache
+def _region_number_columns() -> list[pl.Series]:
+    """Return what :func:`~.postal.fits_numbers` needs, for each place in the catalogue."""
+    sido, sigungu = (catalogue().columns[name] for name in ("sido", "sigungu"))
+    whole = pl.when(pl.col("sigungu").is_null() & (pl.col("sido") == NO_DISTRICTS)).then(pl.lit(""))
+    names = pl.DataFrame({"sido": sido, "sigungu": sigungu}).with_columns(sigungu=pl.coalesce("sigungu", whole))
+    return names.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
+
+
+def _readable() -> pl.Expr:
+    address = pl.col("address")
+    return pl.when(~is_blank(address) & ~is_masked(address)).then(address)
+
+
+def _extract_code(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.contains(_CODE_INSIDE)).then(text).str.extract(_CODE_INSIDE, 1)
+
+
+def _normalise_unusual(address: pl.Expr) -> pl.Expr:
+    """Normalise characters and spaces where the address does not begin as usual."""
+    unusual = pl.when(~address.str.contains(_USUAL_BEGINNING)).then(address)
+    odd = unusual.str.head(_LONG_ENOUGH).str.normalize("NFKC").str.replace_all(r"\s+", " ").str.strip_chars()
+    return pl.coalesce(odd, address)
+
+
+def _without_code(head: pl.Expr) -> pl.Expr:
+    return pl.when(head.str.contains(_CODE_FIRST)).then(head.str.replace(_CODE_FIRST, ""))
+
+
+def _five_digits(written: pl.Expr) -> pl.Expr:
+    """Return a postal code of five digits, as text or as a number that became text; null for anything else.
+
+    Four digits are a code of Seoul, the zero in front of which a spreadsheet dropped.
+    """
+    other = pl.when(~written.str.contains(_CODE)).then(written)
+    odd = other.str.strip_chars(" '\u00a0").str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1")
+    return pl.coalesce(pl.when(written.str.contains(_CODE)).then(written), pl.when(odd.str.contains(_CODE)).then(odd))

@@ -1,0 +1,158 @@
+"""The texts of reasons: one template a level, the same for writing a reason and for reading it back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bizverify.engine.risk.features import AT_BEST, LABELS
+from bizverify.schema import Lang
+
+if TYPE_CHECKING:
+    from bizverify.engine.risk.scorecard import Level, Scorecard
+
+BASE: Final = "base"
+"""The label of the reason that says where every row starts."""
+
+PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """What a text may hold in braces.
+
+    ``column`` it is filled from, and as which ``text``; ``unknown``: what stands there for a null; ``pattern`` of what
+    a known value looks like, ``sample`` one such value.
+    """
+
+    column: str
+    text: Callable[[pl.Expr], pl.Expr]
+    unknown: Mapping[Lang, str]
+    pattern: str
+    sample: str
+
+    def fill(self, wanted: pl.Expr, lang: Lang) -> pl.Expr:
+        """Return what stands in its place in the rows that want it, null in the others."""
+        text = self.text(pl.when(wanted).then(pl.col(self.column)))
+        return pl.when(wanted).then(text.fill_null(self.unknown[lang]))
+
+    def matching(self) -> str:
+        """Return the pattern of all that can stand in its place."""
+        return f"(?:{'|'.join([self.pattern, *map(re.escape, self.unknown.values())])})"
+
+
+def _itself(value: pl.Expr) -> pl.Expr:
+    return value
+
+
+PLACEHOLDERS: Final[dict[str, Placeholder]] = {
+    "since": Placeholder(
+        "since",
+        lambda since: since.dt.to_string("%Y-%m-%d"),
+        {"en": "date not known", "ko": "날짜 미상"},
+        pattern="[-+0-9]+",
+        sample="2026-01-01",
+    ),
+    "zipcode": Placeholder("zipcode_given", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
+    "fixed_zipcode": Placeholder("fixed_zipcode", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
+    # the day of the status, behind its source
+    "as_of": Placeholder(
+        "as_of",
+        lambda as_of: as_of.dt.to_string(", %Y-%m-%d"),
+        {"en": "", "ko": ""},
+        pattern=", [-+0-9]+",
+        sample=", 2026-01-01",
+    ),
+    # words of the user's file: what separates reasons must not come in with them
+    "changes": Placeholder(
+        "changes",
+        lambda changes: changes.str.replace_all(r"[|\p{Cc}\x{2028}\x{2029}]+", " "),
+        {"en": "spelling", "ko": "표기"},
+        pattern=".*",
+        sample="a, b",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A reason that a row can have: the level of a feature that it states, or (``feature`` null) the base."""
+
+    feature: str | None
+    name: str
+    level: Level
+
+    @property
+    def table(self) -> str:
+        """The table of the scorecard's file that it comes from."""
+        return f"[{BASE}]" if self.feature is None else f"[features.{self.feature}.{self.name}]"
+
+    @property
+    def label(self) -> str:
+        """The word that its reasons begin with."""
+        return BASE if self.feature is None else LABELS.get(self.feature, self.feature)
+
+    def text(self, lang: Lang) -> str:
+        """Return the whole reason, placeholders in braces: ``[<label> <points>] <text> (<source>)``."""
+        return f"[{self.label} {self.level.points:+d}] {self.identifying_text(lang)}"
+
+    @property
+    def at_best(self) -> str | None:
+        """The mildest action of the rows that have it, if it says so."""
+        return None if self.feature is None else AT_BEST.get((self.feature, self.name))
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether the day of the status stands behind its source."""
+        return self.feature == "status" and self.name not in ("not_found", "not_checked")
+
+    def identifying_text(self, lang: Lang) -> str:
+        """Return what follows the bracket, which identifies the reason among those of its label."""
+        return f"{getattr(self.level, lang)} ({self.level.source}{'{as_of}' if self.is_dated else ''})"
+
+    def text_with_marks(self, mark: str, lang: Lang) -> str:
+        """Return the whole reason; each placeholder is its name between two marks."""
+        return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang))
+
+    def placeholders(self, lang: Lang) -> list[str]:
+        """Return the names in braces."""
+        return PLACEHOLDER.findall(self.identifying_text(lang))
+
+
+def matching(text: str) -> str:
+    """Return the pattern (for Python and for polars) of what a text with placeholders in braces can become."""
+    parts = PLACEHOLDER.split(text)
+    patterns = (PLACEHOLDERS[part].matching() if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    return f"(?s)^{''.join(patterns)}$"
+
+
+def sample(text: str) -> str:
+    """Return a text as it might stand in a file, its placeholders filled."""
+    return PLACEHOLDER.sub(lambda found: PLACEHOLDERS[found[1]].sample, text)
+
+
+def terms_of(card: Scorecard) -> list[Term]:
+    """Return the base and all levels of a card in the order of its file, whether they have points or not."""
+    levels = [(feature, name, level) for feature, there in card.features.items() for name, level in there.items()]
+    return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
+
+
+def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
+    """Return the reasons a card can give, without the base, in the order in which they stand: the largest effect first.
+
+    ``possible``: for each feature the levels that can hold at all. A level without points is stated if it is
+    ``always``, or decides on the action.
+    """
+    terms = [
+        term
+        for term in terms_of(card)
+        if term.feature is not None
+        and (term.level.points or term.level.always or term.at_best)
+        and term.name in possible.get(term.feature, ())
+    ]
+    return sorted(terms, key=lambda term: -abs(term.level.points))

@@ -1,0 +1,63 @@
+"""Texts that say nothing: blanks and masks."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Final
+
+import polars as pl
+
+from bizverify.errors import UsageError, parameter
+
+_BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
+_MASK: Final = "[*＊○●◯]"
+
+
+def is_blank(text: pl.Expr) -> pl.Expr:
+    """Whether a text says nothing: null, white space, dashes, or a word for it (with white space around it)."""
+    return text.is_null() | text.str.contains(_BLANK)
+
+
+def is_masked(text: pl.Expr) -> pl.Expr:
+    """Whether parts of a text were hidden for privacy (``홍**``, ``역삼로 *** *층``)."""
+    return text.str.contains(_MASK).fill_null(False)
+
+
+_DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)?$"
+
+
+def day_given(name: str, value: date | str | None) -> date | None:
+    """The day that a caller gave for a parameter: a date, a datetime, or text as ISO 8601 has it (``2026-10-05``).
+
+    Raises :class:`UsageError` for anything else.
+    """
+    if isinstance(value, datetime):
+        return value.date()
+    if value is None or isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(value.strip())
+    except (ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{parameter(name, value)}: is no day; give it as 2026-10-05, or as a datetime.date"
+        ) from error
+
+
+def may_be_days(dtype: pl.DataType) -> bool:
+    """Whether a column of this dtype may hold days: dates, times, texts, and numbers as ``20240131``."""
+    return dtype in (pl.Date, pl.String) or dtype == pl.Datetime or dtype.is_integer()
+
+
+def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
+    """Read a column as days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, each also with a time behind it.
+
+    ``dtype`` is the column's, if known: dates and times are then taken as they are. What is none of these is null.
+    """
+    if dtype == pl.Date:
+        return column
+    if dtype == pl.Datetime:
+        return column.dt.date()
+    text = column.cast(pl.String).str.strip_chars()
+    packed = text.str.replace(r"\.0$", "")
+    dashed = text.str.replace(_DIGITS, "$1-$2-$3")
+    return pl.coalesce(packed.str.to_date("%Y%m%d", strict=False), dashed.str.to_date("%Y-%m-%d", strict=False))

@@ -1,0 +1,239 @@
+"""Options of a run: how it reads, writes and spends, checked when they are made; and which kinds of engines exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
+
+from bizverify.errors import UsageError, parameter
+
+if TYPE_CHECKING:
+    from bizverify.client import ApiKey
+
+Options = TypeVar("Options")
+
+EngineName = Literal["local", "verify", "batch", "hybrid"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKind:
+    """What all engines of one name have in common.
+
+    ``answers_locally``: whether the local engine answers every row; ``buys``: whether lookups are paid for;
+    ``uploads``: whether they are bought in uploads instead of a request each; ``has_jobs``: whether rows may belong to
+    jobs of the service; ``own_options``: fields of :class:`ServiceOptions` that engines of no other name take.
+    """
+
+    name: str
+    answers_locally: bool = False
+    buys: bool = True
+    uploads: bool = False
+    has_jobs: bool = False
+    own_options: frozenset[str] = frozenset()
+
+
+ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
+    kind.name: kind
+    for kind in (
+        EngineKind("local", answers_locally=True, buys=False),
+        EngineKind("verify"),
+        EngineKind("batch", uploads=True, has_jobs=True, own_options=frozenset({"offline", "paid"})),
+        EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=frozenset({"band"})),
+    )
+}
+"""The kinds of engines by their names: nowhere else is an engine known by its name."""
+
+
+def engine_kind(name: str) -> EngineKind:
+    """Return the kind of engine of that name; raise :class:`UsageError` where there is none."""
+    if name not in ENGINE_KINDS:
+        raise UsageError(f"unknown engine {name!r}; use {' or '.join(ENGINE_KINDS)}")
+    return ENGINE_KINDS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How an input file is read; see :func:`bizverify.enrich` for each field."""
+
+    columns: Mapping[str, str | Sequence[str]] | None = None
+    sheet: str | None = None
+    encoding: str | None = None
+    json_path: str | None = None
+    has_header: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How an output file is written; see :func:`bizverify.enrich` for each field."""
+
+    output_encoding: str | None = None
+    in_place: bool = False
+    backup: bool = True
+    select: Sequence[str] | None = None
+    prefix: str = ""
+    summary: bool = False
+    with_outcomes: bool = False
+    manifest: str | Path | None = None
+
+
+def choose_options(name: str, given: Options | None, flat: Options) -> Options:
+    """Return ``given``, the options in one value, or else those given as keywords of their own.
+
+    ``name``: the parameter of the former. Raises :class:`UsageError` where both say something.
+    """
+    if given is None:
+        return flat
+    if twice := _differing(flat):
+        raise UsageError(f"{parameter(twice[0])} is a field of {parameter(name)}, which is given as well; say it there")
+    return given
+
+
+class ServiceKeywords(TypedDict, total=False):
+    """The fields of :class:`ServiceOptions` as keywords of a function."""
+
+    base_url: str | None
+    api_key: ApiKey | str | None
+    key_file: str | Path | None
+    allow_http: bool
+    known_as: str | None
+    ledger: str | Path | None
+    max_age: float
+    budget: int | None
+    priority: str | None
+    buy_suspect: bool
+    rate: float
+    concurrency: int
+    offline: bool | None
+    paid: bool | None
+    band: tuple[float, float]
+    chunk: int
+    jobs: int
+    poll: float
+    timeout: float
+    drain: float
+    retry_trial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """How a run buys from the hosted service, and how much; raises :class:`UsageError` for values that cannot be.
+
+    ``base_url`` (or ``BIZVERIFY_BASE_URL``) and ``api_key`` or ``key_file`` (or ``BIZVERIFY_API_KEY``,
+    ``BIZVERIFY_API_KEY_FILE``) say where and as whom; plain ``http`` beyond this machine needs ``allow_http``.
+    ``known_as``: the base URL under which the ledger knows the service, where its address was another one then; nothing
+    is sent there.
+    ``ledger``: its path, by default ``BIZVERIFY_LEDGER``, else in the state directory; its answers are used again for
+    ``max_age`` days. ``budget``: lookups this run may buy at most; with it, the rows with the largest value in the
+    column ``priority`` come first, or else those that the local engine is least sure of. ``buy_suspect`` buys numbers
+    with a wrong check digit, too. ``rate``: requests per second; ``concurrency``: requests under way at once.
+    ``offline`` and ``paid`` are passed to ``/batch`` as given. ``band``: the probabilities between which the hybrid
+    engine buys. ``chunk``: rows of an upload; ``jobs``: uploads under way at once; ``poll``: seconds between two
+    looks at a job; ``timeout``: seconds to wait for a reply; ``drain``: seconds that an interrupted run waits for
+    what is under way. ``retry_trial`` tries once more to buy from a service that has answered nothing so far.
+    """
+
+    base_url: str | None = None
+    api_key: ApiKey | None = None
+    key_file: str | Path | None = None
+    allow_http: bool = False
+    known_as: str | None = None
+    ledger: str | Path | None = None
+    max_age: float = 30.0
+    budget: int | None = None
+    priority: str | None = None
+    buy_suspect: bool = False
+    rate: float = 50.0
+    concurrency: int = 16
+    offline: bool | None = None
+    paid: bool | None = None
+    band: tuple[float, float] = (0.08, 0.5)
+    chunk: int = 5000
+    jobs: int = 4
+    poll: float = 1.0
+    timeout: float = 30.0
+    drain: float = 10.0
+    retry_trial: bool = False
+
+    def __post_init__(self) -> None:
+        key: dict[str, Any] = {"api_key": self.api_key}
+        hide_key(key)
+        object.__setattr__(self, "api_key", key["api_key"])
+        for name, (is_right, wanted) in _RULES.items():
+            value = getattr(self, name)
+            try:
+                right = is_right(value)
+            except (TypeError, ValueError):  # a text, say
+                right = False
+            if not right:
+                raise UsageError(f"{parameter(name, value)}: must be {wanted}")
+
+    def check_kind(self, kind: EngineKind) -> None:
+        """Raise :class:`UsageError` for an option that is for another kind of engine."""
+        _refuse_foreign(kind, _differing(self))
+
+
+def hide_key(options: Any) -> None:
+    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text, in the options themselves.
+
+    Each public function does it first of all: what is raised later may be shown with the variables of its frames.
+    Raises :class:`UsageError` for what cannot be a key.
+    """
+    if options.get("api_key") is None:
+        return
+    from bizverify.client.key import ApiKey
+
+    if not isinstance(options["api_key"], ApiKey):
+        options["api_key"] = ApiKey(options.pop("api_key"))
+
+
+def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
+    """Return the options of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
+    kind, known = engine_kind(engine), [field.name for field in fields(ServiceOptions)]
+    if unknown := sorted(set(keywords) - set(known)):
+        raise UsageError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    if keywords and not kind.buys:
+        buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
+        raise UsageError(f"{parameter(next(iter(keywords)))} is for the engines {buying}, not for {engine}")
+    hide_key(keywords)
+    _refuse_foreign(kind, [name for name, value in keywords.items() if value is not None])
+    return ServiceOptions(**keywords)  # type: ignore[arg-type]  # the key is no text any more
+
+
+def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
+    for name in names:
+        owners = [one.name for one in ENGINE_KINDS.values() if name in one.own_options]
+        if owners and name not in kind.own_options:
+            raise UsageError(
+                f"{parameter(name)} is for {parameter('engine', ' and '.join(owners))}, not for {kind.name}"
+            )
+
+
+def _differing(options: Any) -> list[str]:
+    """The fields that are not at their defaults."""
+    return [field.name for field in fields(options) if getattr(options, field.name) != field.default]
+
+
+def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and least <= value <= most
+
+
+def _is_band(value: Any) -> bool:
+    low, high = value
+    return bool(0 <= low <= high <= 1)
+
+
+_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "budget": (lambda value: value is None or _is_whole(value, 0), "a number of lookups, 0 or more"),
+    "max_age": (lambda value: value >= 0, "a number of days, 0 or more"),
+    "rate": (lambda value: 0 < value < math.inf, "requests per second, above 0"),
+    "concurrency": (lambda value: _is_whole(value, 1, 1000), "from 1 to 1000"),
+    "chunk": (lambda value: _is_whole(value, 1), "a number of rows, 1 or more"),
+    "jobs": (lambda value: _is_whole(value, 1, 100), "from 1 to 100"),
+    "poll": (lambda value: value > 0, "seconds, above 0"),
+    "timeout": (lambda value: value > 0, "seconds, above 0"),
+    "drain": (lambda value: value >= 0, "seconds, 0 or more"),
+    "band": (_is_band, "two probabilities, the lower first, as 0.08-0.5"),
+}

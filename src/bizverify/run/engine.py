@@ -1,0 +1,149 @@
+"""What a run asks of an engine, whoever it is; and the local engine in that part."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
+
+from bizverify.options import ENGINE_KINDS, EngineKind
+from bizverify.run.alerts import registry_alerts
+from bizverify.run.purchase_summary import Agreement, Purchase
+from bizverify.run.records import ROW_ID
+
+if TYPE_CHECKING:
+    from bizverify.cancellation import CancelToken
+    from bizverify.engine import LocalEngine
+
+Progress = Callable[[int, int], None]
+"""Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """The run that an engine answers for.
+
+    ``file``: what its input is called; ``rows``: how many there are, where that is counted; ``priority``: the column of
+    the rows that orders what is bought; ``resources``: closed when the answers have been written.
+    """
+
+    file: str
+    run_id: str
+    rows: int = 0
+    priority: str | None = None
+    progress: Progress | None = None
+    cancel: CancelToken | None = None
+    resources: ExitStack = field(default_factory=ExitStack)
+
+
+class Engine(Protocol):
+    """Who answers the rows of a run: plans what is to be asked, answers, and says what that costs.
+
+    Rows are those of :func:`bizverify.run.records.records`. ``local`` is the local engine that it answers with or
+    chooses by; ``priority`` the header of the column that orders what is bought.
+    """
+
+    @property
+    def kind(self) -> EngineKind:
+        """What all engines of its name have in common."""
+
+    @property
+    def local(self) -> LocalEngine:
+        """The local engine that it answers with, or that it chooses by."""
+
+    @property
+    def priority(self) -> str | None:
+        """The header of the column that orders what is bought."""
+
+    def with_history(self, history: pl.LazyFrame | None) -> Engine:
+        """Return this engine with what is known of earlier letters, unless its local engine has a history already."""
+
+    def files(self) -> Mapping[str, Path | None]:
+        """The files that it reads or keeps, by what they are: no output may replace one."""
+
+    def prepare(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Add to the rows what it answers them by."""
+
+    def quote(self, rows: pl.LazyFrame, context: RunContext) -> Purchase | None:
+        """Return what prepared rows would cost; ``None`` for an engine that never costs anything. Spends nothing."""
+
+    def answer(self, rows: pl.LazyFrame, context: RunContext) -> tuple[pl.LazyFrame, Purchase | None]:
+        """Add the nine columns to prepared rows; return them with what that has cost."""
+
+    def counts(self) -> tuple[pl.Expr, ...]:
+        """Aggregations over answered rows, which the run takes while they are written."""
+
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
+        """Return how the local engine and the service agree, from :meth:`counts`; ``None`` unless both answer."""
+
+    def hints(self, *, planned: bool) -> tuple[str, ...]:
+        """Return what registry and gazetteer, given or not, mean for a run, where that may be a surprise.
+
+        ``planned``: no row is answered, so nothing else says that no status is checked.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAnswers:
+    """The local engine as a run's :class:`Engine`."""
+
+    local: LocalEngine
+    kind: EngineKind = ENGINE_KINDS["local"]
+    priority: str | None = None
+
+    def with_history(self, history: pl.LazyFrame | None) -> LocalAnswers:
+        """See :meth:`Engine.with_history`."""
+        return LocalAnswers(self.local.with_history(history))
+
+    def files(self) -> Mapping[str, Path | None]:
+        """Its registry and its gazetteer."""
+        return local_files(self.local)
+
+    def prepare(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the rows as they are."""
+        return rows
+
+    def quote(self, rows: pl.LazyFrame, context: RunContext) -> None:
+        """Return ``None``: it costs nothing."""
+
+    def answer(self, rows: pl.LazyFrame, context: RunContext) -> tuple[pl.LazyFrame, None]:
+        """Add the nine columns; nothing is computed before the rows are collected."""
+        if context.progress is not None:
+            rows = rows.with_columns(_row_ids_with_progress(context.progress, context.rows))
+        return self.local.answer(rows), None
+
+    def counts(self) -> tuple[pl.Expr, ...]:
+        """See :meth:`bizverify.engine.LocalEngine.counts`."""
+        return self.local.counts()
+
+    def agreement(self, tallied: Mapping[str, Any]) -> None:
+        """Return ``None``: there is only one answer."""
+
+    def hints(self, *, planned: bool) -> tuple[str, ...]:
+        """Say that a plan has no registry, or one that is too old."""
+        return registry_alerts(self.local, "no row will say `send`" if planned else None, planned=planned)
+
+
+def local_files(local: LocalEngine) -> dict[str, Path | None]:
+    """Return the files of a local engine by what they are."""
+    indexes = {"registry": local.registry, "gazetteer": local.gazetteer}
+    return {name: index.path if index is not None else None for name, index in indexes.items()}
+
+
+def _row_ids_with_progress(progress: Progress, total: int) -> pl.Expr:
+    """Return the row numbers, reporting how many have passed; polars may call from several threads at once."""
+    lock, done = threading.Lock(), 0
+
+    def count(row_ids: pl.Series) -> pl.Series:
+        nonlocal done
+        with lock:
+            done += len(row_ids)
+            progress(done, total)
+        return row_ids
+
+    return pl.col(ROW_ID).map_batches(count, return_dtype=pl.get_index_type(), is_elementwise=True)
