@@ -19,8 +19,8 @@ import bizverify as bv
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import DoubtError
 from bizverify.ledger import Fetched, Gated, Known, Ledger, Prepared, Run
+from bizverify.purchase.batch_upload import Chunks
 from bizverify.purchase.context import REQUESTS
-from bizverify.purchase.upload_chunks import Chunks
 from bizverify.report import Report
 from bizverify.schema import Answer
 from bizverify.testing import (

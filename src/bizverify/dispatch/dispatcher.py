@@ -239,8 +239,12 @@ class Dispatcher:
 
     async def back_off(self, attempt: int, retry_after: float | None = None) -> None:
         """Wait before retry number ``attempt`` (from 1), or until the run is cancelled."""
+        await self.sleep(self.retries.backoff(attempt, retry_after))
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, or until the run is cancelled."""
         with self.cancellable_wait():
-            await anyio.sleep(self.retries.backoff(attempt, retry_after))
+            await anyio.sleep(seconds)
 
     def record_success(self) -> None:
         """Note that a request was answered: the service works."""

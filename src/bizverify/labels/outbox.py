@@ -36,7 +36,7 @@ from bizverify.ledger import (
 )
 from bizverify.ledger.label_outbox import LabelChange
 from bizverify.options import ServiceOptions
-from bizverify.purchase.batch_jobs import Job, numbering
+from bizverify.purchase.batch_jobs import UploadedJob, find_base
 from bizverify.purchase.context import PurchaseContext
 from bizverify.run.lookups import scope_of
 from bizverify.schema import counted
@@ -132,7 +132,7 @@ class LabelSender:
     async def _fetch_base(self, context: PurchaseContext, job: LabelledJob) -> int | None:
         scope = scope_of(self.url.name, job.offline, job.paid)
         try:
-            base = await numbering(context, Job(job.id, job.job_id, job.total, scope))
+            base = await find_base(context, UploadedJob(job.id, job.job_id, job.total, scope))
         except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
             self._lost_jobs[job.upload] = str(error)
             return None

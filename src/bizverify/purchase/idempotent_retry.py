@@ -26,7 +26,7 @@ from bizverify.errors import DoubtError, ServiceError, ShapeError
 from bizverify.ledger import Repeating, Request, Settled, UploadSettled
 from bizverify.ledger.pending_requests import REPEATS
 from bizverify.purchase.context import PurchaseContext
-from bizverify.purchase.result_matching import NOTHING
+from bizverify.purchase.result_matching import EMPTY_ANSWER
 
 if TYPE_CHECKING:
     from bizverify.client import Client, Verified
@@ -90,7 +90,7 @@ def content_of(lookup: Lookup) -> bytes:
 async def verify_lookup(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
     """Ask about one lookup; raise :class:`ShapeError` also for an answer that says nothing in any field."""
     verified = await client.verify(b_no, name, address, **key)
-    if verified.answer == NOTHING:
+    if verified.answer == EMPTY_ANSWER:
         words = "the service gave no answer"
         raise ShapeError(words, status=200, detail=words, raw=client.redact(verified.model_dump_json().encode()))
     return verified

@@ -14,7 +14,7 @@ from bizverify.dispatch import Halt
 from bizverify.errors import ServiceError, StoppedError, UsageError
 from bizverify.ledger import Journal, Ledger, Run, Upload
 from bizverify.purchase import answer_join, selection
-from bizverify.purchase.batch_jobs import look_again
+from bizverify.purchase.batch_jobs import fetch_late_answers
 from bizverify.purchase.batch_upload import buy_in_uploads
 from bizverify.purchase.context import PurchaseContext, PurchaseCounts
 from bizverify.purchase.idempotent_retry import settle_doubts
@@ -186,7 +186,7 @@ class PaidRun:
 
     async def _look_again(self, context: PurchaseContext) -> None:
         """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
-        self._late = await look_again(context, self._incomplete())
+        self._late = await fetch_late_answers(context, self._incomplete())
         if self._late:
             self._read_standing()
 
