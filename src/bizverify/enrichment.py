@@ -16,8 +16,8 @@ import polars as pl
 from bizverify import business_number
 from bizverify._version import __version__
 from bizverify.engine.letter_history import with_letters
-from bizverify.labels.history import Remembered
-from bizverify.labels.output_columns import LABEL_DTYPES, earlier
+from bizverify.labels.label_store import LabelHistory
+from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
 from bizverify.options import ReadOptions, WriteOptions
 from bizverify.report import (
     LetterHistory,
@@ -102,7 +102,7 @@ def prepare_table(
 ) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
-    labels = earlier(table.headers, prefix)
+    labels = find_label_columns(table.headers, prefix)
     before = {*ours.values(), *labels.values()}
     if table.headers:
         with reading(table):
@@ -150,7 +150,7 @@ def enrich_file(
     write: WriteOptions,
     *,
     start: RunStart,
-    known: Remembered | None = None,
+    known: LabelHistory | None = None,
     model: Path | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -220,7 +220,7 @@ class EnrichmentRun:
     engine: Engine
     prepared: PreparedTable
     context: RunContext
-    known: Remembered | None = None
+    known: LabelHistory | None = None
     with_outcomes: bool = False
 
     def plan(self) -> Report:
@@ -325,7 +325,7 @@ class EnrichmentRun:
                 *warnings,
             ),
             purchase=purchase,
-            history=LetterHistory(known.letters, known.mailings, str(known.book.folder)) if known else None,
+            history=LetterHistory(known.letters, known.mailings, str(known.store.folder)) if known else None,
             **outcome,
         )
 

@@ -19,7 +19,7 @@ from bizverify.schema import counted
 if TYPE_CHECKING:
     import sqlite3
 
-    from bizverify.watch.types import Delivery
+    from bizverify.watch.types import PendingDelivery
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ def notices() -> None:
 @json_option
 def list_(db: Path, key_id: str | None, as_json: bool) -> None:
     """List what was not acknowledged: for whom, since when, how often it was tried, what went wrong."""
-    from bizverify.watch.notices import undelivered
+    from bizverify.watch.notifications import list_undelivered
 
-    found = _changed(db, lambda it: undelivered(it, _known(it, db, key_id)))
+    found = _changed(db, lambda it: list_undelivered(it, _known(it, db, key_id)))
     rows = [_row(delivery) for delivery in found]
     if as_json:
         print_json({"undelivered": rows})
@@ -78,14 +78,14 @@ def retry(db: Path, key_id: str | None, notice_id: str | None, as_json: bool) ->
 
 def _retried(db: sqlite3.Connection, key_id: str | None, notice_id: str | None, now: float) -> int:
     from bizverify.server.store import keys as stored
-    from bizverify.watch.delivery import WEBHOOK
-    from bizverify.watch.notices import retry as again
+    from bizverify.watch.notifications import WEBHOOK
+    from bizverify.watch.notifications import retry as again
 
     count = 0
     for key in stored.every(db):
         if key_id in (None, key.id):
             channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
-            count += again(db, now, owner=key.id, notice_id=notice_id, channels=channels)
+            count += again(db, now, owner=key.id, notification_id=notice_id, channels=channels)
     return count
 
 
@@ -108,7 +108,7 @@ def _changed(db: Path, change: Callable[[sqlite3.Connection], T]) -> T:
         return result
 
 
-def _row(delivery: Delivery) -> dict[str, object]:
+def _row(delivery: PendingDelivery) -> dict[str, object]:
     from bizverify.server.clock import as_text
 
     waits = "given_up" if delivery.due is None else "waiting"

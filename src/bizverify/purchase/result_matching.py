@@ -64,8 +64,8 @@ def match_results(
     under the row's key. What fits nowhere for certain is counted in the note.
 
     ``totals`` is how many rows the service says that the job has, ``shared`` whether it is another upload's, too:
-    either may say that row keys count other rows than these, and then they need echoes beside them. Where the job is shared, or was named ``by_hand``, an echo with another name or
-    address than was sent is another job's.
+    either may say that row keys count other rows than these, and then they need echoes beside them. Where the job is
+    shared, or was named ``by_hand``, an echo with another name or address than was sent is another job's.
     """
     results = _drop_repeats(results)
     echoes = read_echoes(results, sent, key_of, records, strict=shared or by_hand)

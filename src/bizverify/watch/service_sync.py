@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
 from bizverify.dispatch.error_actions import error_action
 from bizverify.errors import NotFoundError, RejectedError, ServiceError
-from bizverify.watch.types import Entry
+from bizverify.watch.types import Business
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry
@@ -28,8 +28,8 @@ Progress = Callable[[int, int], None]
 class Steps:
     """What is to be done to a list: additions, then changes (watch_id, as it is to be), then removals (watch_id)."""
 
-    add: Sequence[Entry] = ()
-    change: Sequence[tuple[str, Entry]] = ()
+    add: Sequence[Business] = ()
+    change: Sequence[tuple[str, Business]] = ()
     remove: Sequence[str] = ()
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class ServiceSync:
         self._list_full: RejectedError | None = None
         self._postponed: list[_StepRequest] = []
 
-    async def put(self, add: Sequence[Entry], change: Sequence[tuple[str, Entry]]) -> None:
+    async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
         """Add and change watches. A change is a second POST; if the service made a watch of it, the first one goes."""
         await self._carry_out(
             (
@@ -101,11 +101,11 @@ class ServiceSync:
         if steps:
             await self.dispatcher.run(next_task, self._concurrency, min(self._concurrency, len(steps)))
 
-    async def _add(self, entry: Entry) -> None:
+    async def _add(self, entry: Business) -> None:
         await self._client.watch_add(entry.biz_no, entry.name, entry.address)
         self._done.added += 1
 
-    def _change(self, watch_id: str, entry: Entry) -> Callable[[], Awaitable[None]]:
+    def _change(self, watch_id: str, entry: Business) -> Callable[[], Awaitable[None]]:
         made: WatchEntry | None = None
 
         async def change() -> None:
