@@ -50,9 +50,9 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.ledger import Journal, Ledger, Run
+from bizverify.ledger import Journal, Ledger, LedgerRun
 from bizverify.ledger import open as ledger_opening
-from bizverify.ledger.queries import Entry
+from bizverify.ledger.queries import LedgerEntry
 from bizverify.options import ServiceOptions
 from bizverify.purchase import batch_upload, selection
 from bizverify.purchase.batch_upload import buy_in_uploads
@@ -504,7 +504,7 @@ class History:
         run_id = f"run-{next(self.runs)}"
         self.service.tell(f"--- {run_id} {engine}, to be {ending}; {terms}")
         self.service.fates[f"run: {engine}"] += 1
-        ledger.begin(Run(run_id, engine, ORIGIN, "file.csv", self.now))
+        ledger.begin(LedgerRun(run_id, engine, ORIGIN, "file.csv", self.now))
         process = _Process(self, ledger, terms, run_id, engine, ending)
         halt = process.run(standing)
         if halt is not None:
@@ -526,7 +526,7 @@ class History:
         self.killed = True
         self.service.tell("killed")
 
-    def entries(self, ledger: Ledger) -> dict[Row, Entry]:
+    def entries(self, ledger: Ledger) -> dict[Row, LedgerEntry]:
         """What the ledger knows of the lookups."""
         found = [entry for b_no in NUMBERS for entry in ledger.find(b_no)]
         return {row: entry for entry in found for key, row in self.row_of.items() if key.hex().startswith(entry.id)}
@@ -557,7 +557,7 @@ class History:
         if counted > service.paid.total():
             raise Violation(f"the ledger counts {counted} paid lookups, the service {service.paid.total()}")
 
-    def check_entry(self, row: Row, entry: Entry) -> None:
+    def check_entry(self, row: Row, entry: LedgerEntry) -> None:
         if entry.state == "asking":
             raise Violation(f"{row} is left under way: {entry}")
         if entry.answer not in (None, truth(row)):
@@ -569,7 +569,7 @@ class History:
         if entry.state == "done" and not self.service.paid[row]:
             raise Violation(f"{row} was never paid, and is done: {entry}")
 
-    def is_fresh(self, entry: Entry) -> bool:
+    def is_fresh(self, entry: LedgerEntry) -> bool:
         return entry.answered_at is not None and entry.answered_at >= self.now - MAX_AGE
 
     def between(self) -> None:

@@ -40,7 +40,7 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.ledger import Journal, Ledger, Run, Sent
+from bizverify.ledger import Journal, Ledger, LedgerRun, UploadSent
 from bizverify.options import ServiceOptions
 from bizverify.purchase import answer_join, batch_upload, selection
 from bizverify.purchase.context import PurchaseContext
@@ -163,7 +163,7 @@ def bought(
     """Buy on a fake clock; return what it came to."""
     agreed = ServiceOptions(**{"concurrency": 1, "jobs": 1, "rate": 1e6} | terms)
     run_id = f"run-{len(ledger.runs()) + 1}"
-    ledger.begin(Run(run_id, "test", ORIGIN, "file.csv", 0.0))
+    ledger.begin(LedgerRun(run_id, "test", ORIGIN, "file.csv", 0.0))
 
     async def at_once(commit: Callable[..., Any], *args: Any, limiter: object = None) -> Any:
         await anyio.sleep(0)
@@ -480,7 +480,7 @@ def test_a_job_is_known_though_its_last_byte_could_not_be_noted(
     settle = ledger.settle
 
     def failing(changes: Sequence[Any]) -> None:
-        if any(isinstance(change, Sent) for change in changes):
+        if any(isinstance(change, UploadSent) for change in changes):
             raise LedgerError("the disk is full")
         settle(changes)
 

@@ -23,8 +23,8 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.ledger import (
+    JobNumbered,
     Journal,
-    Label,
     LabelDone,
     LabelDoubted,
     LabelledJob,
@@ -32,7 +32,7 @@ from bizverify.ledger import (
     LabelRetracted,
     LabelSent,
     Ledger,
-    Numbered,
+    QueuedLabel,
 )
 from bizverify.ledger.label_outbox import LabelChange
 from bizverify.options import ServiceOptions
@@ -66,7 +66,7 @@ class LabelSender:
     _bases: dict[int, int | None] = field(default_factory=dict, init=False)
     _jobs: dict[int, LabelledJob] = field(default_factory=dict, init=False)
 
-    def send_all(self, run_id: str, labels: Sequence[Label], cancel: CancelToken) -> Halt | None:
+    def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
         """Send the labels, and return why that was stopped, if it was; raise what ends a run."""
         key = self.terms.api_key or ApiKey.load(self.terms.key_file)
         outcome = "failed"
@@ -84,7 +84,7 @@ class LabelSender:
             raise StoppedError(self._explain_progress())
         return halt
 
-    def count_unnumbered(self, labels: Sequence[Label]) -> int:
+    def count_unnumbered(self, labels: Sequence[QueuedLabel]) -> int:
         """Return how many of the labels are of jobs that do not say what they call their rows."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
@@ -92,7 +92,9 @@ class LabelSender:
         doubts = f", in doubt: {self.doubts:,}" if self.doubts else ""
         return f"{counted(self.sent, 'label')} sent in this run, known to the ledger{doubts}; the same command goes on"
 
-    async def _send_all(self, key: ApiKey, run_id: str, labels: Sequence[Label], cancel: CancelToken) -> Halt | None:
+    async def _send_all(
+        self, key: ApiKey, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken
+    ) -> Halt | None:
         client = Client(self.url, key, concurrency=self.terms.concurrency, timeout=self.terms.timeout, max_retries=0)
         async with client, Journal(self.ledger) as journal:
             context = PurchaseContext(client, self.ledger, journal, self.terms, run_id, "")
@@ -146,14 +148,14 @@ class LabelSender:
             log.info("job %s does not say how it numbers its rows: %s", job.job_id, error)
             return None
         if base is not None:
-            await context.journal.settle(Numbered(job.id, base))
+            await context.journal.settle(JobNumbered(job.id, base))
         return base
 
 
 class _LabelRequest(OutgoingRequest[None]):
     """One label, sent again only where it is certain that it did not arrive; ``total``: all labels of the run."""
 
-    def __init__(self, sender: LabelSender, context: PurchaseContext, label: Label, total: int) -> None:
+    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel, total: int) -> None:
         self._sender, self._context, self._label, self._total = sender, context, label, total
 
     async def skip(self) -> bool:

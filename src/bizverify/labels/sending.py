@@ -22,7 +22,7 @@ from bizverify.dispatch import Halt
 from bizverify.errors import UsageError
 from bizverify.labels.outbox import LabelSender, Progress
 from bizverify.labels.output_columns import check_labels, find_label_columns
-from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
+from bizverify.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
 from bizverify.ledger.open import ledger_path
 from bizverify.options import ServiceOptions
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
@@ -145,7 +145,7 @@ def send_labels(
     with Ledger.open(file) as ledger:
         found = _find_jobs(labels, ledger, url.name, mailed)
         started = datetime.now(UTC)
-        run = Run(new_run_id(started), "label", url.name, str(path), started.timestamp())
+        run = LedgerRun(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
         sender = LabelSender(ledger, terms, url, first_row, progress)
@@ -159,7 +159,7 @@ class _JobLabels:
 
     labels: int
     without_job: int
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[WantedLabel, ...]
     contradictory: tuple[tuple[int, ...], ...]
 
 
@@ -193,7 +193,7 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
     return _JobLabels(
         labels=labels.height,
         without_job=joined["upload"].null_count(),
-        wanted=tuple(Wanted(*row) for row in sure.iter_rows()),
+        wanted=tuple(WantedLabel(*row) for row in sure.iter_rows()),
         contradictory=tuple(tuple(rows) for rows in both),
     )
 
@@ -205,7 +205,7 @@ def _end_of_day(mailed: date | None) -> float:
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
-def _report(found: _JobLabels, queue: Queue, sender: LabelSender, halt: Halt | None) -> SendReport:
+def _report(found: _JobLabels, queue: LabelQueue, sender: LabelSender, halt: Halt | None) -> SendReport:
     rows = {(label.upload, label.place) for label in found.wanted}
     held = sender.ledger.held_labels(sender.url.name)
     unnumbered = sender.count_unnumbered(queue.labels)

@@ -25,14 +25,14 @@ from bizverify.errors import (
     ShapeError,
     UsageError,
 )
-from bizverify.ledger import Fetched, JobLost, Unfetched, passes
+from bizverify.ledger import JobFetched, JobLost, JobUnfetched, passes
 from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.result_matching import MatchedResults, match_results
 from bizverify.run.lookups import KEY, keys_of, scope_of, split
 
 if TYPE_CHECKING:
     from bizverify.client import BatchStatus
-    from bizverify.ledger import Upload
+    from bizverify.ledger import StoredUpload
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class UploadedJob:
     scope: str
 
     @classmethod
-    def of(cls, upload: Upload, origin: str) -> Self:
+    def of(cls, upload: StoredUpload, origin: str) -> Self:
         """Return the job of an upload to ``origin`` that the ledger knows."""
         scope = scope_of(origin, upload.offline, upload.paid)
         return cls(upload.id, str(upload.job_id), upload.total, scope)
@@ -116,7 +116,7 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
     if found is None:
         return None
     await context.journal.settle(
-        Fetched(job.upload, found.matched.answers, found.matched.faults, found.note, found.matched.base)
+        JobFetched(job.upload, found.matched.answers, found.matched.faults, found.note, found.matched.base)
     )
     context.counts.fetched += len(found.matched.answers)
     if not found.matched.answers:
@@ -134,7 +134,7 @@ async def _pause_without_results(
     context: PurchaseContext, job: UploadedJob, why: HaltReason, note: str, remedy: str = ""
 ) -> JobOutcome:
     """Record that results cannot be had now, and pause the run."""
-    await context.journal.settle(Unfetched(job.upload, note))
+    await context.journal.settle(JobUnfetched(job.upload, note))
     context.dispatcher.cancel(Halt(why, note + remedy))
     return JobOutcome(passes=False, note=note)
 
@@ -149,7 +149,7 @@ async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
     return None if status is None else _match_status(context, job, status, sent).base
 
 
-async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[Upload]) -> int:
+async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[StoredUpload]) -> int:
     """Fetch once more, without waiting, jobs that left rows without an answer; return how many answers have come.
 
     What the ledger has of a job stays, whatever the service says of it now. Where the service cannot be asked, the rest
@@ -187,7 +187,7 @@ async def _fetch_late(context: PurchaseContext, job: UploadedJob) -> int | None:
         log.info("job %s (upload %s) shows no more than before: %s", job.id, job.upload, error)
     come = {row: answer for row, answer in matched.answers.items() if row in missing}
     if come:
-        await context.journal.settle(Fetched(job.upload, come, {}, matched.note, matched.base))
+        await context.journal.settle(JobFetched(job.upload, come, {}, matched.note, matched.base))
         context.counts.fetched += len(come)
     return len(come)
 

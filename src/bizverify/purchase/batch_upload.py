@@ -18,15 +18,15 @@ from bizverify.dispatch.dispatcher import FAILURE_WEIGHT
 from bizverify.dispatch.error_actions import error_action
 from bizverify.errors import DoubtError, LedgerError, NotSentError, ServiceError, ShapeError, TooLargeError
 from bizverify.ledger import (
-    Asking,
-    Gated,
-    Known,
-    Prepared,
-    Refused,
-    Sent,
+    JobKnown,
+    LookupAsked,
+    LookupRefused,
     UploadDoubted,
     UploadDropped,
+    UploadGated,
+    UploadPrepared,
     UploadRefused,
+    UploadSent,
     UploadUnreadable,
 )
 from bizverify.purchase.batch_jobs import UploadedJob, collect_job
@@ -36,7 +36,7 @@ from bizverify.run.lookups import KEY, split
 
 if TYPE_CHECKING:
     from bizverify.client import BatchCreated
-    from bizverify.ledger import Change, Request, Upload
+    from bizverify.ledger import Change, StoredRequest, StoredUpload
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ _SMALLER: Final = 10
 """How many times smaller the uploads become after one that came to nothing."""
 
 
-async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running: Iterable[Upload]) -> None:
+async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running: Iterable[StoredUpload]) -> None:
     """Buy the wanted lookups in uploads, and fetch those of earlier runs that are ``running``.
 
     The first upload is a trial; each that is answered lets the next be :data:`_GROWTH` times as large, alone, until one
@@ -83,10 +83,10 @@ async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running
         await _work(context, chunks, waiting, concurrency)
 
 
-async def _work(context: PurchaseContext, chunks: Chunks, running: deque[Upload], concurrency: int) -> None:
+async def _work(context: PurchaseContext, chunks: Chunks, running: deque[StoredUpload], concurrency: int) -> None:
     """See jobs that are running and pieces that are handed out through to their end."""
 
-    async def collect_earlier(upload: Upload, _slot: Slot) -> None:
+    async def collect_earlier(upload: StoredUpload, _slot: Slot) -> None:
         outcome = await collect_job(context, UploadedJob.of(upload, context.client.origin))
         if outcome is not None and not outcome.passes:
             _shrink(context, chunks, upload.rows)
@@ -210,7 +210,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         self._rows = list(zip(chunk[KEY], records["b_no"], strict=True))
         self._content = records.write_csv(null_value="").encode()
         self._upload = ""
-        self._request: Request | None = None
+        self._request: StoredRequest | None = None
         self._is_gated = False
         self._job: UploadedJob | None = None
 
@@ -232,7 +232,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         self._upload, self._is_gated = secrets.token_hex(6), False
         self._request = stored_request(context, BATCH, self._content)
         await context.journal.settle(
-            Prepared(
+            UploadPrepared(
                 self._upload,
                 context.run_id,
                 self._rows,
@@ -265,9 +265,9 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
     async def record_reply(self, reply: BatchCreated, slot: Slot) -> None:
         del slot
         # a service may take an upload before its last bytes have to go
-        before = () if self._is_gated else (Gated(self._upload),)
+        before = () if self._is_gated else (UploadGated(self._upload),)
         try:
-            await self._context.journal.settle(*before, Known(self._upload, reply.job_id, reply.total))
+            await self._context.journal.settle(*before, JobKnown(self._upload, reply.job_id, reply.total))
         except LedgerError:
             log.error(
                 "upload %s became job %s, which could not be written down: tell `bizverify resolve` when it can be",
@@ -282,7 +282,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         refused: list[Change] = []
         if isinstance(error, TooLargeError) and len(self._rows) == 1:  # as if its row was asked alone
             ((key, b_no),) = self._rows
-            refused = [Asking(key, b_no, self._context.run_id), Refused(key, str(error))]
+            refused = [LookupAsked(key, b_no, self._context.run_id), LookupRefused(key, str(error))]
         await self._context.journal.settle(_upload_outcome(self._upload, error), *refused)
         if action is Action.HOLD:
             self._context.counts.doubts += 1
@@ -319,12 +319,12 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
             context.progress(len(self._rows))
 
     async def _record_gate(self) -> None:
-        await self._context.journal.settle(Gated(self._upload))
+        await self._context.journal.settle(UploadGated(self._upload))
         self._is_gated = True
 
     async def _record_last_byte(self) -> None:
         with suppress(LedgerError):  # `gated` says as much, and the job's name is on its way
-            await self._context.journal.settle(Sent(self._upload))
+            await self._context.journal.settle(UploadSent(self._upload))
 
 
 def _upload_outcome(upload: str, error: ServiceError) -> Change:

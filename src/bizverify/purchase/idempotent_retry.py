@@ -23,7 +23,7 @@ import anyio
 from bizverify.dispatch import Slot, Task
 from bizverify.dispatch.error_actions import is_long_wait, may_pass
 from bizverify.errors import DoubtError, ServiceError, ShapeError
-from bizverify.ledger import Repeating, Request, Settled, UploadSettled
+from bizverify.ledger import LookupSettled, RequestRepeated, StoredRequest, UploadSettled
 from bizverify.ledger.pending_requests import REPEATS
 from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.result_matching import EMPTY_ANSWER
@@ -72,14 +72,14 @@ class KeyedRequest:
         return age >= _SURE * min(self.keep, promised)
 
 
-def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> Request | None:
+def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> StoredRequest | None:
     """Return what the ledger keeps of a request; ``None`` where the service promises nothing."""
     promise = context.idempotency
     if promise is None or endpoint not in promise.endpoints:
         return None
     token = secrets.token_hex(16)
     mark = context.client.account_mark(token)
-    return Request(token, context.client.origin, mark, float(promise.keep_seconds), zlib.compress(content, 1))
+    return StoredRequest(token, context.client.origin, mark, float(promise.keep_seconds), zlib.compress(content, 1))
 
 
 def content_of(lookup: Lookup) -> bytes:
@@ -97,7 +97,7 @@ async def verify_lookup(client: Client, b_no: str, name: str | None, address: st
 
 
 async def send_once(
-    context: PurchaseContext, endpoint: str, request: Request | None, ask: Ask[Reply], slot: Slot
+    context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
 ) -> Reply:
     """Send a request; where its answer does not come, and it has a key, again until it does.
 
@@ -166,7 +166,7 @@ async def _settle_request(context: PurchaseContext, request: Repeatable, read: f
             verified = await _repeat(
                 context, keyed, lambda _: verify_lookup(client, *record, idempotency_key=token), slot, doubt
             )
-            await settle(Settled(request.keys[0], verified.answer))
+            await settle(LookupSettled(request.keys[0], verified.answer))
         else:
             upload = partial(client.create_batch, offline=request.offline, paid=request.paid, idempotency_key=token)
             created = await _repeat(context, keyed, lambda _: upload(content), slot, doubt)
@@ -197,7 +197,7 @@ async def _repeat(
                 why = await _why_not_repeatable(context, request)
                 if why is not None or not await dispatcher.wait_for_permit(slot):
                     break
-                await context.journal.settle(Repeating(request.token))
+                await context.journal.settle(RequestRepeated(request.token))
                 context.counts.repeated += 1
                 reply = await ask(True)
             except ShapeError as error:

@@ -12,7 +12,7 @@ from bizverify.cancellation import CancelToken, run_async
 from bizverify.client import ApiKey, Client
 from bizverify.dispatch import Halt
 from bizverify.errors import ServiceError, StoppedError, UsageError
-from bizverify.ledger import Journal, Ledger, Run, Upload
+from bizverify.ledger import Journal, Ledger, LedgerRun, StoredUpload
 from bizverify.purchase import answer_join, selection
 from bizverify.purchase.batch_jobs import fetch_late_answers
 from bizverify.purchase.batch_upload import buy_in_uploads
@@ -43,7 +43,7 @@ class PaidRun:
         self,
         engine: PaidEngine,
         ledger: Ledger,
-        run: Run,
+        run: LedgerRun,
         lookups: pl.DataFrame,
         begun: float | None,
         context: RunContext,
@@ -190,7 +190,7 @@ class PaidRun:
         if self._late:
             self._read_standing()
 
-    def _incomplete(self) -> list[Upload]:
+    def _incomplete(self) -> list[StoredUpload]:
         """Uploads of this run's lookups that may have more to show, for as long as their answers would be fresh."""
         wanted = self._standing.incomplete
         since = min(self.since, self._ledger.now() - _DAY)
@@ -229,7 +229,7 @@ class PaidRun:
                 return
             await buy_singly(context, self.chosen)
 
-    def _running(self) -> list[Upload]:
+    def _running(self) -> list[StoredUpload]:
         """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
 
         Where nothing may be bought before one of them is answered, all are looked at.

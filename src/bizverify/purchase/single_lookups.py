@@ -9,14 +9,21 @@ import polars as pl
 
 from bizverify.dispatch import Action, OutgoingRequest, Slot, Task
 from bizverify.errors import ServiceError, ShapeError
-from bizverify.ledger import Answered, Asking, Doubted, Refused, Retracted, Unreadable
+from bizverify.ledger import (
+    LookupAnswered,
+    LookupAsked,
+    LookupDoubted,
+    LookupRefused,
+    LookupRetracted,
+    LookupUnreadable,
+)
 from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.idempotent_retry import VERIFY, content_of, send_once, stored_request, verify_lookup
 from bizverify.run.lookups import Lookup, as_lookups
 
 if TYPE_CHECKING:
     from bizverify.client import Verified
-    from bizverify.ledger import Request
+    from bizverify.ledger import StoredRequest
 
 
 async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:
@@ -40,12 +47,12 @@ class _SingleLookup(OutgoingRequest["Verified"]):
 
     def __init__(self, context: PurchaseContext, lookup: Lookup) -> None:
         self._context, self._lookup = context, lookup
-        self._request: Request | None = None
+        self._request: StoredRequest | None = None
 
     async def prepare(self) -> None:
         lookup = self._lookup
         self._request = stored_request(self._context, VERIFY, content_of(lookup))
-        await self._context.journal.settle(Asking(lookup.key, lookup.b_no, self._context.run_id, self._request))
+        await self._context.journal.settle(LookupAsked(lookup.key, lookup.b_no, self._context.run_id, self._request))
 
     async def send(self, slot: Slot) -> Verified:
         lookup, request = self._lookup, self._request
@@ -58,25 +65,25 @@ class _SingleLookup(OutgoingRequest["Verified"]):
 
     async def record_reply(self, reply: Verified, slot: Slot) -> None:
         slot.release()
-        await self._context.journal.settle(Answered(self._lookup.key, reply.answer))
+        await self._context.journal.settle(LookupAnswered(self._lookup.key, reply.answer))
         self._context.counts.paid += 1
         self._context.progress(1)
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
         settle, key, counts = self._context.journal.settle, self._lookup.key, self._context.counts
         if isinstance(error, ShapeError):
-            await settle(Unreadable(key, error.raw, str(error)))
+            await settle(LookupUnreadable(key, error.raw, str(error)))
             counts.paid += 1
         elif action is Action.HOLD:
-            await settle(Doubted(key, str(error)))
+            await settle(LookupDoubted(key, str(error)))
             counts.doubts += 1
         elif action is Action.REFUSE:
-            await settle(Refused(key, str(error)))
+            await settle(LookupRefused(key, str(error)))
         else:  # not sent, or refused whatever is asked: as if it had not been tried
-            await settle(Retracted(key))
+            await settle(LookupRetracted(key))
 
     async def record_interruption(self, note: str) -> None:
-        await self._context.journal.settle(Doubted(self._lookup.key, note))
+        await self._context.journal.settle(LookupDoubted(self._lookup.key, note))
         self._context.counts.doubts += 1
 
     def give_up(self, error: ServiceError, action: Action) -> None:
