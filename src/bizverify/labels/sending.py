@@ -23,7 +23,7 @@ from bizverify.errors import UsageError
 from bizverify.labels.outbox import LabelSender, Progress
 from bizverify.labels.output_columns import check_labels, find_label_columns
 from bizverify.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
-from bizverify.ledger.open import ledger_path
+from bizverify.ledger.schema import ledger_path
 from bizverify.options import ServiceOptions
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records

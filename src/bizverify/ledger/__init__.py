@@ -1,6 +1,6 @@
 """The ledger: the SQLite file that holds every lookup paid; cache, resume point and record of the quota in one.
 
-- ``ledger``: :class:`Ledger`, one connection for one process; ``open`` and ``schema``: the file;
+- ``ledger``: :class:`Ledger`, one connection for one process; ``schema``: its file;
 - ``journal``: :class:`Journal`, many tasks that share one commit;
 - ``transitions`` and ``transaction``: what can happen to a lookup and to an upload, and what writes it;
 - ``recovery``: what is settled by hand, or after a process was killed; ``retention``: what is deleted when it is old;
