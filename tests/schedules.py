@@ -55,8 +55,8 @@ from bizverify.ledger.queries import LedgerEntry
 from bizverify.options import ServiceOptions
 from bizverify.purchase import batch_upload, selection
 from bizverify.purchase.batch_upload import buy_in_uploads
-from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, scope_of, with_keys
 from bizverify.run.records import ROW_ID

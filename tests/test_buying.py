@@ -43,7 +43,7 @@ from bizverify.errors import (
 from bizverify.ledger import Journal, Ledger, LedgerRun, UploadSent
 from bizverify.options import ServiceOptions
 from bizverify.purchase import answer_join, batch_upload, selection
-from bizverify.purchase.context import PurchaseContext
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
 from bizverify.run.records import ROW_ID, with_digits

@@ -16,8 +16,8 @@ from bizverify.client.account import Account, Idempotency, read_account
 from bizverify.client.responses import BatchCreated, Verified
 from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError
 from bizverify.ledger import Ledger
-from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.single_lookups import buy_singly
 from schedules import unsynced
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, numbers, wanted

@@ -20,7 +20,7 @@ from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import DoubtError
 from bizverify.ledger import JobFetched, JobKnown, Ledger, LedgerRun, UploadGated, UploadPrepared
 from bizverify.purchase.batch_upload import Chunks
-from bizverify.purchase.context import REQUESTS
+from bizverify.purchase.purchase_context import REQUESTS
 from bizverify.report import Report
 from bizverify.schema import Answer
 from bizverify.testing import (

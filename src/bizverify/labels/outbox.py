@@ -37,7 +37,7 @@ from bizverify.ledger import (
 from bizverify.ledger.label_outbox import LabelChange
 from bizverify.options import ServiceOptions
 from bizverify.purchase.batch_jobs import UploadedJob, find_base
-from bizverify.purchase.context import PurchaseContext
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.run.lookups import scope_of
 from bizverify.schema import counted
 

@@ -26,7 +26,7 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.ledger import JobFetched, JobLost, JobUnfetched, passes
-from bizverify.purchase.context import PurchaseContext
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.result_matching import MatchedResults, match_results
 from bizverify.run.lookups import KEY, keys_of, scope_of, split
 

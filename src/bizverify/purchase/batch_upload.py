@@ -30,8 +30,8 @@ from bizverify.ledger import (
     UploadUnreadable,
 )
 from bizverify.purchase.batch_jobs import UploadedJob, collect_job
-from bizverify.purchase.context import PurchaseContext, why_stopped
 from bizverify.purchase.idempotent_retry import BATCH, send_once, stored_request
+from bizverify.purchase.purchase_context import PurchaseContext, why_stopped
 from bizverify.run.lookups import KEY, split
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running
 
     The first upload is a trial; each that is answered lets the next be :data:`_GROWTH` times as large, alone, until one
     of full size was answered; then several go at once. One that comes to nothing begins all that anew, with other rows,
-    until :data:`~bizverify.purchase.context.TRIALS` are spent.
+    until :data:`~bizverify.purchase.purchase_context.TRIALS` are spent.
     """
     ledger, origin, terms, dispatcher = context.ledger, context.client.origin, context.terms, context.dispatcher
     chunks, waiting = Chunks(wanted, min(ledger.limit(origin) or terms.chunk, terms.chunk)), deque(running)

@@ -21,7 +21,7 @@ from bizverify.ledger import Ledger, LedgerRun
 from bizverify.ledger.schema import ledger_path
 from bizverify.options import ENGINE_KINDS, EngineKind, ServiceOptions, engine_kind
 from bizverify.purchase import answer_join, selection
-from bizverify.purchase.context import why_stopped
+from bizverify.purchase.purchase_context import why_stopped
 from bizverify.purchase.purchase_run import PaidRun, quota_of
 from bizverify.run.alerts import (
     BOUGHT_COUNTS,

@@ -25,7 +25,7 @@ from bizverify.dispatch.error_actions import is_long_wait, may_pass
 from bizverify.errors import DoubtError, ServiceError, ShapeError
 from bizverify.ledger import LookupSettled, RequestRepeated, StoredRequest, UploadSettled
 from bizverify.ledger.pending_requests import REPEATS
-from bizverify.purchase.context import PurchaseContext
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.result_matching import EMPTY_ANSWER
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from bizverify.ledger import Journal, Ledger, LedgerRun, StoredUpload
 from bizverify.purchase import answer_join, selection
 from bizverify.purchase.batch_jobs import fetch_late_answers
 from bizverify.purchase.batch_upload import buy_in_uploads
-from bizverify.purchase.context import PurchaseContext, PurchaseCounts
 from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.purchase_context import PurchaseContext, PurchaseCounts
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
 from bizverify.run.lookups import KEY

@@ -17,8 +17,8 @@ from bizverify.ledger import (
     LookupRetracted,
     LookupUnreadable,
 )
-from bizverify.purchase.context import PurchaseContext
 from bizverify.purchase.idempotent_retry import VERIFY, content_of, send_once, stored_request, verify_lookup
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.run.lookups import Lookup, as_lookups
 
 if TYPE_CHECKING:
