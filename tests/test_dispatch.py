@@ -22,15 +22,18 @@ class Sending(OutgoingRequest[str]):
         self.written: list[str] = []
 
     async def send(self, slot: Slot) -> str:
+        del slot
         self.written.append("sent")
         if self.outcomes:
             raise self.outcomes.pop(0)
         return "reply"
 
     async def record_reply(self, reply: str, slot: Slot) -> None:
+        del slot
         self.written.append(reply)
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
+        del error
         self.written.append(action.name)
 
 
