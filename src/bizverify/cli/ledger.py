@@ -1,4 +1,4 @@
-"""``bizverify ledger`` and ``bizverify resolve``."""
+"""``bizverify ledger``, ``resolve`` and ``me``: what was paid, what is in doubt, what is left of the quota."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from bizverify.cli.console import print_json, print_out
-from bizverify.cli.options import json_option, ledger_option
+from bizverify.cli.options import account_options, json_option, ledger_option
 from bizverify.errors import UsageError
 from bizverify.schema import counted
 
@@ -110,6 +110,24 @@ def resolve(
         if left is not None:
             lines.append(f"{left} with results that may yet be fetched: name each to settle it")
         _show(as_json, {"ledger": str(book.path), "settled": settled}, lines)
+
+
+@click.command(short_help="The account at the hosted service and its quota.")
+@account_options
+@json_option
+def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: bool) -> None:
+    """Show the account at the hosted service: its plan, and what is left of the monthly quota. Costs nothing."""
+    from bizverify.client import ApiKey, BlockingClient
+
+    with BlockingClient(base_url, ApiKey.load(key_file), allow_http=allow_http) as client:
+        account = client.me()
+    said = {"plan": account.plan, "limit": account.limit, "used": account.used, "remaining": account.remaining}
+    if as_json:
+        print_json(said | {"account": account.model_dump(mode="json")})
+        return
+    for name, value in said.items():
+        shown = "not said" if value is None else f"{value:,}" if isinstance(value, int) else value
+        print_out(f"{name:<12}{shown}")
 
 
 @contextmanager
