@@ -41,10 +41,10 @@ def set_up_logging() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Says options where the library says parameters."""
+    """A formatter that names options where the library names parameters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
+        """Return the record as a line."""
         return with_flags(super().format(record))
 
 
@@ -87,12 +87,12 @@ def warn(warnings: Iterable[str]) -> None:
         say(f"{label}: {warning}")
 
 
-class Reported(Protocol):
-    """What a run over a file reports."""
+class RunReport(Protocol):
+    """The report of a run over a file."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the user should know besides."""
+        """What the user should know besides; alerts are :class:`~bizverify.schema.Alert`."""
 
     @property
     def columns(self) -> Mapping[str, Choice]:
@@ -105,7 +105,7 @@ class Reported(Protocol):
         """The report as plain values."""
 
 
-def show_report(report: Reported, as_json: bool) -> None:
+def show_report(report: RunReport, as_json: bool) -> None:
     """Print alerts, report and other warnings: for people to stderr, or the report as one JSON object to stdout."""
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
     warn(alerts)
@@ -115,6 +115,15 @@ def show_report(report: Reported, as_json: bool) -> None:
         say_table((what, value) for what, value in report.lines() if value not in alerts)
         say_columns(report.columns)
     warn(warning for warning in report.warnings if warning not in alerts)
+
+
+def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
+    """Print a result to stdout: as one JSON object, or as lines for people."""
+    if as_json:
+        print_json(value)
+        return
+    for line in lines:
+        print_out(line)
 
 
 def print_json(value: object, *, needed: bool = False) -> None:
@@ -129,7 +138,7 @@ def print_json(value: object, *, needed: bool = False) -> None:
 
 
 def _all_with_flags(value: object) -> object:
-    """A value for JSON with its texts as :func:`with_flags` has them."""
+    """Return a value for JSON, its texts as :func:`with_flags` has them."""
     if isinstance(value, str):
         return with_flags(value)
     if isinstance(value, Mapping):

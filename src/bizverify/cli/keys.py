@@ -155,6 +155,100 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
 
 
+@click.group("notices", short_help="Closures that a server of one's own could not tell yet.")
+def notifications() -> None:
+    """Look at the closures that were found and not acknowledged yet, and send them again.
+
+    A closure goes to the file of `bizverify serve --notices` and to the webhook of its key. What fails is tried again
+    for three days, less and less often, and then given up; it stays listed here.
+    """
+    needs_server()
+
+
+@notifications.command(name="list")
+@db_option
+@_key_option
+@json_option
+def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
+    """List what was not acknowledged: for whom, since when, how often it was tried, what went wrong."""
+    from bizverify.watch.notices import undelivered
+
+    if key_id is not None:
+        _require_key(db, key_id)
+    rows = [_notification_row(delivery) for delivery in _change_file(db, lambda it: undelivered(it, key_id))]
+    if as_json:
+        print_json({"undelivered": rows})
+    elif rows:
+        print_table(_NOTIFICATION_COLUMNS, [_notification_cells(row) for row in rows])
+    else:
+        say("every closure that was found was acknowledged")
+
+
+@notifications.command()
+@db_option
+@_key_option
+@click.option("--notice", "notification_id", metavar="ID", help="This notice alone.")
+@json_option
+def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bool) -> None:
+    """Send again what was not acknowledged, also what was given up; what was acknowledged is never sent again.
+
+    Closures that were found while their key had no webhook are sent to the one that it has now. A running server
+    begins within a minute.
+    """
+    if key_id is not None:
+        _require_key(db, key_id)
+    count = _change_file(db, lambda it: _retry(it, key_id, notification_id, time.time()))
+    if as_json:
+        print_json({"retried": count})
+    elif count:
+        say(f"{counted(count, 'notice')} will be tried again; a running server begins within a minute")
+    else:
+        say("nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bizverify keys webhook`")
+
+
+def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
+    from bizverify.server.store import keys as stored
+    from bizverify.watch.delivery import WEBHOOK
+    from bizverify.watch.notices import retry as again
+
+    count = 0
+    for key in stored.every(db):
+        if key_id in (None, key.id):
+            channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
+            count += again(db, now, owner=key.id, notice_id=notification_id, channels=channels)
+    return count
+
+
+def _notification_row(delivery: Delivery) -> dict[str, object]:
+    from bizverify.server.clock import as_text
+
+    waits = "given_up" if delivery.due is None else "waiting"
+    return {
+        "id": delivery.id,
+        "key_id": delivery.owner,
+        "biz_no": delivery.biz_no or None,
+        "detected_at": as_text(delivery.created),
+        "channel": delivery.channel,
+        "state": "nowhere" if delivery.channel is None else waits,
+        "attempts": delivery.attempts,
+        "next_attempt_at": as_text(delivery.due),
+        "error": delivery.error,
+    }
+
+
+def _notification_cells(row: dict[str, object]) -> list[str]:
+    found, again = _minute(row["detected_at"]), _minute(row["next_attempt_at"])
+    texts = {name: str(value or "") for name, value in row.items()}
+    state, tries = texts["state"].replace("_", " "), str(row["attempts"])
+    who = [texts["id"], texts["key_id"], texts["biz_no"] or "(several)"]
+    return [*who, found, texts["channel"], state, tries, again, texts["error"]]
+
+
+def _minute(time: object) -> str:
+    """Return a time as text, to the minute; nothing for ``None``."""
+    return str(time or "")[:16].replace("T", " ")
+
+
 def _change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
     """Carry out a change of the server's file in a transaction of its own."""
     from bizverify.server.store.opening import connected, store_errors
@@ -204,102 +298,3 @@ def _key_cells(row: dict[str, object]) -> list[str]:
     flags = ["yes" if row[name] else "" for name in ("pool", "webhook")]
     times = [_minute(row[name]) for name in ("created", "last_used", "revoked")]
     return [str(row["id"]), str(row["plan"]), used, *flags, *times, str(row["note"] or "")]
-
-
-@click.group("notices", short_help="Closures that a server of one's own could not tell yet.")
-def notifications() -> None:
-    """Look at the closures that were found and not acknowledged yet, and send them again.
-
-    A closure goes to the file of `bizverify serve --notices` and to the webhook of its key. What fails is tried again
-    for three days, less and less often, and then given up; it stays listed here.
-    """
-    needs_server()
-
-
-@notifications.command(name="list")
-@db_option
-@_key_option
-@json_option
-def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
-    """List what was not acknowledged: for whom, since when, how often it was tried, what went wrong."""
-    from bizverify.watch.notices import undelivered
-
-    found = _change_file(db, lambda it: undelivered(it, _check_key(it, db, key_id)))
-    rows = [_notification_row(delivery) for delivery in found]
-    if as_json:
-        print_json({"undelivered": rows})
-    elif rows:
-        print_table(_NOTIFICATION_COLUMNS, [_notification_cells(row) for row in rows])
-    else:
-        say("every closure that was found was acknowledged")
-
-
-@notifications.command()
-@db_option
-@_key_option
-@click.option("--notice", "notification_id", metavar="ID", help="This notice alone.")
-@json_option
-def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bool) -> None:
-    """Send again what was not acknowledged, also what was given up; what was acknowledged is never sent again.
-
-    Closures that were found while their key had no webhook are sent to the one that it has now. A running server
-    begins within a minute.
-    """
-    count = _change_file(db, lambda it: _retry(it, _check_key(it, db, key_id), notification_id, time.time()))
-    if as_json:
-        print_json({"retried": count})
-    elif count:
-        say(f"{counted(count, 'notice')} will be tried again; a running server begins within a minute")
-    else:
-        say("nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bizverify keys webhook`")
-
-
-def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
-    from bizverify.server.store import keys as stored
-    from bizverify.watch.delivery import WEBHOOK
-    from bizverify.watch.notices import retry as again
-
-    count = 0
-    for key in stored.every(db):
-        if key_id in (None, key.id):
-            channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
-            count += again(db, now, owner=key.id, notice_id=notification_id, channels=channels)
-    return count
-
-
-def _check_key(db: sqlite3.Connection, path: Path, key_id: str | None) -> str | None:
-    from bizverify.server.store import keys as stored
-
-    if key_id is not None and stored.find(db, key_id) is None:
-        raise UsageError(f"{key_id}: {path} has no key with this id; `bizverify keys list --db {path}` shows them")
-    return key_id
-
-
-def _notification_row(delivery: Delivery) -> dict[str, object]:
-    from bizverify.server.clock import as_text
-
-    waits = "given_up" if delivery.due is None else "waiting"
-    return {
-        "id": delivery.id,
-        "key_id": delivery.owner,
-        "biz_no": delivery.biz_no or None,
-        "detected_at": as_text(delivery.created),
-        "channel": delivery.channel,
-        "state": "nowhere" if delivery.channel is None else waits,
-        "attempts": delivery.attempts,
-        "next_attempt_at": as_text(delivery.due),
-        "error": delivery.error,
-    }
-
-
-def _notification_cells(row: dict[str, object]) -> list[str]:
-    found, again = _minute(row["detected_at"]), _minute(row["next_attempt_at"])
-    texts = {name: str(value or "") for name, value in row.items()}
-    state, tries = texts["state"].replace("_", " "), str(row["attempts"])
-    who = [texts["id"], texts["key_id"], texts["biz_no"] or "(several)"]
-    return [*who, found, texts["channel"], state, tries, again, texts["error"]]
-
-
-def _minute(time: object) -> str:
-    """Return a time as text, to the minute; nothing for ``None``."""
-    return str(time or "")[:16].replace("T", " ")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out
+from bizverify.cli.console import print_out, print_result
 from bizverify.cli.options import json_option
 from bizverify.errors import UsageError
 from bizverify.schema import counted
@@ -43,14 +43,11 @@ def show(which: str | None, toml: bool, as_json: bool) -> None:
     if toml and as_json:
         raise UsageError("give one of --toml and --json")
     store = ModelStore()
-    found, name = _found(store, which)
+    found, name = _find_card(store, which)
     if toml:
         print_out(found.card.to_toml().rstrip("\n"))
-    elif as_json:
-        print_json(_as_dict(found, name))
     else:
-        for line in (*_facts(found, name), *_points(found.card, Scorecard.load())):
-            print_out(line)
+        print_result(as_json, _as_dict(found, name), [*_facts(found, name), *_points(found.card, Scorecard.load())])
 
 
 @model.command(short_help="Show where two scorecards differ.")
@@ -65,13 +62,10 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
     from bizverify.model_store import BUILTIN, ModelStore, differences
 
     store = ModelStore()
-    (one, one_name), (other, other_name) = _found(store, a or BUILTIN), _found(store, b)
+    (one, one_name), (other, other_name) = _find_card(store, a or BUILTIN), _find_card(store, b)
     found = differences(one.card, other.card)
-    if as_json:
-        print_json({"a": one_name, "b": other_name, "differences": [difference.as_dict() for difference in found]})
-        return
-    for line in _diff_lines(found, one_name, other_name):
-        print_out(line)
+    value = {"a": one_name, "b": other_name, "differences": [difference.as_dict() for difference in found]}
+    print_result(as_json, value, _diff_lines(found, one_name, other_name))
 
 
 @model.command(short_help="What was promoted, refused, rolled back, and why.")
@@ -82,12 +76,9 @@ def history(as_json: bool) -> None:
 
     store = ModelStore()
     events, champion = store.history(), store.champion_version()
-    if as_json:
-        shown = [event.as_dict() for event in events]
-        print_json({"journal": str(store.path), "champion": champion, "events": shown})
-        return
-    for line in (*_event_lines(events), f"{'champion':<{_WIDTH}}{champion}", f"{'journal':<{_WIDTH}}{store.path}"):
-        print_out(line)
+    value = {"journal": str(store.path), "champion": champion, "events": [event.as_dict() for event in events]}
+    places = [f"{'champion':<{_WIDTH}}{champion}", f"{'journal':<{_WIDTH}}{store.path}"]
+    print_result(as_json, value, [*_event_lines(events), *places])
 
 
 @model.command(short_help="Let an earlier scorecard answer again.")
@@ -104,14 +95,13 @@ def rollback(version: str | None, as_json: bool) -> None:
     store = ModelStore()
     card = store.rollback(version)
     event = store.history()[-1]
-    if as_json:
-        print_json({"champion": event.version, "model": card.version, "replaced": event.data.get("replaced")})
-    else:
-        print_out(f"{card.version} answers now, in place of {event.data.get('replaced')}")
+    replaced = event.data.get("replaced")
+    value = {"champion": event.version, "model": card.version, "replaced": replaced}
+    print_result(as_json, value, [f"{card.version} answers now, in place of {replaced}"])
 
 
-def _found(store: ModelStore, which: str | None) -> tuple[Stored, str]:
-    """A scorecard, and what to call it."""
+def _find_card(store: ModelStore, which: str | None) -> tuple[Stored, str]:
+    """Return a scorecard and its name for people: by default the champion."""
     from bizverify.engine.risk.scorecard import Scorecard
     from bizverify.model_store import BUILTIN, resolved
     from bizverify.model_store.store import Stored
