@@ -27,12 +27,11 @@ import polars as pl
 from risk_worlds import World, draw, frame
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import challenger, served
-from bizverify.learning.decision import decided
-from bizverify.learning.design_matrix import design
-from bizverify.learning.fit import fitted
-from bizverify.learning.patterns import patterns
-from bizverify.learning.quarantine import distrust, doubts
+from bizverify.learning.challenger import make_challenger, predict
+from bizverify.learning.design_matrix import count_patterns, design
+from bizverify.learning.fit import fit_points
+from bizverify.learning.gate import evaluate_challenger
+from bizverify.learning.quarantine import distrust, label_doubts
 from bizverify.learning.training_data import RIPE_AT
 
 LETTERS, TEST, EXPLORED = 500, 60_000, 0.10
@@ -75,7 +74,7 @@ class Post:
         """Evidence of one more mailing, 30 days after the one before."""
         rows = draw(self.rng, letters * 2)
         levels = frame(rows)
-        held = served(card, design(levels)) > BORDERS[2]
+        held = predict(card, design(levels)) > BORDERS[2]
         chosen = np.flatnonzero(~held | (self.rng.random(len(held)) < EXPLORED))[:letters]
         came_back = self.rng.random(len(held)) < self.truth(rows)
         late = self.rng.exponential(12.0, len(held)) > 45
@@ -107,12 +106,14 @@ def gated(post: Post, total: int) -> Course:
     for mailed in range(LETTERS, total + 1, LETTERS):
         letters = post.mailing(course.last)
         now = START + timedelta(days=30 * post.sent, hours=1)
-        if doubts(patterns(letters.lazy()), course.last, PRIOR):
+        if label_doubts(count_patterns(letters.lazy()), course.last, PRIOR):
             aside, course.quarantined = aside + letters.height, course.quarantined + 1
         else:
             kept.append(letters)
         if kept and not distrust(aside, aside + sum(part.height for part in kept)):
-            decision = decided(pl.concat(kept), course.last, PRIOR, since, f"learned+{course.promotions + 1}", now)
+            decision = evaluate_challenger(
+                pl.concat(kept), course.last, PRIOR, since, f"learned+{course.promotions + 1}", now
+            )
             if decision.promotes:
                 course.last, since, course.promotions = decision.challenger, now, course.promotions + 1
                 course.promoted = course.promoted or mailed
@@ -126,7 +127,7 @@ def ungated(post: Post, marks: tuple[int, ...]) -> dict[int, Scorecard]:
     for mark in marks:
         while rows.height < mark:
             rows = pl.concat([rows, post.mailing(PRIOR)]) if rows.height else post.mailing(PRIOR)
-        card = challenger(fitted(patterns(rows[:mark].lazy()), PRIOR), card)
+        card = make_challenger(fit_points(count_patterns(rows[:mark].lazy()), PRIOR), card)
         found[mark] = card
     return found
 
@@ -164,7 +165,7 @@ def world(seed: int, baselines: bool) -> Result:
     levels, truth = design(frame(rows)), here.probability(rows)
 
     def score(card: Scorecard) -> Score:
-        return Score.of(truth, served(card, levels))
+        return Score.of(truth, predict(card, levels))
 
     def post(spoil: Spoil, stream: int, of: Truth = here.probability) -> Post:
         return Post(of, np.random.default_rng([seed, stream]), spoil)
@@ -182,7 +183,7 @@ def world(seed: int, baselines: bool) -> Result:
         run = gated(post(spoil, 4), 5_000)
         kl = score(run.last).kl
         spoilt[name] = (kl, kl > prior.kl, run.quarantined)
-    as_expected = gated(post(clean, 5, lambda rows: served(PRIOR, design(frame(rows)))), 5_000)
+    as_expected = gated(post(clean, 5, lambda rows: predict(PRIOR, design(frame(rows)))), 5_000)
     return Result(seed, prior, scores, course.promoted, course.quarantined, spoilt, as_expected.promoted is not None)
 
 

@@ -36,9 +36,8 @@ from bizverify.engine.risk.features import FEATURES, levels
 from bizverify.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.calibration import Calibration, calibration
-from bizverify.learning.design_matrix import design, expert_points
-from bizverify.learning.fit import Priors, fitted
-from bizverify.learning.patterns import patterns
+from bizverify.learning.design_matrix import count_patterns, design, expert_points
+from bizverify.learning.fit import Priors, fit_points
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Model = Callable[[pl.DataFrame, pl.DataFrame, Scorecard], Array]
@@ -180,7 +179,7 @@ def scorecard(**other: Any) -> Model:
     priors = Priors(**FREE | other)
 
     def model(train: pl.DataFrame, test: pl.DataFrame, card: Scorecard) -> Array:
-        fit = fitted(patterns(train.lazy()), card, priors)
+        fit = fit_points(count_patterns(train.lazy()), card, priors)
         score = np.rint(fit.base) + design(test) @ np.rint(list(fit.points().values()))
         return np.asarray(fit.ceiling / (1 + 2 ** (-score / card.points_to_double)))
 

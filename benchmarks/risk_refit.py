@@ -19,9 +19,9 @@ from measure import alternate
 from risk_worlds import World, draw, frame
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.label_store import BOOK_SCHEMA, METADATA_KEY, About
-from bizverify.labels.mailing_terms import Declaration
-from bizverify.learning.challenger import served
+from bizverify.labels.label_store import METADATA_KEY, STORE_SCHEMA, MailingMetadata
+from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.learning.challenger import predict
 from bizverify.learning.design_matrix import TERMS, design
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -35,7 +35,7 @@ REFIT = """
 import polars as pl, sys
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.fit import fitted
-from bizverify.learning.patterns import patterns
+from bizverify.learning.design_matrix import patterns
 counted = patterns(pl.scan_parquet(sys.argv[1]))
 print(counted.height, fitted(counted, Scorecard.load()).base)
 """
@@ -64,17 +64,17 @@ def book_file(folder: Path, rows: int) -> Path:
         bounced=pl.Series(bounced),
         said=pl.Series(bounced),
         score=pl.lit(card.base.points),
-        bounce_prob=pl.Series(served(card, design(levels))),
+        bounce_prob=pl.Series(predict(card, design(levels))),
         unread=pl.lit(False),
         doubt=pl.lit(False),
         recorded=pl.lit(NOW),
     )
     columns = [
         (pl.col(name) if name in known.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in BOOK_SCHEMA.items()
+        for name, dtype in STORE_SCHEMA.items()
     ]
-    declaration = Declaration(mailed=date(2026, 6, 1), returns_requested=True, complete=True)
-    about = About("m1", "m1.csv", None, "local", card.version, declaration, (), NOW)
+    declaration = MailingTerms(mailed=date(2026, 6, 1), returns_requested=True, complete=True)
+    about = MailingMetadata("m1", "m1.csv", None, "local", card.version, declaration, (), NOW)
     path = folder / "m1.parquet"
     known.select(columns).write_parquet(path, metadata={METADATA_KEY: msgspec.json.encode(about).decode()})
     return path

@@ -29,7 +29,7 @@ from service_load import server
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
 from bizverify.watch import store
-from bizverify.watch.types import Entry
+from bizverify.watch.types import Business
 
 HEADERS_END = b"\r\n\r\n"
 BARE = """
@@ -92,7 +92,7 @@ def filled(db: Path, count: int) -> tuple[str, str]:
         connection.execute("BEGIN")
         key, secret = stored.create(connection, plan="enterprise", quota=10, now=now)
         entries = (
-            Entry(f"{n:010}", f"주식회사 가나다 {n}", f"서울특별시 중구 세종대로 {n}") for n in range(1, count + 1)
+            Business(f"{n:010}", f"주식회사 가나다 {n}", f"서울특별시 중구 세종대로 {n}") for n in range(1, count + 1)
         )
         store.add_many(connection, key.id, entries, now)
         connection.execute(

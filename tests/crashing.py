@@ -50,7 +50,13 @@ LOADED = (
         "bizverify.run.plan",
         "bizverify.labels.output_columns",
     ),
-    *("bizverify.labels.history", "bizverify.model_store", "bizverify.api", "bizverify.report", "bizverify.enrichment"),
+    *(
+        "bizverify.labels.label_store",
+        "bizverify.model_store",
+        "bizverify.api",
+        "bizverify.report",
+        "bizverify.enrichment",
+    ),
     "bizverify.tables.csv",
 )
 """What a run imports when it needs it: the nursery has it loaded once."""

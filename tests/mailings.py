@@ -12,10 +12,10 @@ import polars as pl
 
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.label_store import KNOWN, About, Batch, Book
-from bizverify.labels.mailing_terms import Declaration
+from bizverify.labels.label_store import KNOWN, LabelBatch, LabelStore, MailingMetadata
+from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA
-from bizverify.learning.challenger import served
+from bizverify.learning.challenger import predict
 from bizverify.learning.design_matrix import design
 from conftest import ROOT
 
@@ -38,11 +38,11 @@ def letters(seed: int, rows: int, truth: Callable[[dict[str, np.ndarray]], np.nd
 
 def as_the_expert_says(drawn: dict[str, np.ndarray]) -> np.ndarray:
     """A world in which the built-in scorecard is right."""
-    return served(Scorecard.load(), design(frame(drawn)))
+    return predict(Scorecard.load(), design(frame(drawn)))
 
 
 def mail(
-    book: Book,
+    book: LabelStore,
     known: pl.DataFrame,
     *,
     name: str = "m1",
@@ -53,13 +53,13 @@ def mail(
 ) -> None:
     """Record a mailing of :func:`letters`; a null in ``bounced`` is no outcome."""
     known = known.with_row_index("row_id")
-    about = About(
+    about = MailingMetadata(
         id=name,
         file=f"{name}.csv",
         run_id=None,
         engine="local",
         model=Scorecard.load().version,
-        declaration=Declaration(mailed=mailed, returns_requested=True, complete=complete),
+        declaration=MailingTerms(mailed=mailed, returns_requested=True, complete=complete),
         sources=(),
         recorded_at=recorded,
     )
@@ -70,7 +70,7 @@ def mail(
     score = Scorecard.load().base.points
     told = known.with_columns(
         score=pl.lit(score, pl.Int32),
-        bounce_prob=pl.Series(served(Scorecard.load(), design(known))),
+        bounce_prob=pl.Series(predict(Scorecard.load(), design(known))),
         grade=pl.lit("A"),
         model=pl.lit(Scorecard.load().version),
         unread=pl.lit(unread),
@@ -78,7 +78,7 @@ def mail(
     )
     none = labels.select("row_id", "letter").clear()
     book.record(
-        Batch(
+        LabelBatch(
             about=about,
             labels=labels,
             doubtful=none,
@@ -94,9 +94,9 @@ def counted(known: pl.DataFrame) -> pl.DataFrame:
     return known.group_by(list(LEVEL_DTYPES)).agg(pl.len().alias("n"), pl.col("bounced").sum())
 
 
-def a_book(folder: Path, *mailings: pl.DataFrame) -> Book:
+def a_book(folder: Path, *mailings: pl.DataFrame) -> LabelStore:
     """A book with these mailings, one a day."""
-    book = Book(folder)
+    book = LabelStore(folder)
     for place, known in enumerate(mailings, 1):
         mail(book, known, name=f"m{place}", mailed=MAILED.replace(day=place))
     return book

@@ -15,12 +15,12 @@ import pytest
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError, UsageError
-from bizverify.labels.label_store import Book
+from bizverify.labels.label_store import LabelStore
 from bizverify.learning import audit_sample, calibrate
-from bizverify.learning.challenger import served
+from bizverify.learning.challenger import predict
 from bizverify.learning.design_matrix import design
 from bizverify.learning.training_data import RIPE_DAYS
-from bizverify.model_store import ModelStore, resolved
+from bizverify.model_store import ModelStore, resolve_model
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 
 TODAY = date(2026, 11, 21)
@@ -40,7 +40,7 @@ def test_labels_that_prove_a_challenger_make_it_the_champion(tmp_path: Path) -> 
     result = calibrate(labels=tmp_path, today=TODAY)
     assert result.promoted
     assert result.exit_code == 0
-    card = resolved(None)
+    card = resolve_model(None)
     assert card.version == result.version == f"{Scorecard.load().version}+1"
     assert card.learned is not None
     assert (card.learned.parent, card.learned.labels) == (Scorecard.load().version, 2_000)
@@ -69,7 +69,7 @@ def test_after_a_rollback_the_old_labels_do_not_promote_again(tmp_path: Path) ->
     ModelStore().rollback()
     again = calibrate(labels=tmp_path, today=TODAY)
     assert not again.promoted
-    assert resolved(None) == Scorecard.load()
+    assert resolve_model(None) == Scorecard.load()
 
 
 def test_a_dry_run_decides_and_leaves_all_as_it_is(tmp_path: Path, state_directory: Path) -> None:
@@ -89,13 +89,13 @@ def test_few_labels_leave_the_champion(tmp_path: Path) -> None:
     assert not result.promoted
     assert "20 is needed" in str(result)
     assert "stays" in str(result)
-    assert resolved(None) == Scorecard.load()
+    assert resolve_model(None) == Scorecard.load()
     assert [event.kind for event in ModelStore().history()] == ["refused"]
 
 
 def test_recent_mailings_wait(tmp_path: Path) -> None:
     """A letter mailed less than 45 days ago is neither arrived nor returned yet; on the 45th day it is."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     mail(book, letters(1, 60), name="old", mailed=TODAY - timedelta(days=RIPE_DAYS))
     mail(book, letters(2, 70), name="new", mailed=TODAY - timedelta(days=RIPE_DAYS - 1))
     result = calibrate(labels=tmp_path, today=TODAY)
@@ -105,7 +105,7 @@ def test_recent_mailings_wait(tmp_path: Path) -> None:
 
 def test_what_is_not_certain_is_left_out(tmp_path: Path) -> None:
     """Letters of unknown outcome and rows whose reasons no scorecard gave teach nothing, and are counted."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     mail(book, letters(1, 60), name="known")
     mail(book, letters(2, 50).with_columns(bounced=pl.lit(False)), name="partial", complete=False)
     mail(book, letters(3, 40), name="service", unread=True)
@@ -124,7 +124,7 @@ def test_a_mailing_of_returns_only_is_quarantined_and_the_others_are_used(tmp_pa
     assert "one class only" in result.set_aside["returns"][1][0]
     assert result.exit_code == 3
     assert "quarantined" in [event.kind for event in ModelStore().history()]
-    assert resolved(None) == Scorecard.load()
+    assert resolve_model(None) == Scorecard.load()
 
 
 def test_one_class_in_the_whole_book_leaves_the_champion(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_one_class_in_the_whole_book_leaves_the_champion(tmp_path: Path) -> None
     assert result.labels == 0
     assert "nothing to learn from" in str(result)
     assert json.dumps(result.as_dict())
-    assert resolved(None) == Scorecard.load()
+    assert resolve_model(None) == Scorecard.load()
 
 
 @pytest.mark.parametrize("wrong", [0, 40])
@@ -215,7 +215,7 @@ def test_a_change_of_the_letters_is_an_alarm(tmp_path: Path) -> None:
 def test_where_no_held_letter_is_mailed_the_report_asks_for_some(tmp_path: Path) -> None:
     """Learning from mailed letters alone cannot find that too many are held: 2 to 10 % of them should go out."""
     known = letters(1, 2_000)
-    a_book(tmp_path, known.filter(pl.Series(served(Scorecard.load(), design(known)) < 0.2)))
+    a_book(tmp_path, known.filter(pl.Series(predict(Scorecard.load(), design(known)) < 0.2)))
     assert "2 to 10 %" in "\n".join(calibrate(labels=tmp_path, today=TODAY).warnings)
 
 
@@ -252,4 +252,4 @@ def test_where_many_labels_look_wrong_the_others_are_not_believed(tmp_path: Path
     assert "are in quarantine, so the others are not trusted either" in result.doubts[0]
     assert not result.promoted
     assert result.exit_code == 3
-    assert resolved(None) == Scorecard.load()
+    assert resolve_model(None) == Scorecard.load()

@@ -161,7 +161,7 @@ def test_the_report_of_the_book_tells_engines_apart(
         seen.append(unread)
         return rows
 
-    monkeypatch.setattr("bizverify.labels.label_store.Book.evidence", evidence)
+    monkeypatch.setattr("bizverify.labels.label_store.LabelStore.evidence", evidence)
     (report,) = json.loads(run("--report-only", "--labels", tmp_path, "--json").stdout)["reports"]
     assert (report["labels"], report["n"], seen) == (str(tmp_path), 80, [True])
     engines = {group["group"]: (group["n"], group["bounced"]) for group in report["groups"]["engine"]}
@@ -180,7 +180,7 @@ def test_without_numpy_the_way_to_have_it_is_told(monkeypatch: pytest.MonkeyPatc
     """Learning is an extra; the report is not."""
     import sys
 
-    from bizverify.learning.numbers import numpy
+    from bizverify.learning.design_matrix import numpy
 
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(UsageError, match=r'pip install "bizverify\[learn\]"'):

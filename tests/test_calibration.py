@@ -12,10 +12,15 @@ import pytest
 
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.errors import LabelError, UsageError
-from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration
-from bizverify.learning.drift import NONE, drift, large_alarm, level_counts
-from bizverify.learning.intervals import chi_square_bound, interval
-from bizverify.learning.labelled_files import calibration_of
+from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
+from bizverify.learning.significance import (
+    NONE,
+    chi_square_bound,
+    interval,
+    level_counts,
+    overall_calibration,
+    stability_index,
+)
 
 Rows = list[tuple[float, bool]]
 
@@ -289,7 +294,7 @@ def test_a_labelled_file_of_any_format_gives_the_same_report(tmp_path: Path, ext
         "json": frame.write_json,
     }
     writers[extension](path)
-    assert calibration_of(path).as_dict() == calibration(frame).as_dict()
+    assert file_calibration(path).as_dict() == calibration(frame).as_dict()
 
 
 def test_our_columns_are_found_behind_a_users_own_of_that_name(tmp_path: Path) -> None:
@@ -298,7 +303,7 @@ def test_our_columns_are_found_behind_a_users_own_of_that_name(tmp_path: Path) -
     path.write_text(
         "b_no,grade,bounce_prob,grade_bv,bounced\n1248100998,gold,0.1,A,true\n1248100998,tin,0.2,B,\n", encoding="utf-8"
     )
-    report = calibration_of(path)
+    report = file_calibration(path)
     assert report.groups["grade"]["group"].to_list() == ["A"]
 
 
@@ -317,7 +322,7 @@ def test_a_file_that_is_not_labelled_says_what_is_wrong(tmp_path: Path, text: st
     path = tmp_path / "labelled.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(LabelError, match=message):
-        calibration_of(path)
+        file_calibration(path)
 
 
 # ── drift ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,23 +335,25 @@ def counts(**levels: dict[str, int]) -> pl.DataFrame:
 
 def test_the_stability_index_is_that_of_its_definition() -> None:
     """Σ (after − before) · ln(after / before), and the level that moved most."""
-    found = drift(counts(age={"young": 300, NONE: 700}), counts(age={"young": 600, NONE: 400})).row(0, named=True)
+    found = stability_index(counts(age={"young": 300, NONE: 700}), counts(age={"young": 600, NONE: 400})).row(
+        0, named=True
+    )
     assert found["psi"] == pytest.approx(0.3 * math.log(0.6 / 0.3) + -0.3 * math.log(0.4 / 0.7))
-    assert (found["feature"], found["level"], found["alarm"]) == ("age", "young", True)
+    assert (found["feature"], found["level"], found["shifted"]) == ("age", "young", True)
     assert (found["before"], found["after"]) == pytest.approx((0.3, 0.6))
 
 
 def test_equal_shares_are_no_drift_however_many_rows() -> None:
     """The index is about shares, not counts."""
-    found = drift(counts(age={"young": 30, NONE: 70}), counts(age={"young": 3000, NONE: 7000}))
+    found = stability_index(counts(age={"young": 30, NONE: 70}), counts(age={"young": 3000, NONE: 7000}))
     assert found["psi"].to_list() == pytest.approx([0])
-    assert found["alarm"].to_list() == [False]
+    assert found["shifted"].to_list() == [False]
 
 
 def test_a_level_that_is_new_or_gone_is_drift_and_finite() -> None:
     """A gazetteer given for the first time moves every row to another level."""
-    found = drift(counts(address={"x": 1000}), counts(address={"y": 1000}))
-    assert found["alarm"].to_list() == [True]
+    found = stability_index(counts(address={"x": 1000}), counts(address={"y": 1000}))
+    assert found["shifted"].to_list() == [True]
     assert found["psi"].is_finite().all()
 
 
@@ -358,9 +365,9 @@ def test_few_rows_do_not_alarm_by_chance() -> None:
     for _ in range(100):
         drawn = [dice.choice(levels) for _ in range(20)]
         now = counts(status={level: drawn.count(level) for level in levels if level in drawn})
-        found = drift(counts(status=dict.fromkeys(levels, 100)), now).row(0, named=True)
+        found = stability_index(counts(status=dict.fromkeys(levels, 100)), now).row(0, named=True)
         above += found["psi"] > 0.2
-        alarms += found["alarm"]
+        alarms += found["shifted"]
     assert above > 50
     assert alarms <= 10
 
@@ -369,8 +376,8 @@ def test_features_are_sorted_by_drift_and_those_of_one_side_left_out() -> None:
     """What cannot be compared is not compared."""
     before = counts(a={"x": 50, "y": 50}, b={"x": 50, "y": 50}, gone={"x": 100})
     after = counts(a={"x": 60, "y": 40}, b={"x": 90, "y": 10}, new={"x": 100})
-    assert drift(before, after)["feature"].to_list() == ["b", "a"]
-    assert drift(before.clear(), after).is_empty()
+    assert stability_index(before, after)["feature"].to_list() == ["b", "a"]
+    assert stability_index(before.clear(), after).is_empty()
 
 
 def test_levels_are_counted_from_evidence() -> None:
@@ -391,16 +398,20 @@ def test_the_bound_of_chance_is_the_chi_square_one() -> None:
 
 def test_the_alarm_in_the_large_needs_more_than_chance() -> None:
     """80 of 1,600 where 78 were expected is nothing, where 45 were it is an alarm; one for too few, too."""
-    calm, high, low = large_alarm(1600, 80, 78), large_alarm(1600, 80, 45), large_alarm(1600, 80, 130)
+    calm, high, low = (
+        overall_calibration(1600, 80, 78),
+        overall_calibration(1600, 80, 45),
+        overall_calibration(1600, 80, 130),
+    )
     assert calm is not None
     assert high is not None
     assert low is not None
-    assert (calm.alarm, high.alarm, low.alarm) == (False, True, True)
+    assert (calm.significant, high.significant, low.significant) == (False, True, True)
     assert high.ratio == pytest.approx(80 / 45)
     assert high.low > 1
-    assert calm.as_dict()["expected"] == 78
-    assert large_alarm(0, 0, 0) is None
-    assert large_alarm(10, 0, 0) is None
+    assert calm.expected == 78
+    assert overall_calibration(0, 0, 0) is None
+    assert overall_calibration(10, 0, 0) is None
 
 
 def test_each_group_has_its_own_calibration_error() -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import ColumnError, UsageError
-from bizverify.labels.mailing import opened_mailing
+from bizverify.labels.mailing import open_mailing
 from bizverify.schema import Alert
 from bizverify.tables import frames
 from bizverify.tables.given_columns import given_choice
-from bizverify.tables.role_cell import role_cell
-from bizverify.tables.supplier_buyer import parties
+from bizverify.tables.header_vocabulary import parties
+from bizverify.tables.role_content import role_cell
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item
@@ -606,5 +606,5 @@ def test_labels_find_the_letter_at_the_joined_address(tmp_path: Path) -> None:
         ({"address": "#4+#3"}, "3층 " + SEOUL),
     ):
         report = bv.enrich(path, tmp_path / "y.csv", columns=columns)
-        with opened_mailing(report.run_id, None) as mailing:
+        with open_mailing(report.run_id, None) as mailing:
             assert mailing.letters.collect()["address"].to_list() == [address]

@@ -18,7 +18,6 @@ import bizverify as bv
 from bizverify.cancellation import CancelToken
 from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError, StoppedError
 from bizverify.labels.output_columns import LABEL_DTYPES
-from bizverify.labels.sending import send_labels
 from bizverify.ledger import Run, RunRecord
 from bizverify.options import ServiceKeywords, service_options
 from bizverify.purchase.selection import continued_since
@@ -26,6 +25,7 @@ from bizverify.schema import Alert
 from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
 from bizverify.testing.asgi import Reply
 from bizverify.testing.request import Asked
+from labelling import send_labels
 from test_paid import KEY, QUICK, answers, customers, is_right
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -22,7 +22,7 @@ import bizverify as bv
 from bizverify.errors import InputError, OutputError
 from bizverify.tables import Enriched, Table, open_table, reading
 from bizverify.tables import csv as tables_csv
-from bizverify.tables.csv import text as tables_text
+from bizverify.tables.csv import encoding as tables_text
 from conftest import NINE, json_of, write
 from examples import examples
 from office import converted

@@ -16,12 +16,11 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import InputError, OutputError, UsageError
-from bizverify.tables import open_table
-from bizverify.tables.compression import opened
+from bizverify.tables import FILE_OPTIONS, ONLY_ENCODING, OPTIONS, open_table
+from bizverify.tables.compression import open_file
 from bizverify.tables.csv import dialect
 from bizverify.tables.detect import default_output, detect_format, output_format
-from bizverify.tables.remedies import FILE_OPTIONS, ONLY_ENCODING, OPTIONS
-from bizverify.tables.size_limits import Limits, limits
+from bizverify.tables.size_limits import SizeLimits, limits
 from conftest import write
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
@@ -38,7 +37,7 @@ def zipped(parts: dict[str, bytes]) -> bytes:
 
 def format_of(path: Path) -> str:
     with ExitStack() as resources:
-        return detect_format(opened(path, resources))
+        return detect_format(open_file(path, resources))
 
 
 @pytest.mark.parametrize(
@@ -190,9 +189,9 @@ def test_a_csv_file_with_too_many_columns_is_refused_before_they_are_looked_at(
 
 def test_limits_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BIZVERIFY_LIMITS", raising=False)
-    assert limits() == Limits()
+    assert limits() == SizeLimits()
     monkeypatch.setenv("BIZVERIFY_LIMITS", " cells=60M , inflated=4g,")
-    assert limits() == Limits(cells=60_000_000, inflated=4_000_000_000)
+    assert limits() == SizeLimits(cells=60_000_000, inflated=4_000_000_000)
 
 
 @pytest.mark.parametrize(

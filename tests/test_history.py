@@ -15,7 +15,7 @@ import bizverify as bv
 from bizverify.engine.letter_history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
 from bizverify.errors import LabelError, UsageError
 from bizverify.labels import label
-from bizverify.labels.label_store import Book
+from bizverify.labels.label_store import LabelStore
 from conftest import NINE, NOTHING_CHECKED, json_of, write
 
 TODAY = date(2026, 11, 22)
@@ -307,7 +307,7 @@ def test_the_command_line_has_the_same_options(mailed: Path, run: Callable[..., 
 
 def test_one_business_is_looked_up_without_reading_the_others(mailed: Path) -> None:
     """What the book has of one number is what it has of it among all; of a number that is not there it has nothing."""
-    book = Book()
+    book = LabelStore()
     every = book.history()
     assert every is not None
     numbers = every.select("b_no").unique().collect()["b_no"].to_list()

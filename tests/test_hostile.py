@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bizverify.errors import InputError
 from bizverify.tables import open_table
 from bizverify.tables.excel.cells import column_letter
-from bizverify.tables.excel.used_range import Extent, _beyond
+from bizverify.tables.excel.limits_check import Extent, _pattern_beyond
 from memory import STEADY
 
 MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -267,9 +267,9 @@ def test_no_cell_lies_beyond_the_bounds_and_the_bounds_are_near(cells: list[tupl
 
 def test_the_widest_sheet_takes_few_patterns() -> None:
     """Were one made for every further column, looking over a single full row would take half a minute."""
-    made = _beyond.cache_info().misses
+    made = _pattern_beyond.cache_info().misses
     Extent().take(b"".join(b'<c r="%s1">' % column_letter(column).encode() for column in range(1, 16_385)) + b"<")
-    assert 1 < _beyond.cache_info().misses - made < 200
+    assert 1 < _pattern_beyond.cache_info().misses - made < 200
 
 
 def test_limits_are_adjustable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

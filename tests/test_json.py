@@ -23,7 +23,7 @@ import bizverify as bv
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Table, open_table
 from bizverify.tables import json as json_tables
-from bizverify.tables.compression import opened
+from bizverify.tables.compression import open_file
 from bizverify.tables.json import lossless_types, scan
 from bizverify.tables.json.locate import Document
 from bizverify.tables.table import Enriched
@@ -337,7 +337,7 @@ def test_a_document_is_whole_however_few_its_rows(rows: int) -> None:
 def test_records_are_counted_without_being_looked_at(tmp_path: Path) -> None:
     for text, count in ((f'[{{"b_no":"{N}"}},{{}}]', 2), ('{"d":[]}', 0), ('{"b_no":1}\n{}\n\n{}', 3), ("[]", 0)):
         with ExitStack() as resources:
-            file = opened(write(tmp_path / "in.json", text), resources)
+            file = open_file(write(tmp_path / "in.json", text), resources)
             assert json_tables.count(file, "json", None, resources) == count
 
 

@@ -17,8 +17,8 @@ import bizverify as bv
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import BOOK_SCHEMA, KNOWN, About, Batch, Book, Source
-from bizverify.labels.mailing_terms import Declaration
+from bizverify.labels.label_store import KNOWN, STORE_SCHEMA, LabelBatch, LabelStore, MailingMetadata, OutcomeSource
+from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA
 from conftest import SAMPLE, write
 from examples import examples
@@ -48,13 +48,20 @@ def knowledge(rows: pl.Series, model: str = "2026.11.3") -> pl.DataFrame:
         )
     )
     missing = [name for name in KNOWN if name not in frame.columns]
-    return frame.with_columns(pl.lit(None, BOOK_SCHEMA[name]).alias(name) for name in missing)
+    return frame.with_columns(pl.lit(None, STORE_SCHEMA[name]).alias(name) for name in missing)
 
 
-def batch(outcomes: list[Outcome], source: str = "a", day: date = DAY, **declared: Any) -> Batch:
-    declaration = Declaration(**({"mailed": day, "returns_requested": True} | declared))
-    about = About(
-        f"run-{day:%Y%m%d}", "out.csv", "run", "local", "2026.11.3", declaration, (Source(source, source, NOW),), NOW
+def batch(outcomes: list[Outcome], source: str = "a", day: date = DAY, **declared: Any) -> LabelBatch:
+    declaration = MailingTerms(**({"mailed": day, "returns_requested": True} | declared))
+    about = MailingMetadata(
+        f"run-{day:%Y%m%d}",
+        "out.csv",
+        "run",
+        "local",
+        "2026.11.3",
+        declaration,
+        (OutcomeSource(source, source, NOW),),
+        NOW,
     )
     labels = pl.DataFrame(
         [(row, LETTERS[row], said, code, code, None) for row, said, code in sorted(set(outcomes))],
@@ -62,21 +69,23 @@ def batch(outcomes: list[Outcome], source: str = "a", day: date = DAY, **declare
         orient="row",
     )
 
-    def sent(by: Declaration) -> pl.DataFrame:
+    def sent(by: MailingTerms) -> pl.DataFrame:
         every = pl.DataFrame(
             {"row_id": range(ROWS), "letter": LETTERS}, schema={"row_id": pl.UInt32, "letter": pl.UInt32}
         )
         letters = every.unique("letter", keep="first").filter(by.silence_is_delivery and by.sent is not None)
         return letters if by.sent in (None, ("all",)) else letters.filter(pl.col("letter") < 5)
 
-    return Batch(about, labels, pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32}), knowledge, sent, NOW)
+    return LabelBatch(
+        about, labels, pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32}), knowledge, sent, NOW
+    )
 
 
-def rows_of(book: Book) -> pl.DataFrame:
+def rows_of(book: LabelStore) -> pl.DataFrame:
     return pl.concat([pl.read_parquet(mailing.path) for mailing in book.mailings()])
 
 
-def bounced(book: Book) -> dict[int, bool | None]:
+def bounced(book: LabelStore) -> dict[int, bool | None]:
     return dict(rows_of(book).select("row_id", "bounced").iter_rows())
 
 
@@ -99,7 +108,7 @@ def test_any_split_order_and_repetition_gives_the_same_book(
     """Outcomes that come in parts, twice, in any order leave the rows that they leave when they come at once."""
     truth, parts = mailing
     declared: dict[str, Any] = {"complete": complete, "sent": ("all",)}
-    whole, split = (Book(tmp_path_factory.mktemp("book") / name) for name in ("whole", "split"))
+    whole, split = (LabelStore(tmp_path_factory.mktemp("book") / name) for name in ("whole", "split"))
     whole.record(batch(truth, **declared))
     for place, part in enumerate(parts):
         split.record(batch(part, str(place), **declared))
@@ -112,7 +121,7 @@ def test_any_split_order_and_repetition_gives_the_same_book(
 
 def test_recording_again_changes_nothing_not_even_the_file(tmp_path: Path) -> None:
     """The second time all labels are known, and the file is the same one, untouched."""
-    book = Book(tmp_path / "b")
+    book = LabelStore(tmp_path / "b")
     first = book.record(batch([(1, True, "moved"), (9, False, None)]))
     before = first.path.stat()
     again = book.record(batch([(1, True, "moved"), (9, False, None)]))
@@ -124,7 +133,7 @@ def test_recording_again_changes_nothing_not_even_the_file(tmp_path: Path) -> No
 
 def test_what_contradicts_the_book_is_not_taken_unless_asked(tmp_path: Path) -> None:
     """A recorded label stays; with `replace` the new one counts. A reason where there was none is no contradiction."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     book.record(batch([(9, True, None), (10, False, None), (11, True, "moved")]))
     kept = book.record(batch([(9, True, "closed"), (10, True, None), (11, True, "absent"), (12, True, None)], "b"))
     assert sorted(kept.clashing) == [10, 11]
@@ -149,14 +158,14 @@ def test_no_return_is_delivery_only_where_it_is_sure(
     tmp_path: Path, declared: dict[str, Any], expected: dict[int, bool | None]
 ) -> None:
     """Not bounced counts where returns were requested and are complete; a refused letter says nothing either way."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     book.record(batch([(8, True, "moved"), (9, False, None), (10, True, "refused")], **declared))
     assert bounced(book) == expected
 
 
 def test_silence_is_delivery_only_of_what_was_sent(tmp_path: Path) -> None:
     """Complete, requested and sent: each letter without an outcome arrived, once; a later return takes its place."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     book.record(batch([(8, True, "moved")]))
     assert bounced(book) == {8: True}
     done = book.record(batch([(8, True, "moved")], "b", complete=True, sent=("all",)))
@@ -171,7 +180,7 @@ def test_silence_is_delivery_only_of_what_was_sent(tmp_path: Path) -> None:
 
 def test_an_outcome_of_a_row_that_was_not_mailed_teaches_nothing(tmp_path: Path) -> None:
     """Who declares which rows went out contradicts a return of another row: it is kept, counted, and no evidence."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     outcomes = [(0, True, "moved"), (8, True, "moved")]
     done = book.record(batch(outcomes, complete=True, sent=("send",)))
     assert done.unmailed == 1
@@ -182,10 +191,10 @@ def test_an_outcome_of_a_row_that_was_not_mailed_teaches_nothing(tmp_path: Path)
 
 def test_a_doubtful_letter_has_not_arrived(tmp_path: Path) -> None:
     """Silence of a letter of which outcomes could not be used says nothing, until one can."""
-    book, sure = Book(tmp_path), {"complete": True, "sent": ("all",)}
+    book, sure = LabelStore(tmp_path), {"complete": True, "sent": ("all",)}
     first = batch([(8, True, None)], **sure)
     doubtful = pl.DataFrame({"row_id": [9, 2], "letter": [9, 2]}, schema={"row_id": pl.UInt32, "letter": pl.UInt32})
-    book.record(Batch(first.about, first.labels, doubtful, first.known, first.sent, NOW))
+    book.record(LabelBatch(first.about, first.labels, doubtful, first.known, first.sent, NOW))
     assert (bounced(book)[9], bounced(book)[2], bounced(book)[10]) == (None, None, False)
     book.record(batch([(10, False, None)], "b", **sure))
     assert (bounced(book)[9], bounced(book)[2]) == (None, None)
@@ -200,7 +209,7 @@ def test_a_doubtful_letter_has_not_arrived(tmp_path: Path) -> None:
 )
 def test_a_mailing_is_declared_in_one_way(tmp_path: Path, later: dict[str, Any], word: str) -> None:
     """A declaration that contradicts the recorded one is refused, and can be corrected with `replace`."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     book.record(batch([(8, True, None)], mail_class="ordinary"))
     with pytest.raises(LabelError, match=word):
         book.record(batch([(9, True, None)], "b", **later))
@@ -212,10 +221,12 @@ def test_a_mailing_is_declared_in_one_way(tmp_path: Path, later: dict[str, Any],
 
 def test_the_evidence_is_what_the_file_said_when_it_was_mailed(tmp_path: Path) -> None:
     """Evidence has its columns and dtypes; rows without a probability or of unread reasons are left out."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     book.record(batch([(8, True, "moved"), (20, True, None), (21, True, None)]))
     later = batch([(8, True, "moved"), (9, True, None)], "b")
-    changed = Batch(later.about, later.labels, later.doubtful, lambda rows: knowledge(rows, "9.9"), later.sent, NOW)
+    changed = LabelBatch(
+        later.about, later.labels, later.doubtful, lambda rows: knowledge(rows, "9.9"), later.sent, NOW
+    )
     book.record(changed)
     frame = book.evidence().collect()
     assert dict(frame.schema) == EVIDENCE_DTYPES | {"mailing": pl.String, "recorded": pl.Datetime("us", "UTC")}
@@ -223,12 +234,12 @@ def test_the_evidence_is_what_the_file_said_when_it_was_mailed(tmp_path: Path) -
     assert book.evidence(unread=True).collect().filter("unread")["row_id"].to_list() == [21]
     assert book.evidence(["other"]).collect().is_empty()
     assert book.evidence([book.mailings()[0].id]).collect().height == 2
-    assert Book(tmp_path / "none").evidence().collect().is_empty()
+    assert LabelStore(tmp_path / "none").evidence().collect().is_empty()
 
 
 def test_the_history_is_of_the_newest_mailing(tmp_path: Path) -> None:
     """moved, absent and delivered, as HISTORY_SCHEMA; other reasons say nothing and hide nothing."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     assert book.history() is None
     old, new = date(2026, 3, 1), date(2026, 9, 1)
     sure = {"complete": True}
@@ -248,7 +259,7 @@ def test_the_history_is_of_the_newest_mailing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"PAR1 nonsense", None])
 def test_a_damaged_book_file_is_named(tmp_path: Path, content: bytes | None) -> None:
     """What is damaged or foreign is named with the remedy, by all that reads the book."""
-    book = Book(tmp_path)
+    book = LabelStore(tmp_path)
     path = book.record(batch([(8, True, None)])).path
     if content is None:
         pl.DataFrame({"a": [1]}).write_parquet(path)
@@ -263,7 +274,7 @@ def test_a_damaged_book_file_is_named(tmp_path: Path, content: bytes | None) -> 
 
 
 def _record(folder: Path, row: int) -> None:
-    Book(folder).record(batch([(row, True, None)], str(row)))
+    LabelStore(folder).record(batch([(row, True, None)], str(row)))
 
 
 def test_processes_that_record_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -275,7 +286,7 @@ def test_processes_that_record_at_once_lose_nothing(tmp_path: Path) -> None:
     for worker in workers:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0] * 3
-    assert rows_of(Book(tmp_path / "b"))["row_id"].to_list() == [8, 9, 10]
+    assert rows_of(LabelStore(tmp_path / "b"))["row_id"].to_list() == [8, 9, 10]
 
 
 def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
@@ -289,7 +300,7 @@ def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
             outcomes, file=tmp_path / name, returns_requested=True, complete=True, book=tmp_path / name[4:]
         )
         assert (report.unread, report.exit_code) == (0, 3)
-        found.append(Book(tmp_path / name[4:]).evidence().drop("mailing", "recorded").collect())
+        found.append(LabelStore(tmp_path / name[4:]).evidence().drop("mailing", "recorded").collect())
     assert found[0].equals(found[1])
     closed = found[0].filter(pl.col("level:status").cast(pl.String).str.starts_with("closed"))
     assert closed["bounced"].mean() > 0.5
@@ -304,14 +315,14 @@ def test_answers_of_the_service_are_kept_and_not_learned_from(tmp_path: Path) ->
         tmp_path / "l.csv", "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n"
     )
     bv.enrich(source, tmp_path / "out.csv")
-    manifest = next((Book().folder.parent / "runs").glob("*.json"))
+    manifest = next((LabelStore().folder.parent / "runs").glob("*.json"))
     text = manifest.read_text(encoding="utf-8").replace('"engine": "local"', '"engine": "batch"')
     manifest.write_text(text, encoding="utf-8")
     outcomes = write(tmp_path / "o.csv", "사업자등록번호,반송사유\n124-81-00998,이사불명\n")
     report = bv.label(outcomes, file=tmp_path / "out.csv", mailed=DAY, returns_requested=True)
     assert (report.unread, report.usable, report.engine, report.model) == (1, 0, "batch", None)
     assert any("not sent to the service" in warning for warning in report.warnings)
-    row = Book().evidence(unread=True).collect().row(0, named=True)
+    row = LabelStore().evidence(unread=True).collect().row(0, named=True)
     assert row["bounce_prob"] is not None
     assert row["level:status"] is None
-    assert Book().evidence().collect().is_empty()
+    assert LabelStore().evidence().collect().is_empty()

@@ -22,16 +22,17 @@ import pytest
 import bizverify as bv
 from bizverify.cancellation import CancelToken
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
-from bizverify.labels.output_columns import LABEL_DTYPES, write_labelled
-from bizverify.labels.sending import Sent, send_labels
+from bizverify.labels.output_columns import LABEL_DTYPES
+from bizverify.labels.sending import SendReport
 from bizverify.ledger import Ledger
 from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
+from labelling import send_labels, write_labelled
 from test_paid import KEY, customers, numbers
 
 ROWS, REPEATS = 120, 20
-Send = Callable[..., Sent]
+Send = Callable[..., SendReport]
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def bought(url: str, folder: Path, **options: Any) -> Path:
 
 @pytest.fixture
 def send(url: str, mailed: Path) -> Send:
-    def call(labels: pl.DataFrame, *, key: str = KEY, concurrency: int = 4, **options: Any) -> Sent:
+    def call(labels: pl.DataFrame, *, key: str = KEY, concurrency: int = 4, **options: Any) -> SendReport:
         return send_labels(labels, mailed, terms=terms(url, key, concurrency), **options)
 
     return call
@@ -333,11 +334,15 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
 
 _SENDER = """
 import sys
+from pathlib import Path
 import polars as pl
-from bizverify.options import terms_of
-from bizverify.labels.sending import send_labels
+from bizverify.options import service_options
+from bizverify.labels.sending import labels_with_lookups, send_labels
+from bizverify.tables import open_table
 
 labels, file, url = sys.argv[1:]
-terms = terms_of("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
-sys.exit(send_labels(pl.read_parquet(labels), file, terms=terms).exit_code)
+terms = service_options("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
+with open_table(Path(file)) as table:
+    found = labels_with_lookups(pl.read_parquet(labels), table)
+sys.exit(send_labels(found, Path(file), terms=terms).exit_code)
 """

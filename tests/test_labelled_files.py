@@ -15,12 +15,13 @@ import pytest
 import bizverify as bv
 from bizverify.errors import AccountingError, LabelError, UsageError
 from bizverify.labels import output_columns
-from bizverify.labels.output_columns import LABEL_COLUMNS, write_labelled
+from bizverify.labels.output_columns import LABEL_COLUMNS
 from bizverify.run.output_layout import layout
 from bizverify.schema import ADDED_COLUMNS, OUR_COLUMNS
 from bizverify.tables import Enriched, excel, open_table
 from bizverify.tables.columns import own_columns
 from conftest import NINE, spreadsheet, write
+from labelling import write_labelled
 
 HEADER = "사업자번호,상호,주소"
 ROWS = ["124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129", "220-81-62517,네이버,", "214-88-12345,=상사,서울"]
@@ -148,12 +149,13 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
     book.save(tmp_path / "mailed.xlsx")
     write_labelled(tmp_path / "mailed.xlsx", tmp_path / "labelled.xlsx", labels((0, True, "이사", None)))
     with open_table(tmp_path / "labelled.xlsx") as table:
-        ours = own_columns(table.headers, "") | output_columns.earlier(table.headers)
+        ours = own_columns(table.headers, "") | output_columns.find_label_columns(table.headers)
         assert list(ours.values()) == [*range(3, 12), 13, 14, 15]
         columns, warnings = layout(table.headers, "", ours, range(16), OUR_COLUMNS)
         assert not warnings
         nine = [pl.lit(f"neu {name}").alias(name) for name in ADDED_COLUMNS]
-        rows = output_columns.labelled(table.frame.with_row_index("row_id"), SOME).with_columns(nine)
+        rows = table.frame.with_row_index("row_id").join(SOME.lazy(), on="row_id", how="left", maintain_order="left")
+        rows = rows.with_columns(nine)
         result = Enriched(table, rows, columns, rows.select(pl.len()))
         excel.write(result, tmp_path / "both.xlsx")
     cells = list(openpyxl.load_workbook(tmp_path / "both.xlsx").worksheets[0].iter_rows(values_only=True))
@@ -197,7 +199,7 @@ def test_a_file_that_was_never_enriched_gets_the_three_at_its_end(tmp_path: Path
     write_labelled(source, tmp_path / "out.csv", labels((0, True, "폐업", RETURNED)))
     with open_table(tmp_path / "out.csv") as table:
         assert table.headers == (*HEADER.split(","), *LABEL_COLUMNS)
-        assert not output_columns.earlier(table.headers)
+        assert not output_columns.find_label_columns(table.headers)
 
 
 def test_the_output_may_have_another_encoding(enriched: Callable[[str], Path], tmp_path: Path) -> None:

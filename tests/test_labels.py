@@ -15,7 +15,7 @@ import xlsxwriter
 
 import bizverify as bv
 from bizverify.errors import ColumnError, InputError, LabelError, OutputError, UsageError
-from bizverify.labels import Book, LabelReport
+from bizverify.labels import LabelReport, LabelStore
 from bizverify.testing import FakeService, serve
 from conftest import SAMPLE, json_of, spreadsheet, write
 from test_paid import KEY, customers
@@ -65,7 +65,7 @@ def label(tmp_path: Path, enriched: Path) -> Callable[..., LabelReport]:
 
 def said() -> dict[int, bool | None]:
     """What the book's files hold, by row."""
-    frames = [pl.read_parquet(mailing.path) for mailing in Book().mailings()]
+    frames = [pl.read_parquet(mailing.path) for mailing in LabelStore().mailings()]
     return {row: said for frame in frames for row, said in frame.select("row_id", "said").iter_rows()}
 
 
@@ -111,7 +111,7 @@ def test_outcomes_are_read_in_every_format(label: Any, tmp_path: Path, name: str
     """The same outcomes say the same in each format and encoding."""
     report = label(written(tmp_path / name))
     assert (report.bounced, report.not_bounced, dict(report.by_reason), problems(report)) == (1, 1, {"moved": 1}, [])
-    frame = Book().outcomes().sort("b_no").collect()
+    frame = LabelStore().outcomes().sort("b_no").collect()
     assert frame["bounced"].to_list() == [False, True] or frame["bounced"].to_list() == [True]
     assert date(2026, 10, 20) in frame["bounced_at"].to_list()
     assert report.exit_code == 0
@@ -163,7 +163,7 @@ def test_outcomes_that_say_nothing_are_refused(label: Any, text: str, error: typ
     """The message names the column, row and value, and nothing is recorded."""
     with pytest.raises(error, match=message):
         label(text)
-    assert Book().mailings() == []
+    assert LabelStore().mailings() == []
 
 
 def test_a_file_of_two_encodings_is_refused_with_its_place(label: Any, tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_recorded(label: 
     for output, options in (("out.xls", {}), ("out.xlsx", {"output_encoding": "cp949"})):
         with pytest.raises((UsageError, OutputError)):
             label("row_id,반송여부\n0,Y\n", output=tmp_path / output, **options)
-    assert Book().mailings() == []
+    assert LabelStore().mailings() == []
 
 
 def test_a_mailing_of_another_century_is_a_slip(label: Any) -> None:
@@ -398,7 +398,7 @@ def test_unmatched_outcomes_go_to_a_file(label: Any, tmp_path: Path) -> None:
 
 def test_a_run_and_its_file_are_one_mailing(label: Any, enriched: Path) -> None:
     """By the run's id, its manifest, or the file: the same mailing, whose model the manifest tells."""
-    manifest = next((Path(Book().folder).parent / "runs").glob("*.json"))
+    manifest = next((Path(LabelStore().folder).parent / "runs").glob("*.json"))
     run_id = json_of(manifest)["run_id"]
     text = f"사업자번호,반송여부\n{NUMBERS[3]},Y\n"
     found = [label(text), label(text, file=None, run=run_id), label(text, file=None, run=manifest)]
@@ -409,7 +409,7 @@ def test_a_run_and_its_file_are_one_mailing(label: Any, enriched: Path) -> None:
 
 def test_a_moved_output_is_asked_for(label: Any, enriched: Path, tmp_path: Path) -> None:
     """A run whose output is gone says where it was; with --file beside --run it is the same mailing."""
-    run_id = next((Path(Book().folder).parent / "runs").glob("*.json")).stem
+    run_id = next((Path(LabelStore().folder).parent / "runs").glob("*.json")).stem
     moved = enriched.rename(tmp_path / "moved.csv")
     text = f"사업자번호,반송여부\n{NUMBERS[3]},Y\n"
     with pytest.raises(LabelError, match=f"`run='{run_id}'` `file='PATH'`"):
@@ -420,7 +420,7 @@ def test_a_moved_output_is_asked_for(label: Any, enriched: Path, tmp_path: Path)
 def test_a_file_of_an_unknown_run_is_known_by_its_answers(label: Any, enriched: Path, tmp_path: Path) -> None:
     """Without a manifest a file is told by what it says: the same in another format is the same mailing."""
     bv.enrich(tmp_path / "list.csv", tmp_path / "mailed.parquet")
-    for manifest in (Path(Book().folder).parent / "runs").glob("*.json"):
+    for manifest in (Path(LabelStore().folder).parent / "runs").glob("*.json"):
         manifest.unlink()
     text = f"사업자번호,반송여부\n{NUMBERS[3]},Y\n"
     first, second = label(text), label(text, file=tmp_path / "mailed.parquet")
@@ -444,7 +444,7 @@ def test_another_text_is_refused_with_a_sentence(label: Any, mailed: Any) -> Non
     """5.10. may be May or October: nothing is guessed, and nothing is recorded."""
     with pytest.raises(UsageError, match=r"^`mailed=.*`: is no day; give it as 2026-10-05"):
         label(f"사업자번호,반송여부\n{NUMBERS[3]},Y\n", mailed=mailed)
-    assert not Book().mailings()
+    assert not LabelStore().mailings()
 
 
 def test_other_days_are_given_as_text_too(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_a_mailing_that_cannot_be_is_refused(
 
 def test_an_output_with_other_rows_than_the_run_wrote_is_refused(label: Any, enriched: Path) -> None:
     """Rows are counted from 0 as they were written; a file that was cut or sorted anew has other numbers."""
-    run_id = next((Path(Book().folder).parent / "runs").glob("*.json")).stem
+    run_id = next((Path(LabelStore().folder).parent / "runs").glob("*.json")).stem
     enriched.write_text("".join(enriched.read_text(encoding="utf-8").splitlines(True)[:-1]), encoding="utf-8")
     with pytest.raises(LabelError, match=f"has 7 rows, run {run_id} wrote 8"):
         label(f"사업자번호,반송여부\n{NUMBERS[3]},Y\n", file=None, run=run_id)
@@ -538,7 +538,7 @@ def test_a_dry_run_writes_nothing(label: Any, tmp_path: Path) -> None:
     text = f"사업자번호,반송여부\n{NUMBERS[3]},Y\n1111111111,Y\n"
     report = label(text, dry_run=True, output=tmp_path / "o.csv", unmatched=tmp_path / "u.csv")
     assert (report.new, report.exit_code) == (1, 3)
-    assert not Book().folder.exists()
+    assert not LabelStore().folder.exists()
     assert not (tmp_path / "o.csv").exists()
     assert not (tmp_path / "u.csv").exists()
 

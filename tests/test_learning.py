@@ -14,14 +14,11 @@ from hypothesis import strategies as st
 
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import MOST, challenger, moves, served
-from bizverify.learning.decision import decided
-from bizverify.learning.design_matrix import TERMS, design, expert_points
-from bizverify.learning.fit import Priors, fitted
-from bizverify.learning.gate import ENOUGH, blocks, gate
-from bizverify.learning.impact import points_frame, saving
-from bizverify.learning.patterns import patterns
-from bizverify.learning.quarantine import doubts
+from bizverify.learning.challenger import MOST, changed_points, make_challenger, points_frame, predict, saving
+from bizverify.learning.design_matrix import TERMS, count_patterns, design, expert_points
+from bizverify.learning.fit import Priors, fit_points
+from bizverify.learning.gate import ENOUGH, blocks, evaluate_challenger, run_gate
+from bizverify.learning.quarantine import label_doubts
 from bizverify.learning.training_data import RIPE_AT
 from examples import examples
 from mailings import as_the_expert_says, counted, letters
@@ -38,31 +35,31 @@ def one_pattern(n: int, bounced: int, **levels: str) -> pl.DataFrame:
 
 
 def of(part: pl.DataFrame) -> pl.DataFrame:
-    return patterns(part.with_columns(score=pl.lit(0)).lazy())
+    return count_patterns(part.with_columns(score=pl.lit(0)).lazy())
 
 
 def test_without_labels_the_expert_is_the_answer() -> None:
     """A fit to nothing gives every level the points it has."""
-    fit = fitted(one_pattern(0, 0), CARD)
+    fit = fit_points(one_pattern(0, 0), CARD)
     assert fit.base == pytest.approx(CARD.base.points)
     assert list(fit.points().values()) == pytest.approx(expert_points(CARD))
-    assert challenger(fit, CARD).features["status"]["suspended"].points == 30
-    assert moves(CARD, challenger(fit, CARD)) == {}
+    assert make_challenger(fit, CARD).features["status"]["suspended"].points == 30
+    assert changed_points(CARD, make_challenger(fit, CARD)) == {}
 
 
 @pytest.mark.parametrize(("bounced", "sign"), [(400, 1), (20, -1)])
 def test_labels_move_a_level_towards_what_they_say(bounced: int, sign: int) -> None:
     """A level whose letters come back more often than foretold gains points, one whose do so less loses some."""
     rest = [one_pattern(5_000, 140), one_pattern(500, bounced, status="suspended")]
-    fit = fitted(pl.concat(rest), CARD)
+    fit = fit_points(pl.concat(rest), CARD)
     assert sign * (fit.points()["status", "suspended"] - 30) > 2
 
 
 def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
     """From wherever the search starts it ends at the same estimate, and no step aside is better."""
     known = counted(letters(1, 4_000))
-    fit = fitted(known, CARD)
-    other = fitted(known, CARD, start=fitted(one_pattern(4_000, 2_000), CARD))
+    fit = fit_points(known, CARD)
+    other = fit_points(known, CARD, start=fit_points(one_pattern(4_000, 2_000), CARD))
     assert fit.theta() == pytest.approx(other.theta(), abs=0.02)
 
     def posterior(theta: np.ndarray) -> float:
@@ -90,9 +87,9 @@ def test_wrong_returns_go_to_their_own_rate_and_not_into_the_points() -> None:
     """With a tenth of the arrived letters recorded as returned, the safest letters are still served as safe."""
     known = letters(2, 8_000, as_the_expert_says)
     flip = pl.Series(np.random.default_rng(1).random(known.height) < 0.1)
-    fit = fitted(counted(known.with_columns(bounced=pl.col("bounced") | flip)), CARD)
+    fit = fit_points(counted(known.with_columns(bounced=pl.col("bounced") | flip)), CARD)
     assert 0.06 < fit.false_bounces < 0.13
-    assert abs(challenger(fit, CARD).base.points - CARD.base.points) <= 3
+    assert abs(make_challenger(fit, CARD).base.points - CARD.base.points) <= 3
 
 
 @examples(25)
@@ -101,7 +98,7 @@ def test_a_challenger_moves_no_level_by_more_than_it_may(seed: int, rate: float)
     """Whatever the labels say, base and levels move by ten whole points at most; the rest of the card stays."""
     rng = np.random.default_rng(seed)
     known = letters(seed % 50, 400).with_columns(bounced=pl.Series(rng.random(400) < rate))
-    card = challenger(fitted(counted(known), CARD), CARD)
+    card = make_challenger(fit_points(counted(known), CARD), CARD)
     before, after = ([one.base.points, *expert_points(one)] for one in (CARD, card))
     assert max(abs(one - other) for one, other in zip(before, after, strict=True)) <= MOST
     assert all(isinstance(points, int) for points in after)
@@ -112,9 +109,9 @@ def test_a_challenger_moves_no_level_by_more_than_it_may(seed: int, rate: float)
 def test_a_level_that_lost_its_points_is_still_told() -> None:
     """A learned card can be learned from again: each level with points once is in the reasons for ever."""
     known = [one_pattern(20_000, 560), one_pattern(20_000, 560, kind="corporation")]
-    card = challenger(fitted(pl.concat(known), CARD), CARD)
+    card = make_challenger(fit_points(pl.concat(known), CARD), CARD)
     for _ in range(3):
-        card = challenger(fitted(pl.concat(known), CARD), card)
+        card = make_challenger(fit_points(pl.concat(known), CARD), card)
     assert abs(card.features["kind"]["corporation"].points) <= 1
     assert all(
         level.always or level.points
@@ -131,19 +128,19 @@ def test_served_is_what_the_scorecard_says() -> None:
     known = counted(letters(3, 300))
     matrix = design(known)
     scores = CARD.base.points + matrix @ np.array(expert_points(CARD))
-    assert served(CARD, matrix) == pytest.approx([CARD.probability(int(score)) for score in scores], abs=5.1e-5)
+    assert predict(CARD, matrix) == pytest.approx([CARD.probability(int(score)) for score in scores], abs=5.1e-5)
 
 
 def test_the_contest_is_won_only_by_foretelling() -> None:
     """The first block teaches and decides nothing; a challenger that knows better wins later, by a likelihood ratio."""
     known = letters(4, 6_000)
-    judged = gate(None, [of(known[:100])], CARD, CARD)
+    judged = run_gate(None, [of(known[:100])], CARD, CARD)
     assert judged.e_value == 1.0
     assert judged.e_value < ENOUGH
-    judged = gate(None, [of(part) for part in (known[:3_000], known[3_000:])], CARD, CARD)
-    fit = fitted(of(known[:3_000]), CARD)
+    judged = run_gate(None, [of(part) for part in (known[:3_000], known[3_000:])], CARD, CARD)
+    fit = fit_points(of(known[:3_000]), CARD)
     rest = of(known[3_000:])
-    said = [served(card, design(rest)) for card in (challenger(fit, CARD), CARD)]
+    said = [predict(card, design(rest)) for card in (make_challenger(fit, CARD), CARD)]
     label = [fit.false_bounces + (1 - fit.false_bounces) * p for p in said]
     n, bounced = (rest[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
     ratio = bounced @ np.log(label[0] / label[1]) + (n - bounced) @ np.log((1 - label[0]) / (1 - label[1]))
@@ -162,7 +159,7 @@ def test_blocks_are_in_order_and_hold_every_letter() -> None:
 def test_where_the_expert_is_right_nothing_is_promoted() -> None:
     """Of 12 worlds in which the built-in scorecard is the truth, one at most lets a challenger through."""
     passed = [
-        gate(None, list(blocks(letters(seed, 1_000, as_the_expert_says).with_columns(score=pl.lit(0)))), CARD, CARD)
+        run_gate(None, list(blocks(letters(seed, 1_000, as_the_expert_says).with_columns(score=pl.lit(0)))), CARD, CARD)
         for seed in range(12)
     ]
     assert sum(judged.e_value >= ENOUGH for judged in passed) <= 1
@@ -174,9 +171,9 @@ def test_what_chose_the_champion_is_no_part_of_the_contest() -> None:
     known = letters(104, 3_000).with_columns(
         score=pl.lit(0), **{RIPE_AT: pl.Series([start + timedelta(days=place // 500) for place in range(3_000)])}
     )
-    first = decided(known, CARD, CARD, None, "v+1", start)
+    first = evaluate_challenger(known, CARD, CARD, None, "v+1", start)
     assert first.promotes
-    again = decided(known, first.challenger, CARD, start + timedelta(days=9), "v+2", start)
+    again = evaluate_challenger(known, first.challenger, CARD, start + timedelta(days=9), "v+2", start)
     assert not again.gate.steps
     assert again.gate.e_value == 1.0
     assert not again.promotes
@@ -194,7 +191,7 @@ def test_what_chose_the_champion_is_no_part_of_the_contest() -> None:
 )
 def test_labels_that_cannot_be_are_doubted(part: pl.DataFrame, why: str) -> None:
     """One class only, and safe letters that come back in heaps: both say how many."""
-    assert any(found.startswith(why) for found in doubts(part, CARD, CARD))
+    assert any(found.startswith(why) for found in label_doubts(part, CARD, CARD))
 
 
 def test_flipped_labels_are_doubted_and_honest_ones_are_not() -> None:
@@ -202,13 +199,13 @@ def test_flipped_labels_are_doubted_and_honest_ones_are_not() -> None:
     honest = [letters(seed, 1_000) for seed in range(12)]
     flip = pl.Series(np.random.default_rng(1).random(1_000) < 0.1)
     flipped = [known.with_columns(bounced=pl.col("bounced") ^ flip) for known in honest]
-    assert sum(bool(doubts(counted(known), CARD, CARD)) for known in flipped) >= 10
-    assert sum(bool(doubts(counted(known), CARD, CARD)) for known in honest) <= 1
+    assert sum(bool(label_doubts(counted(known), CARD, CARD)) for known in flipped) >= 10
+    assert sum(bool(label_doubts(counted(known), CARD, CARD)) for known in honest) <= 1
 
 
 def test_small_honest_mailings_are_not_doubted() -> None:
     """Thirty letters that all arrived are what one expects of thirty letters."""
-    assert doubts(one_pattern(30, 0), CARD, CARD) == ()
+    assert label_doubts(one_pattern(30, 0), CARD, CARD) == ()
 
 
 def test_the_points_are_told_with_their_evidence() -> None:
@@ -221,7 +218,7 @@ def test_the_points_are_told_with_their_evidence() -> None:
     assert told.row(0, named=True)["letters"] == 500
     suspended = told.row(by_predicate=(pl.col("feature") == "status") & (pl.col("level") == "suspended"), named=True)
     assert suspended["letters"] == known.filter(pl.col("level:status") == "suspended")["n"].sum()
-    assert told["expected"][0] == pytest.approx(float(known["n"].to_numpy() @ served(CARD, design(known))))
+    assert told["expected"][0] == pytest.approx(float(known["n"].to_numpy() @ predict(CARD, design(known))))
 
 
 def test_what_a_card_would_hold_is_counted() -> None:

@@ -11,20 +11,20 @@ import pytest
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import Book
+from bizverify.labels.label_store import LabelStore
 from bizverify.learning import audit_sample, calibrate
-from bizverify.learning.sequential_test import Past, judged, last_judged
-from bizverify.learning.training_data import REPEATED, RIPE_AT, Material, sifted
+from bizverify.learning.gate import JudgedLabels, continue_test, last_test
+from bizverify.learning.training_data import REPEATED, RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import ModelStore
-from bizverify.model_store.journal import Event
+from bizverify.model_store.scorecard_store import Event
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 from test_calibrate import TODAY, turned
 
 CARD = Scorecard.load()
 
 
-def material(book: Book) -> Material:
-    return sifted(book, TODAY, CARD, CARD, {})
+def material(book: LabelStore) -> TrainingData:
+    return select_training_rows(book, TODAY, CARD, CARD, {})
 
 
 def addressed(known: pl.DataFrame) -> pl.DataFrame:
@@ -138,7 +138,7 @@ def test_labels_that_are_only_added_go_on_with_the_contest() -> None:
     known = ordered(500)
     past = None
     for size in (100, 100, 250, 500):
-        past = judged(known.head(size), "r", past)
+        past = continue_test(known.head(size), "r", past)
         assert past.required == 20
 
 
@@ -153,21 +153,21 @@ def test_labels_that_are_only_added_go_on_with_the_contest() -> None:
 )
 def test_labels_that_are_changed_afterwards_need_more_evidence(changed: pl.DataFrame) -> None:
     """A replaced, dropped or moved label begins a new contest: each one costs more than the last."""
-    past = judged(ordered(100), "r", None)
-    again = judged(changed, "r", past)
+    past = continue_test(ordered(100), "r", None)
+    again = continue_test(changed, "r", past)
     assert again.required == 80
-    assert judged(changed, "r", again).required == 80
-    assert judged(ordered(600, seed=1), "r", again).required == 180
+    assert continue_test(changed, "r", again).required == 80
+    assert continue_test(ordered(600, seed=1), "r", again).required == 180
 
 
 def test_the_journal_remembers_what_was_judged_until_another_card_answers() -> None:
     """Notes in between hide nothing; a promotion or a way back begins anew."""
-    past = Past(100, "abc", 1)
+    past = JudgedLabels(100, "abc", 1)
     told = Event(datetime(2026, 1, 1, tzinfo=UTC), "refused", None, past.as_event())
     other = Event(told.at, "quarantined", None, {"mailing": "m"})
-    assert last_judged([]) is None
-    assert last_judged([told, other]) == past
-    assert last_judged([told, Event(told.at, "rolled_back", "builtin", {})]) is None
+    assert last_test([]) is None
+    assert last_test([told, other]) == past
+    assert last_test([told, Event(told.at, "rolled_back", "builtin", {})]) is None
 
 
 def test_labels_replaced_between_two_calibrations_are_noticed(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_labels_replaced_between_two_calibrations_are_noticed(tmp_path: Path) ->
 
 def test_what_a_later_word_makes_certain_is_news_of_that_day(tmp_path: Path) -> None:
     """A mailing declared complete afterwards gets its deliveries then: the past of the contest stays as it was."""
-    book, known = Book(tmp_path), letters(1, 200)
+    book, known = LabelStore(tmp_path), letters(1, 200)
     later = NOW + timedelta(days=9)
     mail(book, known, complete=False)
     first = material(book)

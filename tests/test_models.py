@@ -16,7 +16,7 @@ import pytest
 import bizverify as bv
 from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.errors import ModelError
-from bizverify.model_store import BUILTIN, ModelStore, completed, differences, points_table, resolved
+from bizverify.model_store import BUILTIN, ModelStore, add_missing_levels, differences, points_table, resolve_model
 
 BUILT_IN = Scorecard.load()
 Damage = Callable[[Path], object]
@@ -186,7 +186,7 @@ def test_a_scorecard_whose_promotion_was_cut_off_can_be_promoted_again(two: Mode
     two.path.write_bytes(content[: content[:-1].rindex(b"\n") + 20])
     assert two.champion_version() == "v1"
     with pytest.raises(ModelError, match="neither a scorecard file nor a version"):
-        resolved("v2", two)
+        resolve_model("v2", two)
     two.promote(learned("v2", "v1", -9), {})
     assert two.champion() == learned("v2", "v1", -9)
 
@@ -198,7 +198,7 @@ def test_a_damaged_line_amid_the_journal_is_an_error(two: ModelStore) -> None:
     for ask in (two.champion, two.versions, two.rollback, lambda: two.note("refused", {})):
         with pytest.raises(ModelError, match=r"line 1 is damaged.*`model='builtin'`"):
             ask()
-    assert resolved(BUILTIN, two) is BUILT_IN
+    assert resolve_model(BUILTIN, two) is BUILT_IN
 
 
 def test_a_lost_journal_is_an_error_until_somebody_decides(two: ModelStore) -> None:
@@ -255,13 +255,13 @@ def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> Non
 
 def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is what counts: without it the file that was written before means nothing."""
-    from bizverify.model_store import journal
+    from bizverify.model_store import scorecard_store as module
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(journal.os, "fsync", full)
+        patched.setattr(module.os, "fsync", full)
         with pytest.raises(bv.BizverifyError, match="No space left on device"):
             two.promote(learned("v3", "v2"), {})
     assert two.champion_version() == "v2"
@@ -292,7 +292,7 @@ def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: 
     """Writing waits, and then says why it does not go on."""
     from filelock import FileLock
 
-    from bizverify.model_store import store as module
+    from bizverify.model_store import scorecard_store as module
 
     monkeypatch.setattr(module, "_WAIT", 0.05)
     store.folder.mkdir()
@@ -307,13 +307,13 @@ def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: 
 def test_a_model_is_a_file_a_version_or_builtin(two: ModelStore, tmp_path: Path) -> None:
     """Nothing given is the champion; a scorecard is itself."""
     (tmp_path / "own.toml").write_text(learned("own").to_toml(), encoding="utf-8")
-    assert resolved(None, two).version == "v2"
-    assert resolved("v1", two).version == "v1"
-    assert resolved(Path("v1"), two).version == "v1"
-    assert resolved(BUILTIN, two) is BUILT_IN
-    assert resolved(BUILT_IN.version, two) is BUILT_IN
-    assert resolved(tmp_path / "own.toml", two) == learned("own")
-    assert resolved(card := learned("given"), two) is card
+    assert resolve_model(None, two).version == "v2"
+    assert resolve_model("v1", two).version == "v1"
+    assert resolve_model(Path("v1"), two).version == "v1"
+    assert resolve_model(BUILTIN, two) is BUILT_IN
+    assert resolve_model(BUILT_IN.version, two) is BUILT_IN
+    assert resolve_model(tmp_path / "own.toml", two) == learned("own")
+    assert resolve_model(card := learned("given"), two) is card
 
 
 def test_a_file_that_exists_goes_before_a_version(
@@ -324,10 +324,10 @@ def test_a_file_that_exists_goes_before_a_version(
     (tmp_path / "v2").mkdir()
     (tmp_path / "v1").write_text(learned("file").to_toml(), encoding="utf-8")
     (tmp_path / "builtin").write_text(learned("file").to_toml(), encoding="utf-8")
-    assert resolved("v1", two).version == "file"
-    assert resolved("v2", two).version == "v2"
-    assert resolved("builtin", two) is BUILT_IN
-    assert resolved("./builtin", two).version == "file"
+    assert resolve_model("v1", two).version == "file"
+    assert resolve_model("v2", two).version == "v2"
+    assert resolve_model("builtin", two) is BUILT_IN
+    assert resolve_model("./builtin", two).version == "file"
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_file_that_exists_goes_before_a_version(
 def test_what_is_no_model_is_refused_with_what_there_is(two: ModelStore, model: str, message: str) -> None:
     """Nothing else answers in its place."""
     with pytest.raises(ModelError, match=message):
-        resolved(model, two)
+        resolve_model(model, two)
 
 
 def test_every_run_asks_the_champion_unless_told_otherwise(state_directory: Path, tmp_path: Path) -> None:
@@ -377,19 +377,19 @@ def without(card: Scorecard, feature: str, level: str | None = None) -> Scorecar
 def test_levels_that_a_learned_scorecard_never_saw_are_the_built_in_ones() -> None:
     """All that it learned stays; a whole feature and a single level are filled in, and named."""
     card = without(without(learned("v1"), "history"), "status", "merged")
-    filled, added = completed(card, BUILT_IN)
+    filled, added = add_missing_levels(card, BUILT_IN)
     assert added == ("status.merged", "history.moved", "history.absent", "history.delivered")
     assert filled.features["status"]["active"].points == -5
     assert filled.features["history"] == BUILT_IN.features["history"]
     assert "history" not in card.features
-    assert completed(learned("v1"), BUILT_IN) == (learned("v1"), ())
+    assert add_missing_levels(learned("v1"), BUILT_IN) == (learned("v1"), ())
 
 
 def test_a_champion_of_an_earlier_release_goes_on_answering(store: ModelStore) -> None:
     """It is completed when it is read; its file stays as it was."""
     old = without(learned("v1"), "history")
     store.promote(old, {})
-    found = store.stored(None)
+    found = store.load_stored(None)
     assert found.added == ("history.moved", "history.absent", "history.delivered")
     assert found.release == BUILT_IN.version
     assert found.card.features["history"]["moved"].points == BUILT_IN.features["history"]["moved"].points

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.errors import ColumnError, InputError, UsageError
-from bizverify.labels.mailing import opened_mailing
+from bizverify.labels.mailing import open_mailing
 from bizverify.schema import Alert
 from conftest import NINE, write
 
@@ -87,7 +87,7 @@ def test_enriching_again_replaces_the_columns_with_or_without_the_option(
     assert (roles_of(again), again.rows, again.counts) == (roles_of(first), 3, first.counts)
     if extension == "csv":
         assert one.read_bytes() == two.read_bytes()
-    with opened_mailing(again.run_id, None) as mailing:
+    with open_mailing(again.run_id, None) as mailing:
         assert mailing.letters.collect()["address"].to_list() == [row[4] for row in ROWS]
 
 

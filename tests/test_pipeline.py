@@ -267,9 +267,9 @@ def test_an_encoding_for_an_output_without_one_is_refused_by_the_outputs_name(so
 
 def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> None:
     for error in (PermissionError(13, "Permission denied", "in.csv"), FileNotFoundError("in.csv: gone")):
-        with pytest.raises(InputError, match=r"in\.csv: .*(denied|gone)"), publish.published(tmp_path / "out.csv"):
+        with pytest.raises(InputError, match=r"in\.csv: .*(denied|gone)"), publish.publish_file(tmp_path / "out.csv"):
             raise error
-    with pytest.raises(OutputError, match=r"out\.csv: cannot be written"), publish.published(tmp_path / "out.csv"):
+    with pytest.raises(OutputError, match=r"out\.csv: cannot be written"), publish.publish_file(tmp_path / "out.csv"):
         raise OSError(28, "No space left on device")
 
 

@@ -173,9 +173,9 @@ def test_what_a_living_run_writes_is_not_swept_however_old_it_is(tmp_path: Path)
     for name in (".bizverify-0123abcd-out.csv", ".bizverify-0123abcd-other.csv", ".bizverify-mine-out.csv"):
         os.utime(write(tmp_path / name, "left"), (0, 0))
     write(tmp_path / ".bizverify-4567abcd-out.csv", "of today")
-    with publish.published(target) as alive:
+    with publish.publish_file(target) as alive:
         os.utime(alive, (0, 0))
-        with publish.published(target) as second:
+        with publish.publish_file(target) as second:
             write(second, "second")
         assert alive.exists()
         write(alive, "first")
@@ -249,9 +249,9 @@ def _no_links(*_: Any, **__: Any) -> None:
 def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path) -> None:
     """The temporary file's name is cut by bytes; a name too long for the system is an error of the output's."""
     target = tmp_path / ("가" * 83 + ".csv")
-    with publish.published(target) as temporary:
+    with publish.publish_file(target) as temporary:
         temporary.write_bytes(b"x")
     assert target.read_bytes() == b"x"
-    with pytest.raises(OutputError, match="too long"), publish.published(tmp_path / ("가" * 90)):
+    with pytest.raises(OutputError, match="too long"), publish.publish_file(tmp_path / ("가" * 90)):
         pass
     assert not publish.same_file(target, tmp_path / ("가" * 90))

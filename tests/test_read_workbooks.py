@@ -16,7 +16,7 @@ import xlsxwriter
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Format, Table, excel
 from bizverify.tables.compression import File
-from bizverify.tables.excel.isolated_reader import load_isolated
+from bizverify.tables.excel.read import load_isolated
 from conftest import spreadsheet
 from office import converted
 

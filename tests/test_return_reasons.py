@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.labels.reasons import REASON_CODES, came_back, reason_code
+from bizverify.labels.outcomes import REASON_CODES, came_back, reason_code
 from examples import examples
 
 WORDS = tomllib.loads(files("bizverify.labels").joinpath("return_reasons.toml").read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ import bizverify as bv
 from bizverify.engine import LocalEngine, Scorecard
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import RegistryError
-from bizverify.labels import Book
+from bizverify.labels import LabelStore
 from bizverify.server import engines as module
 from bizverify.server.engines import Engines
 from bizverify.server.settings import Settings
@@ -253,14 +253,14 @@ def test_a_label_book_that_is_written_to_is_read_again(
     engines = opened(tmp_path, HandClock())
     reads: list[Path] = []
 
-    def history(book: Book) -> pl.LazyFrame:
+    def history(book: LabelStore) -> pl.LazyFrame:
         reads.append(book.folder)
         if len(reads) == 1:
             book.folder.mkdir(parents=True)
             raise FileNotFoundError(book.folder / "job.parquet")
         return letters
 
-    monkeypatch.setattr(Book, "history", history)
+    monkeypatch.setattr(LabelStore, "history", history)
     assert engines.engine("a").history is not None
     assert len(reads) == 2
     assert caplog.messages == []

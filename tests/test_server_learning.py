@@ -17,7 +17,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import Scorecard
-from bizverify.labels import Book
+from bizverify.labels import LabelStore
 from bizverify.model_store import ModelStore
 from bizverify.server.store import connected, labels
 from handclock import HandClock
@@ -245,7 +245,7 @@ def test_keys_of_the_pool_share_what_came_back(shared: Scene) -> None:
     shared.learned()
     assert two.verify() == one.verify() != before
     assert alone.verify() == before
-    assert [mailing.bounced for mailing in Book(shared.learning / "pool" / "labels").mailings()] == [1]
+    assert [mailing.bounced for mailing in LabelStore(shared.learning / "pool" / "labels").mailings()] == [1]
 
 
 def test_who_joins_the_pool_brings_nothing_and_leaves_nothing(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_who_joins_the_pool_brings_nothing_and_leaves_nothing(tmp_path: Path) ->
         one.learned()
         assert key.verify(1) != fresh
         assert sorted(path.name for path in one.learning.iterdir() if path.name != "pool") != []
-        assert Book(one.learning / "pool" / "labels").mailings()[0].rows == 1
+        assert LabelStore(one.learning / "pool" / "labels").mailings()[0].rows == 1
 
 
 def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_what_could_not_be_recorded_is_tried_again(tmp_path: Path, caplog: pytes
         assert key.verify()["bounce_prob"] > key.verify(1)["bounce_prob"]
         book.write_bytes(content)
         one.learned()
-        assert Book(book.parent).mailings()[0].bounced == 2
+        assert LabelStore(book.parent).mailings()[0].bounced == 2
 
 
 def test_outcomes_of_lost_files_do_not_wait_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

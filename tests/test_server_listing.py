@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bizverify.server.listing import Listed, Lists
 from bizverify.server.store import Store
 from bizverify.watch import store as book
-from bizverify.watch.types import Entry
+from bizverify.watch.types import Business
 
 OWNERS = ("a", "b")
 
@@ -40,8 +40,8 @@ async def change(store: Store, lists: Lists, owner: str, do: Callable[[sqlite3.C
 
 def added(owner: str, *names: int) -> Callable[[sqlite3.Connection], list[int]]:
     def do(db: sqlite3.Connection) -> list[int]:
-        watches = [book.add(db, owner, Entry(f"{name:010}", f"이름 {name}"), float(name))[0] for name in names]
-        return [(book.rendered(db, owner, watch.watch_id) or (0,))[0] for watch in watches]
+        watches = [book.add(db, owner, Business(f"{name:010}", f"이름 {name}"), float(name))[0] for name in names]
+        return [(book.rendered_entry(db, owner, watch.watch_id) or (0,))[0] for watch in watches]
 
     return do
 

@@ -24,9 +24,9 @@ from bizverify.server.auth import PUBLIC
 from bizverify.server.endpoints.me import IDEMPOTENCY
 from bizverify.server.openapi import OPERATIONS, PARAMETERS, REFUSALS, document
 from bizverify.server.plans import load_plans
-from bizverify.watch.notices import Gathering, announce, summarise
+from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
 from bizverify.watch.schema import DDL as SCHEMA
-from bizverify.watch.webhook_signature import signed
+from bizverify.watch.webhook_signature import signature_headers
 from serving import Served, served
 
 HARD_TO_GET = {408, 500, 503, 507}
@@ -228,14 +228,16 @@ def test_the_webhook_is_described_as_it_is_sent(event: str, model: str) -> None:
         closure = {"owner": "k", "watch_id": "w", "biz_no": NUMBER, "name": "가", "address": None}
         closures = pl.DataFrame([closure | {"status_before": "active", "grade_before": "B", "grade": "E"}])
         if event == "closure":
-            announce(db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"])
+            add_notifications(db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"])
         else:
-            summarise(db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"], Gathering(0.0, 1_800_000_060.0))
+            add_summaries(
+                db, closures.cast(pl.String), 1_800_000_000.0, ["webhook"], SummaryWindow(0.0, 1_800_000_060.0)
+            )
         ((payload, id),) = db.execute("SELECT payload, id FROM notices").fetchall()
     told = json.loads(payload)
     jsonschema.Draft202012Validator(schema).validate(told)
     assert set(told) == set(described["components"]["schemas"][model]["required"])
-    sent = signed("secret", told["event"], id, payload.encode(), 1_800_000_000.0)
+    sent = signature_headers("secret", told["event"], id, payload.encode(), 1_800_000_000.0)
     assert list(sent) == [parameter["name"] for parameter in operation["parameters"]]
     for parameter in operation["parameters"]:
         jsonschema.Draft202012Validator(parameter["schema"]).validate(sent[parameter["name"]])

@@ -22,7 +22,7 @@ import pytest
 from bizverify.errors import AuthenticationError, TooLargeError
 from bizverify.server import uploads
 from bizverify.server.plans import load_plans
-from bizverify.tables.size_limits import Limits
+from bizverify.tables.size_limits import SizeLimits
 from memory import STEADY, peak
 from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
 from test_hostile import BARE, HEAD, LAUGHS, START, far, pieces, workbook
@@ -293,7 +293,7 @@ def test_hostile_files_leave_the_server_as_it_was(tmp_path: Path) -> None:
         assert not children(process.process.pid)
     finally:
         process.kill()
-    assert Limits().memory < 2_000_000_000
+    assert SizeLimits().memory < 2_000_000_000
 
 
 def children(pid: int) -> list[str]:

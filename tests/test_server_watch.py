@@ -27,7 +27,7 @@ from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
 from bizverify.server.wire import WatchHistory, WatchList
 from bizverify.watch import store
-from bizverify.watch.types import Entry
+from bizverify.watch.types import Business
 from handclock import HandClock
 from hooks import OK, Answer, Received, receiving
 from serving import Served, ServedProcess, make_key, rows_of, served
@@ -500,7 +500,7 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
         process = ServedProcess(db, "--registry", path, "--notices", file)
         key, secret = account(db, "", webhook=receiver.url)
         with closing(connected(db)) as connection:
-            store.add(connection, key.id, Entry(NUMBER, "가"), time.time())
+            store.add(connection, key.id, Business(NUMBER, "가"), time.time())
         known_open(db)
         process.start()
         try:
@@ -542,7 +542,10 @@ def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
 def _fill(connection: sqlite3.Connection, owner: str, count: int, now: float) -> None:
     connection.execute("BEGIN IMMEDIATE")
     store.add_many(
-        connection, owner, (Entry(f"{n:010}", "이름" * 10, "서울 중구 세종대로 110") for n in range(1, count + 1)), now
+        connection,
+        owner,
+        (Business(f"{n:010}", "이름" * 10, "서울 중구 세종대로 110") for n in range(1, count + 1)),
+        now,
     )
     connection.execute("UPDATE watches SET due = ?", (now + 86400,))
     connection.execute("COMMIT")

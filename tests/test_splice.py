@@ -23,7 +23,7 @@ from bizverify.errors import AccountingError, OutputError
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, Table, open_table, write_table, written_rows
 from bizverify.tables.columns import own_columns
-from bizverify.tables.excel import package, splice
+from bizverify.tables.excel import extend, package
 from bizverify.tables.excel.sheet_xml import SheetXml
 from conftest import NINE
 from examples import examples
@@ -506,12 +506,12 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
 ) -> None:
     """Whatever the writer does wrong, the finished file is what is held against the old one."""
     source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY + THIRD)
-    right = splice.encoded
+    right = extend.encoded
 
     def wrong(frame: pl.DataFrame, *columns: str) -> bytes:
         return right(frame, *columns).replace(old, new, 1)
 
-    monkeypatch.setattr(splice, "encoded", wrong)
+    monkeypatch.setattr(extend, "encoded", wrong)
     if new == b"<t></t>":
         enriched(source)
     else:
@@ -523,7 +523,7 @@ def test_a_part_that_would_come_back_otherwise_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_xlsxwriter(tmp_path / "in.xlsx")
-    right = package._raw
+    right = package._raw_part
 
     def wrong(archive: ZipFile, part: object) -> bytes:
         data = right(archive, part)  # type: ignore[arg-type]

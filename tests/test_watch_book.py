@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from bizverify.engine import LocalEngine
 from bizverify.server.wire import WatchEntry
-from bizverify.watch import notices, store
-from bizverify.watch.checking import ANSWERED, LocalJudge, check
+from bizverify.watch import notifications, store
+from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.schema import DDL
-from bizverify.watch.types import Entry, Recorded
+from bizverify.watch.store import VERDICT_COLUMNS
+from bizverify.watch.types import Business, CheckResult
 
 OWNER = "k1"
 NUMBER = "1248100998"
@@ -41,12 +42,14 @@ def db() -> Iterator[sqlite3.Connection]:
 def answered(watches: pl.DataFrame, status: str | None, grade: str | None) -> pl.DataFrame:
     """What a check of these watches found: the same of each."""
     found = {"biz_status": status, "grade": grade, "bounce_prob": 0.5, "action": "confirm"}
-    return watches.select("number", "name", "address", *(pl.lit(v, ANSWERED[k]).alias(k) for k, v in found.items()))
+    return watches.select(
+        "number", "name", "address", *(pl.lit(v, VERDICT_COLUMNS[k]).alias(k) for k, v in found.items())
+    )
 
 
 def found(
     db: sqlite3.Connection, status: str | None, grade: str | None, now: float, channels: tuple[str, ...] = ("file",)
-) -> Recorded:
+) -> CheckResult:
     """Check everything at a time, and record it."""
     return store.record(db, answered(store.due(db, 1e12, 10_000), status, grade), now, now + 100, channels)
 
@@ -57,14 +60,14 @@ def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
 
 def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection) -> None:
     """To every step another owner's watch is one that does not exist, and it is left as it is."""
-    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가", "서울"), 0.0)
+    watch, _ = store.add(db, OWNER, Business(NUMBER, "가", "서울"), 0.0)
     assert store.get(db, "k2", watch.watch_id) is None
     assert store.history(db, "k2", watch.watch_id) is None
     assert store.every(db, "k2") == []
     assert store.ids(db, "k2", [NUMBER]) == {}
     assert not store.remove(db, "k2", watch.watch_id)
     assert not store.remove_many(db, "k2", [watch.watch_id])
-    other, is_new = store.add(db, "k2", Entry(NUMBER, "나", None), 0.0)
+    other, is_new = store.add(db, "k2", Business(NUMBER, "나", None), 0.0)
     assert (is_new, other.name) == (True, "나")
     assert store.every(db, OWNER) == [watch]
     assert store.history(db, OWNER, watch.watch_id) == []
@@ -72,7 +75,7 @@ def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection
 
 def test_the_first_check_is_the_baseline(db: sqlite3.Connection) -> None:
     """The first check makes no change of grade; the next one of another grade makes one."""
-    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 1.0)
     assert found(db, "active", "B", 2.0).changes.is_empty()
     assert found(db, "active", "B", 3.0).changes.is_empty()
     assert found(db, "active", "D", 4.0).changes["grade"].to_list() == ["D"]
@@ -83,7 +86,7 @@ def test_the_first_check_is_the_baseline(db: sqlite3.Connection) -> None:
 
 def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
     """The notice of a business that closed has what receivers read, whatever its name is made of."""
-    store.add(db, OWNER, Entry(NUMBER, '이름 "가"\n', "서울"), 1.0)
+    store.add(db, OWNER, Business(NUMBER, '이름 "가"\n', "서울"), 1.0)
     found(db, "active", "B", 2.0)
     assert found(db, "closed", "E", 1_700_000_000.0).closures.height == 1
     (notice,) = payloads(db)
@@ -105,8 +108,8 @@ def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
 @pytest.mark.parametrize("before", [(), ("unknown",), (None, "unknown")])
 def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection, before: tuple[str | None, ...]) -> None:
     """Who was closed before anybody looked is not told as one who closed: all of them are one notice."""
-    store.add_many(db, OWNER, [Entry(str(number)) for number in range(40)], 1.0)
-    store.add(db, "k2", Entry("other"), 1.0)
+    store.add_many(db, OWNER, [Business(str(number)) for number in range(40)], 1.0)
+    store.add(db, "k2", Business("other"), 1.0)
     for at, status in enumerate(before, 2):
         found(db, status, "C", float(at))
     recorded = found(db, "closed", "E", 1_700_000_000.0)
@@ -125,9 +128,9 @@ def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection, before: 
 
 def gathered(db: sqlite3.Connection, number: str, now: float, channels: tuple[str, ...] = ("file",)) -> int:
     """Add a closed business and check it, half a minute of gathering; how many notices there are then."""
-    store.add(db, OWNER, Entry(number), now)
+    store.add(db, OWNER, Business(number), now)
     checked = answered(store.due(db, now, 10), "closed", "E")
-    store.record(db, checked, now, 1e9, channels, notices.Gathering(now - 30, now + 30))
+    store.record(db, checked, now, 1e9, channels, notifications.SummaryWindow(now - 30, now + 30))
     return len(payloads(db))
 
 
@@ -135,12 +138,12 @@ def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> N
     """A list that is being sent is one notice; what may have been told already is never changed."""
     assert [gathered(db, "1", 100.0), gathered(db, "2", 120.0)] == [1, 1]
     assert (payloads(db)[0]["closed"], payloads(db)[0]["biz_nos"]) == (2, ["1", "2"])
-    assert notices.open_deliveries(db, 129.0, 10) == []
+    assert notifications.due_deliveries(db, 129.0, 10) == []
     assert gathered(db, "3", 126.0) == 2  # the first is due in four seconds, and may be under way
     assert gathered(db, "4", 127.0, ("file", "webhook")) == 3  # a webhook was set meanwhile
     assert gathered(db, "5", 140.0, ("file", "webhook")) == 3
-    (delivery, *_) = notices.open_deliveries(db, 1e12, 10, channel="webhook")
-    notices.failed(db, delivery.notice, "webhook", "answered 500", 1e9)
+    (delivery, *_) = notifications.due_deliveries(db, 1e12, 10, channel="webhook")
+    notifications.mark_failed(db, delivery.number, "webhook", "answered 500", 1e9)
     assert gathered(db, "6", 141.0, ("file", "webhook")) == 4
     told = [number for payload in payloads(db) for number in payload["biz_nos"]]
     assert sorted(told) == ["1", "2", "3", "4", "5", "6"]
@@ -149,7 +152,7 @@ def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> N
 @pytest.mark.parametrize(("between", "notices_made"), [("unknown", 1), (None, 1), ("unregistered", 1), ("active", 2)])
 def test_only_an_open_business_can_close_again(db: sqlite3.Connection, between: str | None, notices_made: int) -> None:
     """Closed twice is told twice only if it was found open between; not knowing is no opening."""
-    store.add(db, OWNER, Entry(NUMBER), 1.0)
+    store.add(db, OWNER, Business(NUMBER), 1.0)
     for at, status in enumerate(("active", "closed", between, "closed"), 2):
         found(db, status, "C", float(at))
     assert len(payloads(db)) == notices_made
@@ -157,7 +160,7 @@ def test_only_an_open_business_can_close_again(db: sqlite3.Connection, between: 
 
 def test_not_knowing_changes_nothing(db: sqlite3.Connection) -> None:
     """A check that finds nothing out leaves status and grade as they were, and the next is due all the same."""
-    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 1.0)
     found(db, "active", "A", 2.0)
     assert found(db, "unknown", "C", 3.0).changes.is_empty()
     stored = store.get(db, OWNER, watch.watch_id)
@@ -167,9 +170,9 @@ def test_not_knowing_changes_nothing(db: sqlite3.Connection) -> None:
 
 def test_an_answer_about_another_address_is_not_recorded(db: sqlite3.Connection) -> None:
     """What was found of a name or address that was replaced meanwhile is dropped, and the watch stays due."""
-    watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 1.0)
+    watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 1.0)
     checked = answered(store.due(db, 2.0, 10), "closed", "E")
-    store.add(db, OWNER, Entry(NUMBER, "나"), 2.0)
+    store.add(db, OWNER, Business(NUMBER, "나"), 2.0)
     assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
     stored = store.get(db, OWNER, watch.watch_id)
     assert stored is not None
@@ -178,10 +181,10 @@ def test_an_answer_about_another_address_is_not_recorded(db: sqlite3.Connection)
 
 def test_a_later_watch_does_not_inherit_an_answer(db: sqlite3.Connection) -> None:
     """What was found of a watch that was removed is not written to the one added after it."""
-    watch, _ = store.add(db, OWNER, Entry(NUMBER), 1.0)
+    watch, _ = store.add(db, OWNER, Business(NUMBER), 1.0)
     checked = answered(store.due(db, 2.0, 10), "closed", "E")
     assert store.remove(db, OWNER, watch.watch_id)
-    again, is_new = store.add(db, OWNER, Entry(NUMBER), 2.0)
+    again, is_new = store.add(db, OWNER, Business(NUMBER), 2.0)
     assert is_new
     assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
     assert payloads(db) == []
@@ -191,7 +194,7 @@ def test_a_later_watch_does_not_inherit_an_answer(db: sqlite3.Connection) -> Non
 def test_added_again_after_removal_is_told_again(db: sqlite3.Connection) -> None:
     """Removed and added again, a closed business is told of again: it is another watch."""
     for at in (1.0, 2.0):
-        watch, _ = store.add(db, OWNER, Entry(NUMBER), at)
+        watch, _ = store.add(db, OWNER, Business(NUMBER), at)
         found(db, "closed", "E", at)
         store.remove(db, OWNER, watch.watch_id)
     assert len(payloads(db)) == 2
@@ -199,9 +202,11 @@ def test_added_again_after_removal_is_told_again(db: sqlite3.Connection) -> None
 
 def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
     """Adding many keeps what is not given, counts new and changed ones, and makes changed ones due again."""
-    assert store.add_many(db, OWNER, [Entry("1", "가", "서울"), Entry("2")], 1.0) == store.Added(2, 0)
+    assert store.add_many(db, OWNER, [Business("1", "가", "서울"), Business("2")], 1.0) == store.Added(2, 0)
     found(db, "active", "A", 2.0)
-    assert store.add_many(db, OWNER, [Entry("1", None, "부산"), Entry("2", ""), Entry("3")], 3.0) == store.Added(1, 1)
+    assert store.add_many(
+        db, OWNER, [Business("1", None, "부산"), Business("2", ""), Business("3")], 3.0
+    ) == store.Added(1, 1)
     watches = {watch.biz_no: watch for watch in store.every(db, OWNER)}
     assert (watches["1"].name, watches["1"].address, watches["1"].due) == ("가", "부산", 3.0)
     assert (watches["2"].name, watches["2"].due) == (None, 102.0)
@@ -215,8 +220,8 @@ def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
 def test_the_longest_waiting_come_first(db: sqlite3.Connection) -> None:
     """What is due is handed out by how long it waits, so many at a time, of the owners asked for."""
     for at, number in enumerate(("1", "2", "3"), 1):
-        store.add(db, "k1", Entry(number), float(at))
-    store.add(db, "k2", Entry("4"), 0.5)
+        store.add(db, "k1", Business(number), float(at))
+    store.add(db, "k2", Business("4"), 0.5)
     assert store.due(db, 2.5, 9)["biz_no"].to_list() == ["4", "1", "2"]
     assert store.due(db, 9.0, 2, ["k1"])["biz_no"].to_list() == ["1", "2"]
     assert store.next_due(db, "k1") == 1.0
@@ -225,9 +230,9 @@ def test_the_longest_waiting_come_first(db: sqlite3.Connection) -> None:
 
 def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
     """Each rendered entry is, field by field, the entry that the interface describes, with times in Korea."""
-    watch, _ = store.add(db, OWNER, Entry(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
+    watch, _ = store.add(db, OWNER, Business(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
     found(db, "closed", "E", 1_700_000_100.0)
-    number, text = store.rendered(db, OWNER, watch.watch_id) or (0, b"")
+    number, text = store.rendered_entry(db, OWNER, watch.watch_id) or (0, b"")
     entry = msgspec.json.decode(text, type=WatchEntry)
     assert msgspec.json.decode(text).keys() == set(WatchEntry.__struct_fields__)
     assert entry == WatchEntry(
@@ -249,9 +254,11 @@ def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
 
 def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:
     """The embedded engine answers each watch once, under its own number."""
-    store.add_many(db, OWNER, [Entry(NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129"), Entry("0000000001")], 1.0)
+    store.add_many(
+        db, OWNER, [Business(NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129"), Business("0000000001")], 1.0
+    )
     watches = store.due(db, 1.0, 10)
-    checked = check(watches, LocalJudge(LocalEngine()))
+    checked = judge_watches(watches, LocalJudge(LocalEngine()))
     assert sorted(checked["number"]) == sorted(watches["number"])
     assert dict(zip(checked["number"], checked["grade"].is_not_null(), strict=True)) == {
         watches["number"][0]: True,
@@ -262,48 +269,52 @@ def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:
 
 def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None:
     """On each channel a notice is open until it is acknowledged, and never after, whatever is said later."""
-    store.add(db, OWNER, Entry(NUMBER), 1.0)
+    store.add(db, OWNER, Business(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ("file", "webhook"))
-    first, second = notices.open_deliveries(db, 2.0, 10)
+    first, second = notifications.due_deliveries(db, 2.0, 10)
     assert (first.channel, second.channel, first.id == second.id) == ("file", "webhook", True)
-    notices.failed(db, first.notice, "file", "disk full", 50.0)
-    notices.delivered(db, second.notice, "webhook", 3.0)
-    notices.failed(db, second.notice, "webhook", "late", 4.0)
-    assert notices.open_deliveries(db, 49.0, 10) == []
-    (again,) = notices.open_deliveries(db, 50.0, 10)
+    notifications.mark_failed(db, first.number, "file", "disk full", 50.0)
+    notifications.mark_delivered(db, second.number, "webhook", 3.0)
+    notifications.mark_failed(db, second.number, "webhook", "late", 4.0)
+    assert notifications.due_deliveries(db, 49.0, 10) == []
+    (again,) = notifications.due_deliveries(db, 50.0, 10)
     assert (again.attempts, again.error, again.payload) == (1, "disk full", first.payload)
-    notices.failed(db, first.notice, "file", "gone", None)
-    assert notices.open_deliveries(db, 1e12, 10) == []
-    assert [one.error for one in notices.undelivered(db, OWNER)] == ["gone"]
-    assert notices.purge(db, 1e12) == 0
-    assert notices.retry(db, 60.0, owner="other") == 0
-    assert notices.retry(db, 60.0) == 1
-    (again,) = notices.open_deliveries(db, 60.0, 10)
-    notices.delivered(db, again.notice, "file", 61.0)
-    assert (notices.undelivered(db), notices.retry(db, 62.0), notices.purge(db, 2.5)) == ([], 0, 1)
+    notifications.mark_failed(db, first.number, "file", "gone", None)
+    assert notifications.due_deliveries(db, 1e12, 10) == []
+    assert [one.error for one in notifications.list_undelivered(db, OWNER)] == ["gone"]
+    assert notifications.purge(db, 1e12) == 0
+    assert notifications.retry(db, 60.0, owner="other") == 0
+    assert notifications.retry(db, 60.0) == 1
+    (again,) = notifications.due_deliveries(db, 60.0, 10)
+    notifications.mark_delivered(db, again.number, "file", 61.0)
+    assert (notifications.list_undelivered(db), notifications.retry(db, 62.0), notifications.purge(db, 2.5)) == (
+        [],
+        0,
+        1,
+    )
 
 
 def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
     """A closure found while there was nowhere to tell it is listed, and told when it is retried with a channel."""
-    store.add(db, OWNER, Entry(NUMBER), 1.0)
+    store.add(db, OWNER, Business(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ())
-    (one,) = notices.undelivered(db)
+    (one,) = notifications.list_undelivered(db)
     assert (one.channel, one.due) == (None, None)
-    assert notices.retry(db, 3.0, notice_id=one.id, channels=["webhook"]) == 1
-    assert [(d.channel, d.id) for d in notices.open_deliveries(db, 3.0, 10)] == [("webhook", one.id)]
+    assert notifications.retry(db, 3.0, notification_id=one.id, channels=["webhook"]) == 1
+    assert [(d.channel, d.id) for d in notifications.due_deliveries(db, 3.0, 10)] == [("webhook", one.id)]
 
 
 def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
     """Postponed, an owner's other notices on a channel wait; those tried least come first then."""
-    store.add_many(db, OWNER, [Entry("1"), Entry("2")], 1.0)
+    store.add_many(db, OWNER, [Business("1"), Business("2")], 1.0)
     found(db, "active", "B", 1.0)
     found(db, "closed", "E", 2.0, ("webhook",))
-    first, second = notices.open_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
-    assert notices.waiting(db, 2.0) == [(OWNER, "webhook")]
-    notices.failed(db, first.notice, "webhook", "answered 500", 32.0)
-    notices.postpone(db, OWNER, "webhook", 32.0)
-    assert (notices.waiting(db, 31.0), notices.next_due(db, 31.0)) == ([], 32.0)
-    assert [one.notice for one in notices.open_deliveries(db, 32.0, 10)] == [second.notice, first.notice]
+    first, second = notifications.due_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
+    assert notifications.due_channels(db, 2.0) == [(OWNER, "webhook")]
+    notifications.mark_failed(db, first.number, "webhook", "answered 500", 32.0)
+    notifications.postpone(db, OWNER, "webhook", 32.0)
+    assert (notifications.due_channels(db, 31.0), notifications.next_due(db, 31.0)) == ([], 32.0)
+    assert [one.number for one in notifications.due_deliveries(db, 32.0, 10)] == [second.number, first.number]
 
 
 STATUS = st.sampled_from(["active", "suspended", "closed", "unregistered", "unknown", None])
@@ -316,7 +327,7 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
     """History is the grades' changes as a plain loop finds them; each closure is told once, acknowledged or not."""
     db = database()
     try:
-        watch, _ = store.add(db, OWNER, Entry(NUMBER, "가"), 0.0)
+        watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 0.0)
         status = grade = None
         closed = checked = False
         wanted_history: list[tuple[str | None, str | None]] = []
@@ -332,9 +343,9 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
                 status, grade = new_status, new_grade
             checked = True
             if acknowledge:
-                for delivery in notices.open_deliveries(db, 1e12, 10):
-                    notices.delivered(db, delivery.notice, "file", float(at))
-                assert notices.undelivered(db) == []
+                for delivery in notifications.due_deliveries(db, 1e12, 10):
+                    notifications.mark_delivered(db, delivery.number, "file", float(at))
+                assert notifications.list_undelivered(db) == []
             stored = store.get(db, OWNER, watch.watch_id)
             assert stored is not None
             assert (stored.biz_status, stored.grade, stored.closed is not None) == (status, grade, closed)

@@ -20,7 +20,7 @@ import pytest
 
 import bizverify as bv
 from bizverify import errors, watch
-from bizverify.watch import recheck, store
+from bizverify.watch import checking, store
 from bizverify.watch.local import alone
 from conftest import write
 from test_watch_sync import csv_of, numbers, rows_for
@@ -159,7 +159,7 @@ def test_each_watch_is_checked_every_night(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """30 runs, a little earlier or later, that take up to an hour: all watches when they are due, never twice."""
-    monkeypatch.setattr(recheck, "_AT_ONCE", 1)  # each lot is written down at a time of its own
+    monkeypatch.setattr(checking, "_AT_ONCE", 1)  # each lot is written down at a time of its own
     random, town = Random(14), Town(tmp_path, 2)
     registry = town.registry()
     for night in range(30):
@@ -211,7 +211,7 @@ def test_what_was_closed_already_is_one_summary_and_later_closures_come_one_by_o
 
 def test_a_summary_is_one_however_many_lots_a_check_has(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check writes down lot by lot; killed after some, none is lost, though there are two summaries then."""
-    monkeypatch.setattr(recheck, "_AT_ONCE", 1)
+    monkeypatch.setattr(checking, "_AT_ONCE", 1)
     town.closed = set(town.numbers[:3])
     (notice,) = town.check(tell=None).notices
     assert notice["biz_nos"] == town.numbers[:3]
@@ -219,7 +219,7 @@ def test_a_summary_is_one_however_many_lots_a_check_has(town: Town, monkeypatch:
     other.closed = set(other.numbers)
     kept = store.record
     with monkeypatch.context() as patch:
-        patch.setattr(recheck.book, "record", lambda *a: _raise() if told(other) else kept(*a))
+        patch.setattr(checking.store, "record", lambda *a: _raise() if told(other) else kept(*a))
         with pytest.raises(SystemExit):
             other.check()
     report = other.check()
@@ -266,7 +266,7 @@ def test_killed_between_the_check_and_the_delivery_nothing_is_lost(town: Town, m
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(recheck._Round, "deliver", dies)
+        patch.setattr(checking._CheckRun, "deliver", dies)
         with pytest.raises(SystemExit):
             town.check(notify=lines)
     assert not lines.exists()
@@ -279,7 +279,7 @@ def test_killed_before_it_was_recorded_the_same_watches_are_due(town: Town, monk
     town.closed = {town.numbers[2]}
     town.check_before()
     with monkeypatch.context() as patch:
-        patch.setattr(recheck.book, "postpone", _raise)
+        patch.setattr(checking.store, "postpone", _raise)
         with pytest.raises(SystemExit):
             town.check()
     report = town.check()

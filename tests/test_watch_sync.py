@@ -15,8 +15,8 @@ from bizverify import business_number, errors, watch
 from bizverify.client import ApiKey
 from bizverify.server.plans import load_plans
 from bizverify.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
-from bizverify.watch.reconcile import LISTED, reconciled
-from bizverify.watch.times import seconds_of
+from bizverify.watch.reconcile import LISTED, reconcile
+from bizverify.watch.stores import parse_time
 from conftest import SAMPLE, write
 from serving import Served, served
 
@@ -66,7 +66,7 @@ def watched(service: FakeService) -> list[tuple[str, str, str]]:
 def test_what_differs_is_added_changed_removed_and_the_rest_is_left() -> None:
     """Numbers are compared as digits, texts as they are read; each watch falls into exactly one kind."""
     a, b, c, d = numbers(4)
-    plan = reconciled(
+    plan = reconcile(
         in_file((a, "같은 상점", "종로 1"), (b, "새 이름", None), (d, "새 상점", None)),
         listed(
             {"watch_id": "1", "biz_no": business_number.format(a), "name": "같은  상점 ", "address": "종로 1"},
@@ -84,7 +84,7 @@ def test_a_syllable_written_in_two_ways_is_one() -> None:
     """A name that another system decomposed is no other name."""
     (a,) = numbers(1)
     decomposed = "\u1112\u1161\u11ab\u1100\u1173\u11af"  # 한글
-    plan = reconciled(in_file((a, "한글", None)), listed({"watch_id": "1", "biz_no": a, "name": decomposed}))
+    plan = reconcile(in_file((a, "한글", None)), listed({"watch_id": "1", "biz_no": a, "name": decomposed}))
     assert plan.unchanged == 1
 
 
@@ -92,14 +92,14 @@ def test_what_a_list_does_not_show_does_not_differ() -> None:
     """A service that tells no names would otherwise be sent all of them at each sync."""
     (a,) = numbers(1)
     shy = listed({"watch_id": "1", "biz_no": a, "shows_name": False, "shows_address": False})
-    assert reconciled(in_file((a, "이름", "주소")), shy).unchanged == 1
-    assert reconciled(in_file((a, "이름", "주소")), listed({"watch_id": "1", "biz_no": a})).change.height == 1
+    assert reconcile(in_file((a, "이름", "주소")), shy).unchanged == 1
+    assert reconcile(in_file((a, "이름", "주소")), listed({"watch_id": "1", "biz_no": a})).change.height == 1
 
 
 def test_of_two_watches_of_one_business_the_one_that_fits_stays() -> None:
     """What a lost answer made twice is found, and so is what was left of a change."""
     (a,) = numbers(1)
-    plan = reconciled(
+    plan = reconcile(
         in_file((a, "새 이름", None)),
         listed(
             {"watch_id": "1", "biz_no": a, "name": "옛 이름"},
@@ -112,7 +112,7 @@ def test_of_two_watches_of_one_business_the_one_that_fits_stays() -> None:
 
 def test_a_watch_without_a_number_is_left_alone() -> None:
     """What the list does not say whose it is cannot be known to be missing in the file."""
-    plan = reconciled(in_file(), listed({"watch_id": "1", "biz_no": None}, {"watch_id": "2", "biz_no": "없음"}))
+    plan = reconcile(in_file(), listed({"watch_id": "1", "biz_no": None}, {"watch_id": "2", "biz_no": "없음"}))
     assert (plan.remove.height, plan.unnumbered) == (0, 2)
 
 
@@ -339,7 +339,7 @@ def test_a_history_is_a_frame_and_a_plot(dialect: Dialect) -> None:
 )
 def test_times_of_services_are_read(text: object, seconds: float | None) -> None:
     """ISO 8601, seconds, milliseconds; anything else is no time."""
-    assert seconds_of(text) == seconds
+    assert parse_time(text) == seconds
 
 
 def test_options_of_the_service_are_refused_for_a_local_list(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bizverify as bv
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Table, open_table
-from bizverify.tables.html.page import Page
+from bizverify.tables.html import Page
 from conftest import NINE
 from examples import examples
 

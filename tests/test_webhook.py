@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError, UsageError
 from bizverify.watch import verify_signature
-from bizverify.watch.delivery import Backoff, Webhook, append_lines, send
-from bizverify.watch.types import Delivery
-from bizverify.watch.webhook_signature import signed
+from bizverify.watch.notifications import Backoff, Webhook, append_lines, send_notification
+from bizverify.watch.types import PendingDelivery
+from bizverify.watch.webhook_signature import signature_headers
 from hooks import Answer, receiving
 
 SECRET = "whsec-do-not-tell"
@@ -28,8 +28,8 @@ NOW = 1_700_000_000.0
 PAYLOAD = '{"event":"closure","id":"n1","name":"가나다"}'
 
 
-def delivery(id_: str = "n1") -> Delivery:
-    return Delivery(1, id_, "k1", "1248100998", PAYLOAD, NOW, "webhook", NOW, 0, NOW, None)
+def delivery(id_: str = "n1") -> PendingDelivery:
+    return PendingDelivery(1, id_, "k1", "1248100998", PAYLOAD, NOW, "webhook", NOW, 0, NOW, None)
 
 
 def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
@@ -39,7 +39,7 @@ def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
         sender = WebhookSender(timeout=timeout)
         webhook = Webhook(WebhookUrl.parse(url), SECRET)
         try:
-            return [await send(sender, webhook, delivery(), NOW) for _ in range(times)]
+            return [await send_notification(sender, webhook, delivery(), NOW) for _ in range(times)]
         finally:
             await sender.aclose()
 
@@ -128,7 +128,7 @@ def test_it_speaks_no_http() -> None:
 
                 group.start_soon(once)
                 url = WebhookUrl.parse(f"http://127.0.0.1:{port}/")
-                outcome = await send(sender, Webhook(url, SECRET), delivery(), NOW)
+                outcome = await send_notification(sender, Webhook(url, SECRET), delivery(), NOW)
             await sender.aclose()
             return outcome
 
@@ -197,7 +197,7 @@ def test_signatures_that_are_none(value: str) -> None:
 @given(st.binary(max_size=40), st.integers(0, 30), st.integers(1, 255), st.integers(0, 10**10))
 def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -> None:
     """A signature holds for its body, in any case of the header, and for no other body or time."""
-    headers = {name.lower(): value for name, value in signed(SECRET, "closure", "n1", body, at).items()}
+    headers = {name.lower(): value for name, value in signature_headers(SECRET, "closure", "n1", body, at).items()}
     assert verify_signature(SECRET, headers, body, now=at + 300)
     changed = bytearray(body or b"\0")
     changed[place % len(changed)] ^= change

@@ -18,8 +18,8 @@ from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment import RunStart, enrich_file, prepare_table, statuses_of
 from bizverify.errors import UsageError, parameter
-from bizverify.labels.history import Labels, history_of, remembered
-from bizverify.model_store import resolved
+from bizverify.labels.label_store import Labels, history_of, read_history
+from bizverify.model_store import resolve_model
 from bizverify.options import (
     EngineName,
     ReadOptions,
@@ -142,7 +142,7 @@ def enrich(
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label book; leave `labels=False` out")
-    known = remembered(labels)
+    known = read_history(labels)
     return enrich_file(
         Path(input),
         output,
@@ -247,7 +247,7 @@ def verify_frame(
     prepared = prepare_table(table, columns, prefix)
     for warning in prepared.warnings:
         python_warnings.warn(warning, stacklevel=2)
-    known = remembered(labels) if request.kind.answers_locally else None
+    known = read_history(labels) if request.kind.answers_locally else None
     answering = request.open(known.history if known else None)
     with ExitStack() as resources, answering.local.running():
         priority = prepared.priority_column(answering)
@@ -348,7 +348,7 @@ class _EngineRequest:
         """
         if self._given is not None:
             return self._given.with_history(history)
-        of_local = self._of_local | {"model": resolved(self._of_local["model"]), "history": history}
+        of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
         local = LocalEngine(**of_local)
         if not self.kind.buys:
             return LocalAnswers(local)

@@ -16,8 +16,8 @@ import polars as pl
 from bizverify import business_number
 from bizverify._version import __version__
 from bizverify.engine.letter_history import with_letters
-from bizverify.labels.history import Remembered
-from bizverify.labels.output_columns import LABEL_DTYPES, earlier
+from bizverify.labels.label_store import LabelHistory
+from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
 from bizverify.options import ReadOptions, WriteOptions
 from bizverify.report import (
     LetterHistory,
@@ -48,7 +48,7 @@ from bizverify.run.plan import plan as count_plan
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.storage.paths import new_run_id
-from bizverify.tables import Enriched, Table, open_table, published, reading, write_table, written_rows
+from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, kept_columns, named_column, own_columns
 from bizverify.tables.nested import choose_nested, held_choice
 from bizverify.tables.publish import backed_up
@@ -102,7 +102,7 @@ def prepare_table(
 ) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
-    labels = earlier(table.headers, prefix)
+    labels = find_label_columns(table.headers, prefix)
     before = {*ours.values(), *labels.values()}
     if table.headers:
         with reading(table):
@@ -150,7 +150,7 @@ def enrich_file(
     write: WriteOptions,
     *,
     start: RunStart,
-    known: Remembered | None = None,
+    known: LabelHistory | None = None,
     model: Path | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -220,7 +220,7 @@ class EnrichmentRun:
     engine: Engine
     prepared: PreparedTable
     context: RunContext
-    known: Remembered | None = None
+    known: LabelHistory | None = None
     with_outcomes: bool = False
 
     def plan(self) -> Report:
@@ -234,7 +234,7 @@ class EnrichmentRun:
         record = manifest or default_manifest(self.start.run_id)
         table, format = self.prepared.table, target.format
         # the backup is undone last, when it is known whether the old file was replaced
-        with published(record) as record_file, ExitStack() as backup, published(target.path) as temporary:
+        with publish_file(record) as record_file, ExitStack() as backup, publish_file(target.path) as temporary:
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
             warnings: list[str] = []
@@ -325,7 +325,7 @@ class EnrichmentRun:
                 *warnings,
             ),
             purchase=purchase,
-            history=LetterHistory(known.letters, known.mailings, str(known.book.folder)) if known else None,
+            history=LetterHistory(known.letters, known.mailings, str(known.store.folder)) if known else None,
             **outcome,
         )
 

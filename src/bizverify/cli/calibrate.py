@@ -89,9 +89,9 @@ def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
 
 
 def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None:
-    from bizverify.learning.labelled_files import calibration_of, calibration_of_book
+    from bizverify.learning.calibration import file_calibration, store_calibration
 
-    reports = {str(path): calibration_of(path) for path in files} or dict([calibration_of_book(labels)])
+    reports = {str(path): file_calibration(path) for path in files} or dict([store_calibration(labels)])
     for name, report in reports.items():
         warn(f"{name}: {warning}" for warning in report.warnings)
     value = {"reports": [{"labels": name, **report.as_dict()} for name, report in reports.items()]}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from bizverify.server.store.keys import Key
-    from bizverify.watch.types import Delivery
+    from bizverify.watch.types import PendingDelivery
 
 T = TypeVar("T")
 
@@ -171,11 +171,11 @@ def notifications() -> None:
 @json_option
 def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
     """List what was not acknowledged: for whom, since when, how often it was tried, what went wrong."""
-    from bizverify.watch.notices import undelivered
+    from bizverify.watch.notifications import list_undelivered
 
     if key_id is not None:
         _require_key(db, key_id)
-    rows = [_notification_row(delivery) for delivery in _change_file(db, lambda it: undelivered(it, key_id))]
+    rows = [_notification_row(delivery) for delivery in _change_file(db, lambda it: list_undelivered(it, key_id))]
     if as_json:
         print_json({"undelivered": rows})
     elif rows:
@@ -208,18 +208,18 @@ def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bo
 
 def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
     from bizverify.server.store import keys as stored
-    from bizverify.watch.delivery import WEBHOOK
-    from bizverify.watch.notices import retry as again
+    from bizverify.watch.notifications import WEBHOOK
+    from bizverify.watch.notifications import retry as again
 
     count = 0
     for key in stored.every(db):
         if key_id in (None, key.id):
             channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
-            count += again(db, now, owner=key.id, notice_id=notification_id, channels=channels)
+            count += again(db, now, owner=key.id, notification_id=notification_id, channels=channels)
     return count
 
 
-def _notification_row(delivery: Delivery) -> dict[str, object]:
+def _notification_row(delivery: PendingDelivery) -> dict[str, object]:
     from bizverify.server.clock import as_text
 
     waits = "given_up" if delivery.due is None else "waiting"

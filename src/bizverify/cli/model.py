@@ -13,8 +13,8 @@ from bizverify.schema import counted
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import Difference, Event, ModelStore
-    from bizverify.model_store.store import Stored
+    from bizverify.model_store import Event, ModelStore, ScorecardDifference
+    from bizverify.model_store.scorecard_store import StoredScorecard
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
@@ -100,26 +100,26 @@ def rollback(version: str | None, as_json: bool) -> None:
     print_result(as_json, value, [f"{card.version} answers now, in place of {replaced}"])
 
 
-def _find_card(store: ModelStore, which: str | None) -> tuple[Stored, str]:
+def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
     """Return a scorecard and its name for people: by default the champion."""
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import BUILTIN, resolved
-    from bizverify.model_store.store import Stored
+    from bizverify.model_store import BUILTIN, resolve_model
+    from bizverify.model_store.scorecard_store import StoredScorecard
 
     if which is None:
         version = store.champion_version()
-        found = store.stored(None)
+        found = store.load_stored(None)
         name = f"{BUILTIN} {found.card.version}" if version == BUILTIN else version
         return found, f"{name} (the champion)"
-    card = resolved(which, store)
+    card = resolve_model(which, store)
     if card is Scorecard.load():
-        return Stored(card, release=card.version), f"{BUILTIN} {card.version}"
+        return StoredScorecard(card, release=card.version), f"{BUILTIN} {card.version}"
     if which in store.versions() and store.load(which) is card:
-        return store.stored(which), which
-    return Stored(card), f"{card.version}, {which}"
+        return store.load_stored(which), which
+    return StoredScorecard(card), f"{card.version}, {which}"
 
 
-def _facts(found: Stored, name: str) -> list[str]:
+def _facts(found: StoredScorecard, name: str) -> list[str]:
     from bizverify.engine.risk.scorecard import Scorecard
 
     card, release = found.card, Scorecard.load().version
@@ -163,7 +163,7 @@ def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
     return lines
 
 
-def _diff_lines(found: list[Difference], a: str, b: str) -> list[str]:
+def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
     if not found:
         return [f"{a} and {b} say the same"]
     width = max(len(difference.what) for difference in found) + 2
@@ -207,7 +207,7 @@ def _why(event: Event) -> str:
     return f"mailing {data['mailing']}: {text}" if "mailing" in data else text
 
 
-def _as_dict(found: Stored, name: str) -> dict[str, object]:
+def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:
     import msgspec
 
     from bizverify.engine.risk.scorecard import Scorecard

@@ -118,7 +118,7 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
 def list_(as_json: bool, local: str | None, **options: Any) -> None:
     """Show the whole list, in the order in which businesses were added."""
     from bizverify.watch import entries
-    from bizverify.watch.display import list_lines
+    from bizverify.watch.report import list_lines
 
     frame = entries(local=_local(local), **_given(options))
     if as_json:
@@ -134,14 +134,14 @@ def list_(as_json: bool, local: str | None, **options: Any) -> None:
 def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None:
     """Take one watch off the list, or all watches of a business number. A local watch's history goes with it."""
     from bizverify.watch import remove as take_off
-    from bizverify.watch.report import dashed
+    from bizverify.watch.report import format_number
 
     gone = take_off(which, local=_local(local), **_given(options))
     if as_json:
         print_json({"removed": gone.to_dicts()})
         return
     for row in gone.iter_rows(named=True):
-        print_out(f"{dashed(row['biz_no'])} is not watched any more (watch {row['watch_id']})")
+        print_out(f"{format_number(row['biz_no'])} is not watched any more (watch {row['watch_id']})")
 
 
 @watch.command(short_help="How a business's grade changed.")
@@ -251,6 +251,6 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """A frame's rows for JSON, times in this machine's time zone."""
-    from bizverify.watch.display import with_local_times
+    from bizverify.watch.report import with_local_times
 
     return with_local_times(frame).to_dicts()

@@ -1,4 +1,13 @@
-"""What became of the letters: outcomes read, matched to what was mailed, remembered, and joined back."""
+"""Outcomes of mailings: :func:`label` reads them, matches them to mailed rows, records, writes and sends them.
+
+- ``outcomes``, ``mailing``: the two inputs, a table of outcomes and the enriched file that was mailed
+- ``mailing_terms``: what the user says of a mailing (day, returns requested, complete, sent)
+- ``matching``: which outcome is of which mailed row
+- ``label_store``: the label book, one Parquet file a mailing, and the history that a run takes from it
+- ``output_columns``: the three label columns in the enriched file
+- ``sending``, ``outbox``: labels for the service: which of them, and how they are sent
+- ``report``: what labelling did
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace as replaced
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
 import polars as pl
 
@@ -17,22 +26,19 @@ from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError, ModelError, UsageError, parameter
-from bizverify.labels.label_store import About, Batch, Book, Mailing, Recorded, Source
-from bizverify.labels.mailing import LETTER_SCHEMA, How, Mailed, opened_mailing
-from bizverify.labels.mailing_terms import Declaration, declared
-from bizverify.labels.matching import Matched, candidates, keys_of, letter_of, match
+from bizverify.labels.label_store import LabelBatch, LabelStore, Mailing, MailingMetadata, OutcomeSource, RecordResult
+from bizverify.labels.mailing import LETTER_SCHEMA, OpenMailing, open_mailing
+from bizverify.labels.mailing_terms import MailingTerms, parse_terms
+from bizverify.labels.matching import MatchResult, address_keys, find_candidates, letter_expr, match
 from bizverify.labels.outcomes import ROLES, Outcomes, mailing_date, read_outcomes, refuse_future
-from bizverify.labels.output_columns import LABEL_COLUMNS, labelled_target, write_labelled
-from bizverify.labels.report import LabelReport, listed, write_listed
+from bizverify.labels.output_columns import label_target, write_labels
+from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.destination import keep_apart
-from bizverify.schema import counted
+from bizverify.schema import LABEL_COLUMNS, counted
 
-if TYPE_CHECKING:
-    from bizverify.labels.sending import Sent
-
-__all__ = ["LABEL_COLUMNS", "ROLES", "Book", "Declaration", "LabelReport", "Mailing", "label"]
+__all__ = ["LABEL_COLUMNS", "ROLES", "LabelReport", "LabelStore", "Mailing", "MailingTerms", "label"]
 
 _LABELLED: Final = (
     pl.col("row_id"),
@@ -40,7 +46,7 @@ _LABELLED: Final = (
     pl.coalesce("reason", "reason_code").alias("bounce_reason"),
     pl.col("returned").alias("bounced_at"),
 )
-"""A book file's columns as those of a labelled file."""
+"""The columns of a mailing's file as those of a labelled file."""
 
 
 def label(
@@ -64,7 +70,7 @@ def label(
     output_encoding: str | None = None,
     unmatched: str | Path | None = None,
     replace: bool = False,
-    book: str | Path | Book | None = None,
+    book: str | Path | LabelStore | None = None,
     dry_run: bool = False,
     today: date | str | None = None,
     send: bool | None = None,
@@ -105,50 +111,63 @@ def label(
     hide_key(service)
     now, path = datetime.now(UTC), Path(outcomes)
     today, mailed = day_given("today", today) or date.today(), day_given("mailed", mailed)
-    home = book if isinstance(book, Book) else Book(Path(book) if book is not None else None)
-    how = How(sheet=file_sheet, encoding=file_encoding, json_path=file_json_path)
-    with opened_mailing(run, file, **how) as mailing:
-        terms, notes = _terms(send, mailing, service)
-        _keep_apart(path, mailing, home, output, unmatched)
+    store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
+    with open_mailing(run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path) as mailing:
+        service_terms, notes = _service_terms(send, mailing, service)
+        _keep_apart(path, mailing, store, output, unmatched)
         if output is not None:
-            labelled_target(mailing.path, Path(output), mailing.format, output_encoding)
+            label_target(mailing.table, Path(output), output_encoding)
         read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path)
         day = mailing_date(read, mailed)
-        declaration = declared(day, returns_requested, complete, mail_class, sent, today)
+        terms = parse_terms(day, returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
-        _check_actions(declaration, mailing)
-        matched = match(read.frame, candidates(mailing.letters, read.frame), pl.lit(day))
+        _check_actions(terms, mailing)
+        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(day))
         if matched.labels.is_empty():
-            raise _none_fits(read, mailing, matched)
-        batch = _batch(read, mailing, matched, declaration, now)
-        recorded = home.record(batch, replace=replace, dry_run=dry_run)
-    matched = _with_clashes(matched, recorded)
-    report = _report(read, mailing, matched, recorded, dry_run)
-    report = replaced(report, warnings=(*report.warnings, *notes))
-    if dry_run:
+            raise _no_match_error(read, mailing, matched)
+        recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
+        matched = _add_clashes(matched, recorded)
+        report = _report(read, mailing, matched, recorded, dry_run)
+        warnings = [*report.warnings, *notes]
+        if dry_run:
+            return replaced(report, warnings=tuple(warnings))
+        if unmatched is not None:
+            write_unused(matched.listed, Path(unmatched))
+        lookups = None
+        if service_terms is not None:  # before the output, which may replace the file
+            from bizverify.labels.sending import labels_with_lookups, send_labels
+
+            lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+        if output is not None:
+            write_labels(
+                mailing.table,
+                Path(output),
+                _output_labels(recorded),
+                output_encoding=output_encoding,
+                prefix=mailing.prefix,
+                warned=warnings.append,
+            )
+    report = replaced(
+        report,
+        unmatched=None if unmatched is None else str(unmatched),
+        output=None if output is None else str(output),
+        warnings=tuple(warnings),
+    )
+    if service_terms is None or lookups is None:
         return report
-    if unmatched is not None:
-        write_listed(matched.listed, Path(unmatched))
-        report = replaced(report, unmatched=str(unmatched))
-    if output is not None:
-        warnings = list(report.warnings)
-        write_labelled(
-            mailing.path,
-            output,
-            _labels(recorded),
-            **mailing.how,
-            output_encoding=output_encoding,
-            prefix=mailing.prefix,
-            warned=warnings.append,
-        )
-        report = replaced(report, output=str(output), warnings=tuple(warnings))
-    if terms is None:
-        return report
-    return replaced(report, sent=_sent(terms, mailing, recorded, resend, first_row))
+    posted = send_labels(
+        lookups,
+        mailing.path,
+        terms=service_terms,
+        mailed=recorded.declaration.mailed,
+        resend=resend,
+        first_row=first_row,
+    )
+    return replaced(report, sent=posted)
 
 
-def _terms(
-    send: bool | None, mailing: Mailed, service: ServiceKeywords
+def _service_terms(
+    send: bool | None, mailing: OpenMailing, service: ServiceKeywords
 ) -> tuple[ServiceOptions | None, tuple[str, ...]]:
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and not mailing.has_jobs):
@@ -165,40 +184,21 @@ def _terms(
     return terms, ()
 
 
-def _sent(
-    terms: ServiceOptions,
-    mailing: Mailed,
-    recorded: Recorded,
-    resend: bool,
-    first_row: int | None,
-) -> Sent:
-    """Send what outcomes said: returns, and arrivals that are certain. Silence is not sent, however telling."""
-    from bizverify.labels.sending import send_labels
-
+def _certain_labels(recorded: RecordResult) -> pl.DataFrame:
+    """The labels that are sent: returns, and arrivals that are certain. Silence is not sent, whatever it means."""
     certain = pl.col("said") | ~pl.col("bounced")
-    told = recorded.frame.filter(certain, pl.col("said").is_not_null())
-    return send_labels(
-        told.select(_LABELLED),
-        mailing.path,
-        terms=terms,
-        mailed=recorded.declaration.mailed,
-        columns=mailing.columns,
-        prefix=mailing.prefix,
-        resend=resend,
-        first_row=first_row,
-        **mailing.how,
-    )
+    return recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
 
 
 def _keep_apart(
-    outcomes: Path, mailing: Mailed, book: Book, output: str | Path | None, unmatched: str | Path | None
+    outcomes: Path, mailing: OpenMailing, store: LabelStore, output: str | Path | None, unmatched: str | Path | None
 ) -> None:
     """Raise :class:`UsageError` where what is written would replace what is read; only the enriched file may be.
 
     A file of the label book is never anything else.
     """
     for path in (outcomes, mailing.path, output, unmatched):
-        if path is not None and book.is_own(Path(path)):
+        if path is not None and store.is_own(Path(path)):
             raise UsageError(f"{path}: is of the label book itself, which only `label` writes; give another file")
     labelled, listed = (Path(path) if path is not None else None for path in (output, unmatched))
     keep_apart({"outcomes": outcomes}, {"output": labelled}, False)
@@ -206,21 +206,21 @@ def _keep_apart(
     keep_apart(read, {"output": None, "list (`unmatched=`)": listed}, False)
 
 
-def _check_actions(declaration: Declaration, mailing: Mailed) -> None:
+def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
     """Raise :class:`LabelError` where the mailing has no row of an action that is said to have been sent."""
-    if declaration.sent is None or declaration.sent == ("all",):
+    if terms.sent is None or terms.sent == ("all",):
         return
     actions = (
         mailing.letters.select(pl.col("action").unique()).collect(engine="streaming")["action"].drop_nulls().sort()
     )
-    if strange := [action for action in declaration.sent if action not in actions]:
+    if strange := [action for action in terms.sent if action not in actions]:
         raise LabelError(
-            f"{parameter('sent', ','.join(declaration.sent))}: {mailing.name} has no row with the action "
+            f"{parameter('sent', ','.join(terms.sent))}: {mailing.name} has no row with the action "
             f"{strange[0]!r}; it has {', '.join(actions)}"
         )
 
 
-def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
+def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:
     """The error for outcomes of which none is of the mailing: the columns and some numbers of both sides."""
     others = matched.listed.filter(pl.col("problem") == "other_mailing").height
     if others == matched.listed.height:
@@ -236,48 +236,58 @@ def _none_fits(read: Outcomes, mailing: Mailed, matched: Matched) -> LabelError:
     return LabelError(
         f"{read.name}: of {counted(read.frame.height, 'outcome')} none is of {mailing.name}; "
         f"read were the columns {used}; "
-        f"its numbers are {_some(read.frame['digits'])}, those of the mailed file {_some(theirs)}; {remedy}"
+        f"its numbers are {_first_numbers(read.frame['digits'])}, "
+        f"those of the mailed file {_first_numbers(theirs)}; {remedy}"
     )
 
 
-def _some(numbers: pl.Series) -> str:
+def _first_numbers(numbers: pl.Series) -> str:
     few = numbers.drop_nulls().unique(maintain_order=True).head(3)
     shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
     return " ".join(shown) if few.len() else "none"
 
 
-def _batch(read: Outcomes, mailing: Mailed, matched: Matched, declaration: Declaration, now: datetime) -> Batch:
-    id_ = f"{mailing.id}-{declaration.mailed:%Y%m%d}"
-    source = Source(read.sha256, read.path.name, now)
-    about = About(id_, str(mailing.path), mailing.run_id, mailing.engine, mailing.model, declaration, (source,), now)
-    cards = _cards(mailing.model)
+def _label_batch(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms, now: datetime
+) -> LabelBatch:
+    source = OutcomeSource(read.sha256, read.path.name, now)
+    metadata = MailingMetadata(
+        id=f"{mailing.id}-{terms.mailed:%Y%m%d}",
+        file=str(mailing.path),
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=terms,
+        sources=(source,),
+        recorded_at=now,
+    )
+    cards = _candidate_scorecards(mailing.model)
 
-    def known(rows: pl.Series) -> pl.DataFrame:
+    def read_known(rows: pl.Series) -> pl.DataFrame:
         wanted = mailing.letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
-        told = _known(wanted, mailing, cards).collect(engine="streaming")
-        return told.with_columns(keys_of())
+        return _evidence_of(wanted, mailing, cards).collect(engine="streaming").with_columns(address_keys())
 
-    def sent(by: Declaration) -> pl.DataFrame:
-        if not (by.silence_is_delivery and by.sent):
+    def list_sent(terms: MailingTerms) -> pl.DataFrame:
+        if not (terms.silence_is_delivery and terms.sent):
             return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
-        rows = mailing.letters.select("row_id", "b_no", keys_of()[0].hash(), by.was_sent().alias("sent"))
+        rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
         # without a number no outcome but one with a row_id could have been of it
-        every = rows.filter(pl.col("b_no").is_not_null()).collect(engine="streaming").with_columns(letter_of())
+        every = rows.filter(pl.col("b_no").is_not_null()).collect(engine="streaming").with_columns(letter_expr())
         return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
 
-    return Batch(about, matched.labels, matched.doubtful, known, sent, now)
+    return LabelBatch(metadata, matched.labels, matched.doubtful, read_known, list_sent, now)
 
 
-def _known(letters: pl.LazyFrame, mailing: Mailed, cards: Sequence[Scorecard]) -> pl.LazyFrame:
-    """What the enriched file says of letters: read from its own reasons, never computed again."""
+def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
+    """Return the evidence of letters, read from the reasons of the enriched file and never computed again."""
     if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
         return letters.with_columns(*nothing, unread=pl.lit(True))
-    told = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))
-    return known_from(told, "reasons", address="address", cards=cards)
+    versioned = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))
+    return known_from(versioned, "reasons", address="address", cards=cards)
 
 
-def _cards(version: str | None) -> list[Scorecard]:
+def _candidate_scorecards(version: str | None) -> list[Scorecard]:
     """The scorecards that may have answered: the one that did, if that is known and it is there, else all."""
     store = ModelStore()
     if version is not None:
@@ -288,7 +298,7 @@ def _cards(version: str | None) -> list[Scorecard]:
     return [Scorecard.load(), *(store.load(known) for known in store.versions())]
 
 
-def _with_clashes(matched: Matched, recorded: Recorded) -> Matched:
+def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
     """List the outcomes that the book did not take because it has others."""
     target = pl.col("target").is_in(recorded.clashing.implode())
     clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
@@ -300,12 +310,14 @@ def _with_clashes(matched: Matched, recorded: Recorded) -> Matched:
     return replaced(matched, matches=matches, labels=labels, listed=pl.concat([others, clashing]))
 
 
-def _labels(recorded: Recorded) -> pl.DataFrame:
-    """What an output says of each row: outcomes as they were told, silence only where it is delivery."""
+def _output_labels(recorded: RecordResult) -> pl.DataFrame:
+    """Return the labels of an output: outcomes as they were given, silence only where it is delivery."""
     return recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null())
 
 
-def _report(read: Outcomes, mailing: Mailed, matched: Matched, recorded: Recorded, dry_run: bool) -> LabelReport:
+def _report(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult, dry_run: bool
+) -> LabelReport:
     came = matched.labels.filter(pl.col("said"))
     codes = came["reason_code"].fill_null("none").value_counts(sort=True)
     frame = recorded.frame
@@ -336,30 +348,30 @@ def _report(read: Outcomes, mailing: Mailed, matched: Matched, recorded: Recorde
         unread=frame.filter("unread").height,
         usable=frame.filter(usable).height,
         book=str(recorded.path),
-        listed=listed(matched.listed),
+        listed=unused_outcomes(matched.listed),
         problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
         dry_run=dry_run,
         warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, recorded)),
     )
 
 
-def _warnings(read: Outcomes, mailing: Mailed, recorded: Recorded) -> tuple[str, ...]:
+def _warnings(read: Outcomes, mailing: OpenMailing, recorded: RecordResult) -> tuple[str, ...]:
     found = []
-    declaration = recorded.declaration
+    terms = recorded.declaration
     if read.only_returns:
         found.append(
             f"{read.name} has no column that says whether a letter came back: each of its rows is one that did"
         )
-    if mailing.by is not None and mailing.by.started.date() > declaration.mailed:
+    if mailing.by is not None and mailing.by.started.date() > terms.mailed:
         found.append(
-            f"the file was enriched on {mailing.by.started:%Y-%m-%d}, after the mailing of {declaration.mailed}: what "
+            f"the file was enriched on {mailing.by.started:%Y-%m-%d}, after the mailing of {terms.mailed}: what "
             "it says may not be what was known when the letters went out"
         )
-    if not declaration.silence_is_delivery:
-        why = "returns were not requested" if not declaration.returns_requested else "the outcomes are not complete"
+    if not terms.silence_is_delivery:
+        why = "returns were not requested" if not terms.returns_requested else "the outcomes are not complete"
         found.append(
             f"{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from"
         )
-    elif declaration.sent is None:
+    elif terms.sent is None:
         found.append("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
     return tuple(found)

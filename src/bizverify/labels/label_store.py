@@ -1,4 +1,4 @@
-"""The label book: what became of the letters of each mailing, and what was known of them when they were mailed."""
+"""The label store (for users the label book): the outcomes of each mailing, and what was known when it went out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import polars as pl
@@ -16,14 +16,14 @@ from filelock import FileLock, Timeout
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bizverify.errors import LabelError
-from bizverify.labels.mailing_terms import Declaration
-from bizverify.labels.matching import LABEL_SCHEMA, united
+from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.labels.matching import LABEL_SCHEMA, merge_labels
 from bizverify.storage.paths import state_directory
-from bizverify.tables import published
+from bizverify.tables import publish_file
 
 METADATA_KEY: Final = "bizverify.labels"
 
-BOOK_SCHEMA: Final[dict[str, Any]] = {
+STORE_SCHEMA: Final[dict[str, Any]] = {
     **EVIDENCE_DTYPES,
     "unread": pl.Boolean,
     "said": pl.Boolean,
@@ -36,21 +36,21 @@ BOOK_SCHEMA: Final[dict[str, Any]] = {
     "returned": pl.Date,
     "recorded": pl.Datetime("us", "UTC"),
 }
-"""A row of a book file: the evidence, what an outcome said (``said``, null for silence), and whose letter it was.
+"""A row of a mailing's file: the evidence, what an outcome said (``said``, null for silence), and whose letter it was.
 
 ``address_key``, ``fixed_key``: its address as written, and as corrected if it was. ``doubt``: outcomes of it could
 not be used, so its silence says nothing.
 """
 
 KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
-"""What a row of the enriched file tells of itself."""
+"""The columns of a row that come from the enriched file."""
 
 _LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
 _HISTORY: Final = {"moved": "moved", "absent": "absent"}
 _WAIT: Final = 60.0
 
 
-class Source(msgspec.Struct, frozen=True):
+class OutcomeSource(msgspec.Struct, frozen=True):
     """A table of outcomes that was recorded."""
 
     sha256: str
@@ -58,53 +58,38 @@ class Source(msgspec.Struct, frozen=True):
     recorded_at: datetime
 
 
-class About(msgspec.Struct, frozen=True):
-    """What a book file says of its mailing."""
+class MailingMetadata(msgspec.Struct, frozen=True):
+    """The metadata of a mailing's file."""
 
     id: str
     file: str
     run_id: str | None
     engine: str | None
     model: str | None
-    declaration: Declaration
-    sources: tuple[Source, ...]
+    declaration: MailingTerms
+    sources: tuple[OutcomeSource, ...]
     recorded_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A mailing in the book: its declaration, and how many of its rows came back, arrived, or are not known."""
+    """A recorded mailing: its metadata, and how many of its rows came back, arrived, or are not known."""
 
     id: str
     path: Path
-    about: About
+    about: MailingMetadata
     rows: int
     bounced: int
     arrived: int
 
     @property
-    def declaration(self) -> Declaration:
-        """What was declared of it."""
+    def declaration(self) -> MailingTerms:
+        """The terms of the mailing."""
         return self.about.declaration
-
-    @property
-    def recorded_at(self) -> datetime:
-        """When outcomes of it were first recorded."""
-        return self.about.recorded_at
-
-    @property
-    def run_id(self) -> str | None:
-        """The run that wrote the enriched file."""
-        return self.about.run_id
-
-    @property
-    def file(self) -> str:
-        """The enriched file."""
-        return self.about.file
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LabelBatch:
     """Labels of one mailing, to be recorded.
 
     ``labels``: :data:`bizverify.labels.matching.LABEL_SCHEMA`. ``known``: returns for row numbers (UInt32)
@@ -113,17 +98,17 @@ class Batch:
     outcomes could not be used: their silence is no delivery.
     """
 
-    about: About
+    about: MailingMetadata
     labels: pl.DataFrame
     doubtful: pl.DataFrame
     known: Callable[[pl.Series], pl.DataFrame]
-    sent: Callable[[Declaration], pl.DataFrame]
+    sent: Callable[[MailingTerms], pl.DataFrame]
     now: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What recording did: labels that were ``new``, ``known`` before or ``replaced`` what was.
+class RecordResult:
+    """The outcome of recording: how many labels were ``new``, ``known`` before or ``replaced`` others.
 
     ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept,
     too. ``unmailed``: labels of rows that, by what was declared, were not mailed: nothing is learned from these.
@@ -138,11 +123,11 @@ class Recorded:
     silent: int
     unmailed: int
     clashing: pl.Series
-    declaration: Declaration
+    declaration: MailingTerms
     frame: pl.DataFrame
 
 
-class Book:
+class LabelStore:
     """A folder with one Parquet file a mailing, by default ``labels/`` in the state directory (mode 0700, files 0600).
 
     Raises :class:`LabelError` where a file is damaged, naming it.
@@ -151,17 +136,17 @@ class Book:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder if folder is not None else state_directory() / "labels"
 
-    def record(self, batch: Batch, *, replace: bool = False, dry_run: bool = False) -> Recorded:
-        """Unite labels with what is recorded of their mailing; the same ones again change nothing.
+    def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
+        """Merge labels with what is recorded of their mailing; the same ones again change nothing.
 
         A label that contradicts a recorded one is not taken, unless ``replace``. Rows keep what was known of them when
         they were first recorded. Where the declaration says that silence is delivery, letters without an outcome are
         kept as well. Another process that records waits. ``dry_run`` writes nothing.
         """
         if dry_run:
-            return self._united(batch, replace)[0]
-        with self._locked():
-            recorded, about = self._united(batch, replace)
+            return self._merge_batch(batch, replace)[0]
+        with self._lock():
+            recorded, about = self._merge_batch(batch, replace)
             self._write(recorded, about)
         return recorded
 
@@ -169,13 +154,13 @@ class Book:
         """All mailings, the earliest first."""
         found = []
         for path in self._files():
-            about = _about(path)
+            about = _read_metadata(path)
             counts = _scan(path).select(
                 pl.len().alias("rows"),
                 pl.col("bounced").sum().alias("bounced"),
                 (~pl.col("bounced")).sum().alias("arrived"),
             )
-            found.append(Mailing(about.id, path, about, **_collected(counts, path).row(0, named=True)))
+            found.append(Mailing(about.id, path, about, **_collect(counts, path).row(0, named=True)))
         return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
 
     def evidence(
@@ -193,7 +178,7 @@ class Book:
             for path in self._files()
             if wanted is None or path.stem in wanted
         ]
-        empty = pl.LazyFrame(schema=BOOK_SCHEMA | {"mailing": pl.String})
+        empty = pl.LazyFrame(schema=STORE_SCHEMA | {"mailing": pl.String})
         rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
         if not unread:
             rows = rows.filter(~pl.col("unread"))
@@ -214,9 +199,9 @@ class Book:
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
     def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
-        """What the engine may know of an addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty book.
+        """Return what the engine may know of each addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
 
-        ``b_no``: ten digits, of which alone the book is asked.
+        ``b_no``: ten digits, to read one business alone.
 
         ``moved`` and ``absent`` as the return reason said; ``delivered`` where a letter has surely arrived. Other
         outcomes say nothing here, and hide no older one.
@@ -230,8 +215,7 @@ class Book:
             .when(~pl.col("bounced"))
             .then(pl.lit("delivered"))
         )
-        told = self._outcomes(b_no).with_columns(outcome.alias("outcome"))
-        rows = told.filter(pl.col("outcome").is_not_null())
+        rows = self._outcomes(b_no).with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
     def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
@@ -241,12 +225,12 @@ class Book:
         """
         names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
         both = ["address_key", "fixed_key"]
-        empty = pl.LazyFrame(schema={name: BOOK_SCHEMA[name] for name in [*names, *both]})
+        empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
         rows = pl.concat([empty, *(_scan(path).select(*names, *both) for path in self._files())])
-        told = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
-        asked = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
+        has_outcome = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
+        wanted = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
         keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
-        found = rows.filter(told, asked).select(*names, keys).explode("address_key")
+        found = rows.filter(has_outcome, wanted).select(*names, keys).explode("address_key")
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def is_own(self, path: Path) -> bool:
@@ -259,7 +243,7 @@ class Book:
         return sorted(self.folder.glob("*.parquet"))
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with FileLock(self.folder / ".lock", timeout=_WAIT, mode=0o600):
@@ -272,24 +256,23 @@ class Book:
             why = error.strerror or str(error)
             raise LabelError(f"{self.folder}: the label book cannot be written: {why}") from error
 
-    def _united(self, batch: Batch, replace: bool) -> tuple[Recorded, About]:
+    def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
+        """Return a mailing's rows and metadata with those of a batch; nothing is written."""
         path = self.folder / f"{batch.about.id}.parquet"
-        before, about = pl.DataFrame(schema=BOOK_SCHEMA), batch.about
+        before, about = pl.DataFrame(schema=STORE_SCHEMA), batch.about
         if path.exists():
-            kept = _about(path)
-            before, about = _collected(_scan(path), path), _joined(kept, batch.about, replace=replace)
-        told = before.filter(pl.col("said").is_not_null())
-        labels, clashing, replaced = _unite(told, batch.labels, replace)
-        again = batch.labels.join(told, on="row_id", how="semi").height - clashing.len() - replaced
+            before, about = _collect(_scan(path), path), _merge_metadata(_read_metadata(path), batch.about, replace)
+        known = before.filter(pl.col("said").is_not_null())
+        labels, clashing, replaced = _merge_labels(known, batch.labels, replace)
+        again = batch.labels.join(known, on="row_id", how="semi").height - clashing.len() - replaced
         doubts = pl.concat([before.filter("doubt").select("row_id", "letter"), batch.doubtful])
-        doubtful = _silent(doubts, labels, doubt=True)
+        doubtful = _silent_letters(doubts, labels, doubt=True)
         mailed = batch.sent(about.declaration)
         if about.declaration.tells_who_was_sent:
             labels = labels.with_columns(doubt=~pl.col("letter").is_in(mailed["letter"].implode()))
-        silent = _silent(mailed, pl.concat([labels, doubtful]), doubt=False)
-        rows = pl.concat([labels, doubtful, silent])
-        frame = _completed(rows, before, batch, about.declaration)
-        recorded = Recorded(
+        silent = _silent_letters(mailed, pl.concat([labels, doubtful]), doubt=False)
+        frame = _add_known(pl.concat([labels, doubtful, silent]), before, batch, about.declaration)
+        result = RecordResult(
             id=about.id,
             path=path,
             new=batch.labels.height - clashing.len() - replaced - again,
@@ -301,107 +284,155 @@ class Book:
             declaration=about.declaration,
             frame=frame,
         )
-        return recorded, about
+        return result, about
 
-    def _write(self, recorded: Recorded, about: About) -> None:
+    def _write(self, recorded: RecordResult, about: MailingMetadata) -> None:
         """Write the mailing's file in one step, unless nothing has changed."""
         path = recorded.path
-        if path.exists() and _about(path) == about and _collected(_scan(path), path).equals(recorded.frame):
+        if path.exists() and _read_metadata(path) == about and _collect(_scan(path), path).equals(recorded.frame):
             return
-        with published(path) as temporary:
+        with publish_file(path) as temporary:
             text = msgspec.json.encode(about).decode()
             recorded.frame.write_parquet(temporary, metadata={METADATA_KEY: text})
 
 
-def _unite(told: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
+def _merge_labels(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
     """Recorded and new labels as one; the row numbers where they differ and the recorded one stays; those replaced."""
-    told, new = (frame.select(list(_LABEL)) for frame in (told, new.with_columns(doubt=pl.lit(False))))
-    both = told.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
+    known, new = (frame.select(list(_LABEL)) for frame in (known, new.with_columns(doubt=pl.lit(False))))
+    both = known.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
     differs = (pl.col("was") != pl.col("said")) | (pl.col("was_code") != pl.col("reason_code"))
     clashing = both.filter(differs.fill_null(False))["row_id"]
     agreeing = ~pl.col("row_id").is_in(clashing.implode())
-    if replace:
-        return _of_row(pl.concat([told.filter(agreeing), new])), clashing.clear(), clashing.len()
-    return _of_row(pl.concat([told, new.filter(agreeing)])), clashing, 0
+    parts = [known.filter(agreeing), new] if replace else [known, new.filter(agreeing)]
+    labels = merge_labels(pl.concat(parts)).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
+    return (labels, clashing.clear(), clashing.len()) if replace else (labels, clashing, 0)
 
 
-def _of_row(labels: pl.DataFrame) -> pl.DataFrame:
-    """One label a row, as columns of a book file."""
-    return united(labels).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
-
-
-def _silent(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
-    """Rows without a word for letters of which no row has a label."""
+def _silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
+    """Rows without an outcome for letters of which no row has a label."""
     quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
     nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
     return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
 
 
-def _completed(rows: pl.DataFrame, before: pl.DataFrame, batch: Batch, declaration: Declaration) -> pl.DataFrame:
-    """Labels with what is known of their rows: as recorded before, else as the enriched file says it."""
+def _add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
+    """Add to labels what is known of their rows: as recorded before, else as the enriched file says it."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
     frame = rows.join(known, on="row_id", how="left").join(when, on="row_id", how="left")
     frame = frame.with_columns(
-        pl.lit(declaration.mailed).alias("mailed"),
-        pl.when(~pl.col("doubt")).then(declaration.bounced()).alias("bounced"),
+        pl.lit(terms.mailed).alias("mailed"),
+        pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced"),
     )
     # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
     frame = frame.with_columns(pl.when(same).then("was_recorded").fill_null(batch.now).alias("recorded"))
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in BOOK_SCHEMA.items()).sort("row_id")
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in STORE_SCHEMA.items()).sort("row_id")
 
 
-def _joined(before: About, now: About, *, replace: bool) -> About:
-    """What a book file says of its mailing once outcomes of another source are in it."""
+def _merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
+    """Return the metadata of a mailing once outcomes of another source are recorded."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
         before,
-        declaration=before.declaration.joined(now.declaration, replace=replace),
+        declaration=before.declaration.merge(now.declaration, replace=replace),
         sources=(*before.sources, *(source for source in now.sources if source.sha256 not in known)),
     )
 
 
 def _newest(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """One row an addressee: of the newest mailing, in it the one that came back, if any did."""
+    """Keep one row an addressee: of the newest mailing, in it the one that came back, if any did."""
     came = pl.col("said").fill_null(False)
     order = rows.with_columns(came.alias("came")).sort("mailed", "came", "row_id", descending=[False, False, True])
     return order.unique(["b_no", "address_key"], keep="last", maintain_order=True)
 
 
-def _about(path: Path) -> About:
+def _read_metadata(path: Path) -> MailingMetadata:
     try:
         text = pl.read_parquet_metadata(path)[METADATA_KEY]
-        return msgspec.json.decode(text, type=About)
+        return msgspec.json.decode(text, type=MailingMetadata)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError, msgspec.MsgspecError, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_file(path, error) from error
 
 
 def _scan(path: Path) -> pl.LazyFrame:
-    """A book file's rows; raise :class:`LabelError` unless it has the columns of one."""
+    """Return the rows of a mailing's file; raise :class:`LabelError` unless it has the columns of one."""
     try:
         frame = pl.scan_parquet(path)
         schema = frame.collect_schema()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, error) from error
-    for name, dtype in BOOK_SCHEMA.items():
+        raise _damaged_file(path, error) from error
+    for name, dtype in STORE_SCHEMA.items():
         if name not in schema:
-            raise _damaged(path, KeyError(f"it has no column {name!r}"))
+            raise _damaged_file(path, KeyError(f"it has no column {name!r}"))
         frame = frame.with_columns(pl.col(name).cast(dtype)) if schema[name] != dtype else frame
-    return frame.select(list(BOOK_SCHEMA))
+    return frame.select(list(STORE_SCHEMA))
 
 
-def _collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
+def _collect(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
     try:
         return frame.collect(engine="streaming")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_file(path, error) from error
 
 
-def _damaged(path: Path, error: BaseException) -> LabelError:
+def _damaged_file(path: Path, error: BaseException) -> LabelError:
     lines = str(error).strip("'\"").splitlines()
     return LabelError(
         f"{path}: is damaged, or no file of the label book ({lines[0] if lines else type(error).__name__}); move it "
         "away and record that mailing's outcomes again with `bizverify label`"
     )
+
+
+Labels = str | Path | Literal[False] | None
+"""The folder of a label store; ``None`` is the user's own, if there is one; ``False`` is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelHistory:
+    """The history that one run takes from a label store, read once: what is recorded meanwhile is for the next run.
+
+    ``letters``: addressees of whom something is known. ``recorded``: when something was recorded last. ``history``:
+    :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
+    """
+
+    store: LabelStore
+    letters: int
+    mailings: int
+    recorded: datetime
+    history: pl.LazyFrame
+
+    def outcomes(self) -> pl.LazyFrame:
+        """Return the three label columns of the last letter to each ``b_no`` (UInt64) and ``address_key``."""
+        columns = ("b_no", "address_key", "bounced", "bounce_reason", "bounced_at")
+        return self.store.outcomes().select(columns).collect(engine="streaming").lazy()
+
+
+def read_history(labels: Labels) -> LabelHistory | None:
+    """Read a label store; ``None`` where it has no mailing yet, or none is wanted.
+
+    Raises :class:`LabelError` where a folder was given that does not exist, or a file of the store is damaged.
+    """
+    store = _open_store(labels)
+    history, mailings = (None, []) if store is None else (store.history(), store.mailings())
+    if store is None or history is None or not mailings:
+        return None
+    letters = history.collect(engine="streaming")
+    recorded = max(source.recorded_at for mailing in mailings for source in mailing.about.sources)
+    return LabelHistory(store, letters.height, len(mailings), recorded, letters.lazy())
+
+
+def history_of(labels: Labels, b_no: str) -> pl.LazyFrame | None:
+    """Return the history of one business (ten digits), without reading the others; else as :func:`read_history`."""
+    store = _open_store(labels)
+    return None if store is None else store.history(b_no)
+
+
+def _open_store(labels: Labels) -> LabelStore | None:
+    if labels is False:
+        return None
+    store = LabelStore(None if labels is None else Path(labels))
+    if labels is not None and not store.folder.is_dir():
+        raise LabelError(f"{store.folder}: there is no such folder; give `labels=` the folder of a label book")
+    return store

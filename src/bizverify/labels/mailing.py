@@ -1,4 +1,4 @@
-"""The mailing that outcomes are about: an enriched file, with what is known of the run that wrote it."""
+"""The mailing that outcomes are about: an enriched file, with its letters and the run that wrote it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import polars as pl
 
@@ -19,12 +19,11 @@ from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
 from bizverify.storage.paths import state_directory
-from bizverify.tables import Format, Table, open_table, reading
+from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
-from bizverify.tables.remedies import FILE_OPTIONS
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 LETTER_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -44,7 +43,7 @@ _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reason
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """What a run's manifest says of it."""
+    """A run of enrichment, read from its manifest."""
 
     run_id: str
     output: str
@@ -55,34 +54,33 @@ class Enrichment:
     headers: dict[str, tuple[str, ...]]
 
 
-class How(TypedDict):
-    """With what a file is opened, where it is not found rightly."""
-
-    sheet: str | None
-    encoding: str | None
-    json_path: str | None
-
-
 @dataclass(frozen=True, slots=True)
-class Mailed:
-    """An enriched file as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
+class OpenMailing:
+    """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
 
-    ``columns``: where number, name and address are, as ``#3``. ``how``: sheet, encoding and JSON path with which it was
-    opened, if they were given. ``id`` tells it from other files: the run's id, else the
-    start of a hash of its answers.
+    ``id`` tells it from other files: the run's id, else the start of a hash of its answers. ``prefix``: of the nine
+    columns. ``columns``: where number, name and address are, as ``#3``.
     """
 
     id: str
-    path: Path
-    name: str
+    table: Table
     prefix: str
     letters: pl.LazyFrame
     rows: int
     columns: Mapping[str, str]
-    format: Format
-    how: How
     by: Enrichment | None
     notes: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """The enriched file."""
+        assert self.table.path is not None  # noqa: S101 - it was opened by its path
+        return self.table.path
+
+    @property
+    def name(self) -> str:
+        """The enriched file as messages call it."""
+        return self.table.name
 
     @property
     def run_id(self) -> str | None:
@@ -113,14 +111,14 @@ class Mailed:
 
 
 @contextmanager
-def opened_mailing(
+def open_mailing(
     run: str | Path | None,
     file: str | Path | None,
     *,
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
-) -> Iterator[Mailed]:
+) -> Iterator[OpenMailing]:
     """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
 
     ``sheet``, ``encoding``, ``json_path``: of the enriched file, where they are not found rightly.
@@ -130,32 +128,32 @@ def opened_mailing(
     """
     if run is None and file is None:
         raise UsageError("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
-    by = _enrichment(run) if run is not None else None
-    path = Path(file) if file is not None else _output_of(by)
-    how = How(sheet=sheet, encoding=encoding, json_path=json_path)
+    by = _find_run(run) if run is not None else None
+    path = Path(file) if file is not None else _run_output(by)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
-        prefix, ours = _ours(table)
+        prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
         with reading(table):
-            rows = table.count()
+            table = replace(table, rows=table.count())
+        rows = table.count()
         if by is not None and rows != by.rows:
             raise LabelError(
                 f"{path}: has {counted(rows, 'row')}, run {by.run_id} wrote {by.rows:,}; give the file "
                 "as it was written"
             )
         if by is None:
-            by, notes = _writer_of(path, rows)
+            by, notes = _find_writer(path, rows)
         unfolded, columns = _record_columns(table, ours, by)
         letters = _letters(unfolded, ours, columns)
         with reading(table):
-            id_ = by.run_id if by else _identity(letters)
-        places = _positions(columns)
-        with _held_against(table, letters):
-            yield Mailed(id_, path, table.name, prefix, letters, rows, places, table.format, how, by, notes)
+            id_ = by.run_id if by else _content_id(letters)
+        places = {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in columns.items()}
+        with _blame_file(table, letters):
+            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
 
 
 @contextmanager
-def _held_against(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
+def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
     """While the letters are used: what polars says is laid to the file only where the file by itself cannot be read."""
     try:
         yield
@@ -165,7 +163,7 @@ def _held_against(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
         raise
 
 
-def _enrichment(run: str | Path) -> Enrichment:
+def _find_run(run: str | Path) -> Enrichment:
     manifest = Path(run)
     if manifest.suffix != ".json" or not manifest.is_file():
         if not _RUN_ID.fullmatch(str(run)):
@@ -180,13 +178,13 @@ def _enrichment(run: str | Path) -> Enrichment:
             "`file=` with the "
             "enriched file"
         )
-    found = _manifest(manifest)
+    found = _read_manifest(manifest)
     if found is None:
         raise LabelError(f"{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file")
     return found
 
 
-def _manifest(path: Path) -> Enrichment | None:
+def _read_manifest(path: Path) -> Enrichment | None:
     """Read a manifest; ``None`` where the file is none."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -203,7 +201,7 @@ def _manifest(path: Path) -> Enrichment | None:
         return None
 
 
-def _output_of(by: Enrichment | None) -> Path:
+def _run_output(by: Enrichment | None) -> Path:
     assert by is not None  # noqa: S101 - of run and file one is given
     path = Path(by.output)
     if not path.is_file():
@@ -214,12 +212,12 @@ def _output_of(by: Enrichment | None) -> Path:
     return path
 
 
-def _writer_of(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...]]:
+def _find_writer(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...]]:
     """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known."""
     folder = state_directory() / "runs"
     manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
     for manifest in manifests:
-        found = _manifest(manifest)
+        found = _read_manifest(manifest)
         if found is None or not same_file(Path(found.output), path):
             continue
         if found.rows == rows:
@@ -231,7 +229,7 @@ def _writer_of(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...
     return None, (f"no run is known that wrote {path}: which model answered is read from the reasons alone",)
 
 
-def _ours(table: Table) -> tuple[str, dict[str, int]]:
+def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
     """The prefix of the nine columns, and where they are."""
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
     prefixes = {end.removesuffix(ADDED_COLUMNS[0]) for end in ends if end.endswith(ADDED_COLUMNS[0])}
@@ -277,7 +275,7 @@ def _letters(table: Table, ours: dict[str, int], chosen: Mapping[str, Choice]) -
 
 
 def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
-    """Where the record is: under the headers that the run chose, as far as each of them is there once.
+    """Find the columns of the record: under the headers that the run chose, as far as each of them is there once.
 
     The positions are those of the returned table, which has the values within objects as columns.
     """
@@ -299,11 +297,7 @@ def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -
     return unfolded, dict(chosen.columns)
 
 
-def _positions(chosen: Mapping[str, Choice]) -> dict[str, str]:
-    return {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in chosen.items()}
-
-
-class _Hashed:
+class _HashingFile:
     """A file that keeps nothing but the hash of what is written to it."""
 
     def __init__(self) -> None:
@@ -317,8 +311,8 @@ class _Hashed:
         """Nothing is held back."""
 
 
-def _identity(letters: pl.LazyFrame) -> str:
+def _content_id(letters: pl.LazyFrame) -> str:
     """A hash of number, address and answers, the same whatever format or encoding they are kept in."""
-    hashed = _Hashed()
+    hashed = _HashingFile()
     letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
     return hashed.sha256.hexdigest()[:16]

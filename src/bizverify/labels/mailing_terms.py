@@ -1,4 +1,4 @@
-"""What the user says of a mailing: when, how, to whom it went, and what it means that a letter did not come back."""
+"""The terms of a mailing, as the user says them: when, how, to whom it went, and whether silence means delivery."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 import polars as pl
 
 from bizverify.errors import LabelError, parameter
-from bizverify.labels.reasons import SAYS_NOTHING
+from bizverify.labels.outcomes import SAYS_NOTHING
 
 ALL: Final = "all"
 _FIRST_YEAR: Final = 2000
 """A year before this is a slip: no file was enriched then."""
 
 
-class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is declared of the outcomes of one mailing.
+class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The terms of one mailing, as the user says them.
 
     ``mailed``: the day of mailing. ``returns_requested``: whether undeliverable letters were to come back (in Korea
     bulk letters only do where they are marked so). ``complete``: whether all that came back is recorded by now.
@@ -42,8 +42,8 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether it is known of every row if it was mailed, so that an outcome of another contradicts that."""
         return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
 
-    def bounced(self) -> pl.Expr:
-        """What learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
+    def certain_outcome(self) -> pl.Expr:
+        """Return what learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
 
         True: the letter came back, unless the addressee refused it. False: it did not, by an outcome or by silence,
         and it would have. ``said`` is what an outcome says, null for a mailed row without one.
@@ -58,8 +58,8 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return pl.lit(False)
         return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
 
-    def joined(self, later: Declaration, *, replace: bool) -> Declaration:
-        """The declaration with what a later one for the same mailing adds.
+    def merge(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
+        """Return the terms with what later ones for the same mailing add.
 
         Complete once is complete; what was not said before may be said now. Raises :class:`LabelError` where the two
         contradict each other, unless ``replace``: then the later one counts.
@@ -75,8 +75,8 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if before is not None and now is not None and before != now:
                 raise LabelError(
-                    f"the mailing of {self.mailed} was declared before with {name} {_shown(before)}, now with "
-                    f"{_shown(now)}; say the same, or give `replace=True` if the earlier was wrong"
+                    f"the mailing of {self.mailed} was declared before with {name} {_format_value(before)}, now with "
+                    f"{_format_value(now)}; say the same, or give `replace=True` if the earlier was wrong"
                 )
         return msgspec.structs.replace(
             self,
@@ -86,15 +86,15 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def declared(
+def parse_terms(
     mailed: date,
     returns_requested: bool | None,
     complete: bool,
     mail_class: str | None,
     sent: str | Sequence[str] | None,
     today: date,
-) -> Declaration:
-    """Return what was declared, checked; raise :class:`LabelError` naming the option and the remedy."""
+) -> MailingTerms:
+    """Return the terms of a mailing, checked; raise :class:`LabelError` naming the option and the remedy."""
     if mailed > today:
         raise LabelError(
             f"{parameter('mailed', str(mailed))}: is in the future, so nothing of it can have come back yet"
@@ -107,10 +107,10 @@ def declared(
             "mail) or `returns_requested=False`; it decides whether silence means delivered"
         )
     words = (mail_class or "").strip() or None
-    return Declaration(mailed, returns_requested, complete, words, _actions(sent))
+    return MailingTerms(mailed, returns_requested, complete, words, _parse_actions(sent))
 
 
-def _actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
+def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if sent is None:
         return None
     items = sent.split(",") if isinstance(sent, str) else list(sent)
@@ -122,7 +122,7 @@ def _actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return actions
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else repr(value)

@@ -1,4 +1,7 @@
-"""Outcomes × mailed rows → labels, and what could not be used, with the reason: nothing is guessed."""
+"""Outcomes matched to mailed rows: labels, and the outcomes that could not be used, with the reason.
+
+Nothing is guessed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import polars as pl
 from bizverify.engine.letter_history import address_key
 
 WAYS: Final = ("row_id", "number and address", "number")
-"""How an outcome found its row, the surest first."""
+"""The ways in which outcomes find their rows, the surest first."""
 
 PROBLEMS: Final[dict[str, str]] = {
     "not_understood": "what it says of the letter is not understood",
@@ -27,7 +30,7 @@ PROBLEMS: Final[dict[str, str]] = {
     "contradictory": "another outcome says something else of the same row",
     "known_otherwise": "contradicts what was recorded before, which was kept unless it is to be replaced",
 }
-"""Why an outcome is listed → the words for it. Only ``date_not_read`` is used all the same."""
+"""Codes of problems → their words in reports. An outcome with ``date_not_read`` is used all the same."""
 
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "not_understood": ("not_understood", "no_row_id", "date_not_read"),
@@ -35,7 +38,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ambiguous": ("ambiguous",),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
-"""What the problems are counted as in a report."""
+"""The groups in which a report counts problems."""
 
 LABEL_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -49,7 +52,7 @@ LABEL_SCHEMA: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MatchResult:
     """``labels``: :data:`LABEL_SCHEMA`, one row a mailed row.
 
     ``matches``: the outcomes they are of, with the row as ``target``.
@@ -66,7 +69,7 @@ class Matched:
     repeated: int
 
 
-def candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """The mailed rows that outcomes may mean: ``row_id``, ``b_no``, ``address_key``, ``fixed_key``, ``letter``.
 
     Those with a number or a ``row_id`` that an outcome names, and all others with the same numbers.
@@ -77,15 +80,15 @@ def candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     numbers = pl.concat([by_row["b_no"], outcomes["digits"].alias("b_no")]).drop_nulls().unique()
     by_number = keys.join(numbers.to_frame().lazy(), on="b_no", how="semi").collect(engine="streaming")
     found = pl.concat([by_row, by_number]).unique("row_id").sort("row_id")
-    return found.select("row_id", "b_no", *keys_of()).with_columns(letter_of())
+    return found.select("row_id", "b_no", *address_keys()).with_columns(letter_expr())
 
 
-def keys_of() -> tuple[pl.Expr, pl.Expr]:
+def address_keys() -> tuple[pl.Expr, pl.Expr]:
     """The addresses of a letter, as written and as corrected, in the form in which they are compared."""
     return address_key(pl.col("address")).alias("address_key"), address_key(pl.col("fixed_address")).alias("fixed_key")
 
 
-def letter_of() -> pl.Expr:
+def letter_expr() -> pl.Expr:
     """The first row with the same number and address (UInt32): two rows that are one letter to one addressee.
 
     A row without a number or a readable address is a letter of its own. All rows of a number must be in the frame.
@@ -99,8 +102,8 @@ def letter_of() -> pl.Expr:
     )
 
 
-def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> Matched:
-    """Match outcomes (:data:`bizverify.labels.outcomes.OUTCOME_SCHEMA`) to mailed rows of :func:`candidates`.
+def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
+    """Match outcomes (:data:`bizverify.labels.outcomes.OUTCOME_SCHEMA`) to mailed rows of :func:`find_candidates`.
 
     By ``row_id`` where an outcome has one; else by number and address, as written or as corrected; else by number,
     where all rows of it are one letter. An outcome that fits several rows of one letter labels the first of them.
@@ -113,7 +116,7 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> Matche
     )
     found = (
         outcomes.join(rows.select("row_id", by_row="row_id", row_b_no="b_no"), on="row_id", how="left")
-        .join(_addressed(rows), left_on=["digits", "key"], right_on=["b_no", "text_key"], how="left")
+        .join(_index_by_address(rows), left_on=["digits", "key"], right_on=["b_no", "text_key"], how="left")
         .join(numbers, left_on="digits", right_on="b_no", how="left", maintain_order="left")
         .sort("place")
     )
@@ -130,35 +133,37 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> Matche
         .otherwise(pl.lit(WAYS[2]))
         .alias("way"),
     )
-    found = found.with_columns(pl.coalesce(_own("problem"), _lost(mailed), "problem").alias("problem"))
+    found = found.with_columns(
+        pl.coalesce(_worse_problem("problem"), _match_problem(mailed), "problem").alias("problem")
+    )
     clash = found.filter(_is_usable()).group_by("target").agg(_differs().alias("clash"))
     found = found.join(clash, on="target", how="left", maintain_order="left").with_columns(
         pl.when(_is_usable() & pl.col("clash")).then(pl.lit("contradictory")).otherwise("problem").alias("problem")
     )
     matches = found.filter(_is_usable())
-    labels = united(
+    labels = merge_labels(
         matches.join(rows.select("row_id", "letter"), left_on="target", right_on="row_id").select(
             pl.col("target").alias("row_id"), *(name for name in LABEL_SCHEMA if name != "row_id")
         )
     )
     counted = dict(matches.group_by("way").len().iter_rows())
-    return Matched(
+    return MatchResult(
         labels=labels,
         matches=matches,
         listed=found.filter(pl.col("problem").is_not_null()),
-        doubtful=_doubtful(found, rows),
+        doubtful=_doubtful_rows(found, rows),
         ways={way: counted[way] for way in WAYS if way in counted},
         repeated=matches.height - labels.height,
     )
 
 
-def united(labels: pl.DataFrame) -> pl.DataFrame:
+def merge_labels(labels: pl.DataFrame) -> pl.DataFrame:
     """One label a row, of several that agree: what one of them leaves open another fills; the earliest day."""
     parts = [pl.col(name).min() for name in LABEL_SCHEMA if name != "row_id"]
     return labels.group_by("row_id").agg(parts).sort("row_id").select(list(LABEL_SCHEMA)).cast(LABEL_SCHEMA)  # type: ignore[arg-type]
 
 
-def _doubtful(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def _doubtful_rows(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows that outcomes of this mailing mean, or may mean, and that could not be used."""
     unused = found.filter(~_is_usable() & (pl.col("problem") != "other_mailing"))
     meant = rows.join(unused, left_on="row_id", right_on="target", how="semi")
@@ -166,7 +171,7 @@ def _doubtful(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([meant, perhaps]).select("row_id", "letter").unique("row_id").sort("row_id")
 
 
-def _addressed(rows: pl.DataFrame) -> pl.DataFrame:
+def _index_by_address(rows: pl.DataFrame) -> pl.DataFrame:
     """(number, address) → the first row of its letter; an address as written goes before one as corrected."""
     written, fixed = (
         rows.select("b_no", pl.col(key).alias("text_key"), by_address="letter", second=pl.lit(second))
@@ -176,8 +181,8 @@ def _addressed(rows: pl.DataFrame) -> pl.DataFrame:
     return both.unique(["b_no", "text_key"], keep="first", maintain_order=True).drop("second")
 
 
-def _lost(mailed: pl.Expr) -> pl.Expr:
-    """Why an outcome has no row, or cannot be of this mailing; null where it has one."""
+def _match_problem(mailed: pl.Expr) -> pl.Expr:
+    """The problem of an outcome that has no row, or cannot be of this mailing; null where it has one."""
     other_number = pl.col("row_id").is_not_null() & (pl.col("digits") != pl.col("row_b_no"))
     conditions = {
         "other_mailing": pl.col("mailed_on") != mailed,
@@ -191,7 +196,7 @@ def _lost(mailed: pl.Expr) -> pl.Expr:
     return pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
 
 
-def _own(column: str) -> pl.Expr:
+def _worse_problem(column: str) -> pl.Expr:
     """The outcome's own problem, but for a date that could not be read: that gives way to a worse one."""
     return pl.when(pl.col(column) != "date_not_read").then(column)
 

@@ -1,29 +1,92 @@
-"""Outcomes of a mailing as people keep them: any table that says of letters whether they came back, and why."""
+"""Outcomes of a mailing as people keep them: any table that says of letters whether they came back, and why.
+
+The words for reasons are in ``return_reasons.toml``.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.errors import ColumnError, InputError, LabelError, parameter
-from bizverify.labels.reasons import came_back, reason_code
+from bizverify.errors import ColumnError, LabelError, parameter
 from bizverify.report import sha256_of
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import Choice, counted
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import level_of
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
+
+REASON_CODES: Final = ("moved", "unknown_addressee", "unknown_address", "absent", "refused", "closed", "other")
+"""The codes of return reasons."""
+
+SAYS_NOTHING: Final = ("refused",)
+"""Codes of letters that came back and say nothing about the address: learning leaves them out."""
+
+_RETURNS: Final = ("반송", "반환", "bounce", "return")
+"""A header with one of these asks whether a letter came back, so that a bare ``Y`` means yes."""
+
+
+def reason_code(text: pl.Expr) -> pl.Expr:
+    """Return the code of a reason as written (String, one of :data:`REASON_CODES`), null where the text is blank.
+
+    White space, case, digits and punctuation do not count. ``other`` where no code fits, or several do.
+    """
+    plain = _letters_only(text)
+    words = _vocabulary()["reasons"]
+    whole = {word: code for code, forms in words.items() for word in forms["exact"]}
+    within = {code: forms["within"] for code, forms in words.items() if forms["within"]}
+    parts = {code: plain.str.contains_any(found) for code, found in within.items()}
+    only = pl.lit("other")
+    for code, part in parts.items():
+        only = pl.when(part).then(pl.lit(code)).otherwise(only)
+    one = pl.sum_horizontal(part.cast(pl.UInt8) for part in parts.values()) == 1
+    code = pl.coalesce(
+        plain.replace_strict(list(whole), list(whole.values()), default=None, return_dtype=pl.String),
+        pl.when(one).then(only).otherwise(pl.lit("other")),
+    )
+    return pl.when(text.str.contains(r"[\p{L}\p{N}]")).then(code)
+
+
+def came_back(text: pl.Expr, header: str) -> pl.Expr:
+    """Whether a letter came back, as a cell of a column under ``header`` says (Boolean).
+
+    Null for blank cells and for what is not understood. Flags (``Y``, ``O``, ``1``, ``true``) are only read under a
+    header that speaks of returns. The word of a reason (``폐문부재``) says that it came back.
+    """
+    words = _vocabulary()
+    plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[\s.\-_()\[\]]", "")
+    exact = text.str.normalize("NFKC").str.to_lowercase().str.strip_chars()
+    flags = any(word in header.lower() for word in _RETURNS)
+    yes, no = (
+        plain.is_in(words[kind]["words"]) | (exact.is_in(words[kind]["flags"]) & flags)
+        for kind in ("bounced", "delivered")
+    )
+    code = reason_code(text)
+    return pl.when(yes).then(True).when(no).then(False).when(code != "other").then(True)
+
+
+def _letters_only(text: pl.Expr) -> pl.Expr:
+    return text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
+
+
+@cache
+def _vocabulary() -> dict[str, Any]:
+    return tomllib.loads(files("bizverify.labels").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
+
 
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
-"""What is read of outcomes; ``b_no`` or ``row_id`` is required."""
+"""The columns that are read of outcomes; ``b_no`` or ``row_id`` is required."""
 
 OUTCOME_SCHEMA: Final = {
     "place": pl.UInt32,
@@ -45,7 +108,7 @@ _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 """A day as a workbook counts it, from 1982 to 2064, where a cell lost its date format."""
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
-"""What says something of a letter; the other roles say of which."""
+"""The columns with the outcome; the others identify the letter."""
 _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
 
 
@@ -82,7 +145,7 @@ def read_outcomes(
     ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers.
     """
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
-        found = _chosen(table, dict(columns or {}))
+        found = _choose_columns(table, dict(columns or {}))
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
@@ -91,11 +154,11 @@ def read_outcomes(
                 "`columns={'bounced': 'HEADER'}` "
                 "(or reason=HEADER where the list holds only what came back)"
             )
-        raw = _raw(table, chosen).collect(engine="streaming")
+        raw = _raw_cells(table, chosen).collect(engine="streaming")
         rows = raw.height
     only_returns = "bounced" not in chosen
-    told = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
-    frame = _read(told, chosen).with_columns(_problem().alias("problem")).collect()
+    spoken = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
+    frame = _parse_cells(spoken, chosen).with_columns(_problem_expr().alias("problem")).collect()
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
@@ -138,7 +201,7 @@ def mailing_date(outcomes: Outcomes, given: date | None) -> date:
     raise LabelError(f"{outcomes.name}: holds no mailing date; say with `mailed='DATE'` when the letters were mailed")
 
 
-def _chosen(table: Table, given: dict[str, str]) -> Chosen:
+def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     """The columns by role. A ``row_id`` makes the number optional: it must then be known by its header."""
     if "row_id" not in given:
         places = [place for place, header in enumerate(table.headers) if level_of("row_id", header) == "sure"]
@@ -168,7 +231,7 @@ def _chosen(table: Table, given: dict[str, str]) -> Chosen:
     return chosen
 
 
-def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
+def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     """The cells that are read, as text, numbered from 1; totals and repeated headers marked."""
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
@@ -185,16 +248,16 @@ def _raw(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     )
 
 
-def _read(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
+def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     """Add what the cells say to the cells; what is said of many letters in the same words is read once."""
     spoken = [f"written:{role}" for role in _SPOKEN]
-    words = raw.select(spoken).unique().with_columns(_words(chosen)).with_columns(_code())
+    words = raw.select(spoken).unique().with_columns(_parse_words(chosen)).with_columns(_code())
     rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
-    cell = {role: _filled(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
+    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
     said = pl.col("said")
     if "bounced" not in chosen:
-        told = [*cell.values(), pl.col("reason"), _filled(pl.col("written:returned"))]
-        said = pl.when(pl.any_horizontal(part.is_not_null() for part in told)).then(pl.lit(True))
+        given = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]
+        said = pl.when(pl.any_horizontal(part.is_not_null() for part in given)).then(pl.lit(True))
     return rows.with_columns(
         said.alias("said"),
         cell["row_id"].str.replace(r"\.0+$", "").cast(pl.UInt32, strict=False).alias("row_id"),
@@ -202,9 +265,9 @@ def _read(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     )
 
 
-def _words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
-    """What an outcome says of its letter, but for the code of the reason."""
-    cell = {role: _filled(pl.col(f"written:{role}")) for role in _SPOKEN}
+def _parse_words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
+    """Parse the outcome of a letter, but for the code of the reason."""
+    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in _SPOKEN}
     why = cell["reason"].is_not_null() | cell["returned"].is_not_null()
     said, own = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
     if "bounced" in chosen:
@@ -215,8 +278,8 @@ def _words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
     return [
         said.alias("said"),
         pl.coalesce(cell["reason"], own).alias("reason"),
-        _day(cell["returned"]).alias("returned"),
-        _day(cell["mailed"]).alias("mailed_on"),
+        _parse_day(cell["returned"]).alias("returned"),
+        _parse_day(cell["mailed"]).alias("mailed_on"),
     ]
 
 
@@ -224,35 +287,32 @@ def _code() -> pl.Expr:
     return reason_code(pl.col("reason")).alias("reason_code")
 
 
-def _problem() -> pl.Expr:
-    """What is wrong with an outcome by itself; the row is left out, but for a date that cannot be read."""
+def _problem_expr() -> pl.Expr:
+    """The problem of an outcome by itself; the row is left out, but for a date that cannot be read."""
     word, why = (
-        _filled(pl.col("written:bounced")),
+        _non_blank(pl.col("written:bounced")),
         pl.col("reason_code").is_not_null() | pl.col("returned").is_not_null(),
     )
     return (
         pl.when(word.is_not_null() & pl.col("said").is_null())
         .then(pl.lit("not_understood"))
-        .when(_filled(pl.col("written:row_id")).is_not_null() & pl.col("row_id").is_null())
+        .when(_non_blank(pl.col("written:row_id")).is_not_null() & pl.col("row_id").is_null())
         .then(pl.lit("no_row_id"))
         .when(~pl.col("said") & why)
         .then(pl.lit("contradicts_itself"))
-        .when(_filled(pl.col("written:returned")).is_not_null() & pl.col("returned").is_null())
+        .when(_non_blank(pl.col("written:returned")).is_not_null() & pl.col("returned").is_null())
         .then(pl.lit("date_not_read"))
     )
 
 
-def _filled(text: pl.Expr) -> pl.Expr:
+def _non_blank(text: pl.Expr) -> pl.Expr:
     """The cell, null where it holds nothing or only a dash."""
     return pl.when(~text.str.contains(r"^[\s\-]*$")).then(text.str.strip_chars())
 
 
-def _day(text: pl.Expr) -> pl.Expr:
+def _parse_day(text: pl.Expr) -> pl.Expr:
     """A day as is written in Korea: the year first, in four digits or two, or as the number that a workbook has."""
     packed = text.str.replace(_PACKED, "$1-$2-$3").str.replace(_SHORT, "20$1-$2-$3")
     written = packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)
     counted = text.str.extract(_SERIAL).cast(pl.Int64, strict=False) * pl.duration(days=1)
     return pl.coalesce(written, pl.lit(date(1899, 12, 30)) + counted)
-
-
-__all__ = ["OUTCOME_SCHEMA", "ROLES", "InputError", "Outcomes", "mailing_date", "read_outcomes", "refuse_future"]

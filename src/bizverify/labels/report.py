@@ -1,4 +1,4 @@
-"""What labelling did: the report that people and scripts read, and the list of what could not be used."""
+"""The report of labelling, and the list of outcomes that could not be used."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import polars as pl
 from bizverify import business_number
 from bizverify.display import Shown, listed_counts
 from bizverify.errors import OutputError
-from bizverify.labels.mailing_terms import Declaration
+from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import KINDS, PROBLEMS
 from bizverify.schema import Choice, counted
-from bizverify.tables import published
+from bizverify.tables import publish_file
 
 if TYPE_CHECKING:
-    from bizverify.labels.sending import Sent
+    from bizverify.labels.sending import SendReport
 
 SHOWN: Final = 20
-"""How many outcomes that could not be used the text of a report lists."""
+"""Outcomes that could not be used: so many are listed in the text of a report."""
 
 OTHER_MAILING: Final = "other_mailing"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class UnusedOutcome:
     """An outcome that could not be used as it is: its row (from 1), a code of PROBLEMS, and the cell that shows it."""
 
     row: int
@@ -42,7 +42,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LabelReport(Shown):
-    """What became of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
+    """The report of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
     ``by_reason`` those that came back by reason code (``none`` where no reason was given). ``new``, ``known``,
@@ -66,7 +66,7 @@ class LabelReport(Shown):
     run_id: str | None
     engine: str | None
     model: str | None
-    declaration: Declaration
+    declaration: MailingTerms
     ways: Mapping[str, int]
     repeated: int
     bounced: int
@@ -80,11 +80,11 @@ class LabelReport(Shown):
     unread: int
     usable: int
     book: str
-    listed: tuple[Listed, ...] = ()
+    listed: tuple[UnusedOutcome, ...] = ()
     problems: Mapping[str, int] = field(default_factory=dict)
     unmatched: str | None = None
     output: str | None = None
-    sent: Sent | None = None
+    sent: SendReport | None = None
     dry_run: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -116,7 +116,7 @@ class LabelReport(Shown):
                 "outcomes",
                 f"{self.outcomes}: {counted(self.rows, 'row')}" + (f", {self.blank:,} blank" * bool(self.blank)),
             ),
-            ("mailing", f"{self.file}: {counted(self.mailed_rows, 'row')}, {_said(self.declaration)}"),
+            ("mailing", f"{self.file}: {counted(self.mailed_rows, 'row')}, {_describe_terms(self.declaration)}"),
             ("matched", listed_counts({f"by {way}": count for way, count in self.ways.items()})),
             ("bounced", f"{self.bounced:,}" + (f" ({listed_counts(self.by_reason)})" if self.by_reason else "")),
             ("not bounced", f"{self.not_bounced:,}"),
@@ -156,17 +156,17 @@ class LabelReport(Shown):
         return f"<bizverify.LabelReport {self.mailing}: {self.bounced:,} bounced, {self.not_bounced:,} not>"
 
 
-def listed(frame: pl.DataFrame) -> tuple[Listed, ...]:
-    """What could not be used (of :class:`bizverify.labels.matching.Matched`), but for what is of other mailings."""
+def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
+    """Return the outcomes with a problem (``listed`` of a match), but for those of other mailings."""
     found = (
         frame.filter(pl.col("problem") != OTHER_MAILING)
         .sort("place")
-        .select("place", "problem", _shown().alias("value"))
+        .select("place", "problem", _shown_cell().alias("value"))
     )
-    return tuple(Listed(*row) for row in found.iter_rows())
+    return tuple(UnusedOutcome(*row) for row in found.iter_rows())
 
 
-def write_listed(frame: pl.DataFrame, path: Path) -> None:
+def write_unused(frame: pl.DataFrame, path: Path) -> None:
     """Write what could not be used as CSV: row, problem, why, and the cells that were read; raises OutputError."""
     roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
     why = pl.col("problem").replace_strict(PROBLEMS, return_dtype=pl.String)
@@ -176,14 +176,14 @@ def write_listed(frame: pl.DataFrame, path: Path) -> None:
         why.alias("why"),
         *(pl.col(cell).alias(role) for cell, role in roles.items()),
     )
-    with published(path) as temporary:
+    with publish_file(path) as temporary:
         try:
             cells.write_csv(temporary, include_bom=True)
         except pl.exceptions.PolarsError as error:
             raise OutputError(f"{path}: cannot be written: {error}") from error
 
 
-def _shown() -> pl.Expr:
+def _shown_cell() -> pl.Expr:
     """The cell that shows a problem: never an address, and a number only where it is a business number's ten digits."""
     cell = {
         "not_understood": pl.col("written:bounced"),
@@ -198,7 +198,7 @@ def _shown() -> pl.Expr:
     return value
 
 
-def _said(declaration: Declaration) -> str:
+def _describe_terms(declaration: MailingTerms) -> str:
     """A declaration in words."""
     words = [
         f"mailed {declaration.mailed}",

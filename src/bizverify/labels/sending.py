@@ -1,12 +1,8 @@
-"""Labels on their way to the service: ``POST /batch/{job_id}/label``, each once, each written down before it goes.
-
-``labels.label()`` calls :func:`send_labels` with the labels as they are written to a file (see
-:data:`bizverify.labels.output_columns.LABEL_DTYPES`), the enriched file, and terms as for a run that buys
-(``terms_of("batch", options)``: ``base_url``, ``key_file``, ``ledger``, ``rate``, ``concurrency``, …). It blocks, also
-inside a notebook's event loop; Ctrl-C settles what is under way. Nothing is sent unless this is called.
+"""Labels for the service: which of them go to which row of which job, and the report of their sending.
 
 Only what was bought through ``/batch`` has a job. The ledger knows which: a row's record is its lookup's key, and the
 key's place in the upload is the row of the job. What the service calls that row is in the results of the job (G30).
+:mod:`bizverify.labels.outbox` sends the requests, each once, each recorded in the ledger before it goes.
 """
 
 from __future__ import annotations
@@ -22,11 +18,9 @@ import polars as pl
 
 from bizverify.cancellation import CancelToken
 from bizverify.client import BaseUrl
-from bizverify.errors import (
-    UsageError,
-)
+from bizverify.errors import UsageError
 from bizverify.labels.outbox import Delivery, Progress
-from bizverify.labels.output_columns import checked, earlier
+from bizverify.labels.output_columns import check_labels, find_label_columns
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
 from bizverify.ledger.open import ledger_path
 from bizverify.options import ServiceOptions
@@ -35,7 +29,7 @@ from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, counted
 from bizverify.storage.paths import new_run_id
-from bizverify.tables import Table, open_table, reading
+from bizverify.tables import Table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested
 
@@ -45,8 +39,8 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of labels that were to be sent.
+class SendReport:
+    """The report of labels that were to be sent.
 
     ``labels``: rows of the file whose letter came back or arrived for certain; ``without_job``: those of them that no
     upload at this service holds (bought by single requests, or not at all); ``job_rows``: rows of jobs that the others
@@ -80,7 +74,7 @@ class Sent:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """What people read."""
+        """Yield the lines of the report for people."""
         yield f"labels for the service: {self.sent:,} sent, {self.done:,} sent before, {self.left:,} left"
         if self.without_job:
             yield f"{counted(self.without_job, 'label')} of rows that were not bought in an upload: they have no job"
@@ -103,43 +97,53 @@ class Sent:
             yield f"paused: {self.paused}; the same command goes on"
 
 
+def labels_with_lookups(
+    labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None = None, prefix: str = ""
+) -> pl.DataFrame:
+    """Return the labels that say something, with the lookup of their row: ``row_id``, ``bounced``, ``reason``, LOOKUP.
+
+    ``labels``: as for :func:`bizverify.labels.output_columns.write_labels`; rows whose ``bounced`` is null are left
+    out. ``table``: the enriched file; ``columns`` and ``prefix`` are those that it was enriched with.
+    """
+    ours = {*own_columns(table.headers, prefix).values(), *find_label_columns(table.headers, prefix).values()}
+    with reading(table):
+        unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
+        rows = records(unfolded, chosen.columns, ours)
+        lookups = rows.select(ROW_ID, lookup_expr(rows, suspect=True).alias(LOOKUP))
+        known = check_labels(labels, table).drop_nulls("bounced").lazy()
+        known = known.select(ROW_ID, "bounced", pl.col("bounce_reason").alias("reason"))
+        return known.join(lookups, on=ROW_ID, how="left").sort(ROW_ID).collect(engine="streaming")
+
+
 def send_labels(
     labels: pl.DataFrame,
-    path: str | Path,
+    path: Path,
     *,
     terms: ServiceOptions,
     mailed: date | None = None,
-    columns: Mapping[str, str] | None = None,
-    sheet: str | None = None,
-    encoding: str | None = None,
-    json_path: str | None = None,
-    prefix: str = "",
     resend: bool = False,
     first_row: int | None = None,
     brake: CancelToken | None = None,
     progress: Progress = lambda _done, _total: None,
-) -> Sent:
+) -> SendReport:
     """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
 
-    ``labels``: as for :func:`bizverify.labels.output_columns.write_labelled`; rows whose ``bounced`` is null are not
-    sent. ``path``: the enriched file that was ``mailed`` (a date: jobs from after it are not those of the letters,
-    unless there is no other). ``columns``, ``sheet``, ``encoding``, ``json_path``, ``prefix``: as it was enriched with.
-    ``resend``: send again what was refused or is in doubt. ``first_row``: what the service calls the first row of a
-    job, where the job's results do not prove it. ``brake`` stops from another thread.
+    ``labels``: of :func:`labels_with_lookups`. ``path``: the enriched file, ``mailed``: the day of its mailing (jobs
+    from after it are not those of the letters, unless there is no other). ``resend``: send again what was refused or
+    is in doubt. ``first_row``: what the service calls the first row of a job, where the job's results do not prove it.
+    ``brake`` stops from another thread.
 
     Raises what ends a run: a refusal (401, 403), a ledger that fails, :class:`bizverify.errors.StoppedError`;
     ``KeyboardInterrupt``. The ledger has what was sent then.
     """
     if first_row not in (None, 0, 1, 2):
         raise UsageError(f"first_row {first_row}: a service numbers rows from 0, 1 or 2")
-    path, url = Path(path), BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
+    url = BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
-        told = _told(checked(labels, table), table, columns, prefix)
     if not file.exists():  # nothing was ever bought; a ledger is not made for that
-        return Sent(str(file), told.height, told.height)
+        return SendReport(str(file), labels.height, labels.height)
     with Ledger.open(file) as ledger:
-        found = _found(told, ledger, url.name, mailed)
+        found = _find_jobs(labels, ledger, url.name, mailed)
         started = datetime.now(UTC)
         run = Run(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
@@ -149,18 +153,8 @@ def send_labels(
         return _report(found, queue, delivery, halt)
 
 
-def _told(labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None, prefix: str) -> pl.DataFrame:
-    """The labels that say something, with what their row asked for: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
-    ours = {*own_columns(table.headers, prefix).values(), *earlier(table.headers, prefix).values()}
-    unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
-    rows = records(unfolded, chosen.columns, ours)
-    asked = rows.select(ROW_ID, lookup_expr(rows, suspect=True).alias(LOOKUP))
-    said = labels.drop_nulls("bounced").select(ROW_ID, "bounced", pl.col("bounce_reason").alias("reason")).lazy()
-    return said.join(asked, on=ROW_ID, how="left").sort(ROW_ID).collect(engine="streaming")
-
-
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _JobLabels:
     """Labels by the row of a job that they are about."""
 
     labels: int
@@ -169,18 +163,20 @@ class _Found:
     contradictory: tuple[tuple[int, ...], ...]
 
 
-def _found(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _Found:
+def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _JobLabels:
     """Find the job of each label: the last one before the mailing, else the first; one label for a row of a job."""
-    lookups = told.select(LOOKUP).drop_nulls().unique(maintain_order=True)
+    lookups = labels.select(LOOKUP).drop_nulls().unique(maintain_order=True)
     parts = []
     for offline, paid in ledger.upload_flags(origin):  # a key holds the flags, and the file does not say with which
         keys = with_keys(lookups, scope_of(origin, offline, paid))[KEY]
         parts.append(ledger.job_rows(keys, origin))
     rows = pl.concat(parts) if parts else ledger.job_rows(pl.Series([], dtype=pl.Binary), origin)
-    rows = rows.with_columns(lookups[LOOKUP].gather(rows["nth"]).alias(LOOKUP), late=pl.col("created") >= _end(mailed))
+    rows = rows.with_columns(
+        lookups[LOOKUP].gather(rows["nth"]).alias(LOOKUP), late=pl.col("created") >= _end_of_day(mailed)
+    )
     by_worth = pl.when("late").then("created").otherwise(-pl.col("created"))
     rows = rows.sort("late", by_worth).unique(LOOKUP, keep="first", maintain_order=True)
-    joined = told.join(rows.select(LOOKUP, "upload", "place"), on=LOOKUP, how="left", maintain_order="left")
+    joined = labels.join(rows.select(LOOKUP, "upload", "place"), on=LOOKUP, how="left", maintain_order="left")
     grouped = (
         joined.drop_nulls("upload")
         .group_by("upload", "place")
@@ -194,26 +190,26 @@ def _found(told: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None)
     )
     sure = grouped.filter(~pl.col("both")).select("upload", "place", "bounced", "reason")
     both = grouped.filter("both").get_column(ROW_ID)
-    return _Found(
-        labels=told.height,
+    return _JobLabels(
+        labels=labels.height,
         without_job=joined["upload"].null_count(),
         wanted=tuple(Wanted(*row) for row in sure.iter_rows()),
         contradictory=tuple(tuple(rows) for rows in both),
     )
 
 
-def _end(mailed: date | None) -> float:
+def _end_of_day(mailed: date | None) -> float:
     """The end of the day of a mailing, in unix seconds; wherever it was sent, it was not later."""
     if mailed is None:
         return float("inf")
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
-def _report(found: _Found, queue: Queue, delivery: Delivery, halt: Halt | None) -> Sent:
+def _report(found: _JobLabels, queue: Queue, delivery: Delivery, halt: Halt | None) -> SendReport:
     rows = {(label.upload, label.place) for label in found.wanted}
     held = delivery.ledger.held_labels(delivery.url.name)
     unnumbered = delivery.unnumbered(queue.labels)
-    return Sent(
+    return SendReport(
         ledger=str(delivery.ledger.path),
         labels=found.labels,
         without_job=found.without_job,

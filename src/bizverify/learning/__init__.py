@@ -11,12 +11,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import Book
-from bizverify.learning import audit as audits
-from bizverify.learning.audit import Audit
-from bizverify.learning.calibration_run import Learning
-from bizverify.learning.numbers import numpy
-from bizverify.learning.report import Calibrated
+from bizverify.labels.label_store import LabelStore
+from bizverify.learning.calibration_run import Calibrated, CalibrationRun
+from bizverify.learning.design_matrix import numpy
+from bizverify.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
 from bizverify.model_store import ModelStore
 
 __all__ = ["Calibrated", "audit_sample", "calibrate"]
@@ -43,9 +41,9 @@ def calibrate(
     then.
     """
     numpy()  # says at once what is missing
-    learning = Learning.of(_book(labels), store, today, now or datetime.now(UTC))
-    verdict = None if audited is None else _verdict(learning, Path(audited), dry_run=dry_run)
-    return learning.concluded(verdict, dry_run=dry_run)
+    run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
+    verdict = None if audited is None else _audit(run, Path(audited), dry_run=dry_run)
+    return run.finish(verdict, dry_run=dry_run)
 
 
 def audit_sample(
@@ -54,26 +52,26 @@ def audit_sample(
     labels: str | Path | None = None,
     store: ModelStore | None = None,
     today: date | str | None = None,
-    size: int = audits.SIZE,
+    size: int = SIZE,
 ) -> int:
     """Write letters of quarantined mailings to a CSV file; somebody fills in its column ``checked``.
 
     Returns how many letters there are. Raises as :func:`calibrate`.
     """
     numpy()
-    learning = Learning.of(_book(labels), store, today, datetime.now(UTC))
-    return audits.draw(learning.book, learning.auditable(), Path(path), size)
+    run = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
+    return draw_sample(run.labels, run.auditable(), Path(path), size)
 
 
-def _book(folder: str | Path | None) -> Book:
-    book = Book(None if folder is None else Path(folder))
-    if not book.mailings():
-        raise LabelError(f"{book.folder}: no labels are recorded there; record outcomes with `bizverify label`")
-    return book
+def _open_store(folder: str | Path | None) -> LabelStore:
+    store = LabelStore(None if folder is None else Path(folder))
+    if not store.mailings():
+        raise LabelError(f"{store.folder}: no labels are recorded there; record outcomes with `bizverify label`")
+    return store
 
 
-def _verdict(learning: Learning, path: Path, *, dry_run: bool) -> Audit:
-    verdict = audits.audited(learning.book, learning.auditable(), path)
+def _audit(run: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
+    verdict = evaluate_audit(run.labels, run.auditable(), path)
     if not dry_run:
-        learning.store.note("released" if verdict.releases else "kept", verdict.as_dict())
+        run.models.note("released" if verdict.releases else "kept", verdict.as_dict())
     return verdict

@@ -1,4 +1,4 @@
-"""How well probabilities kept what they promised: a report over rows whose outcome is known.
+"""Calibration: a report of probabilities over rows whose outcome is known.
 
 It works on any probabilities, the local engine's and the service's alike, and needs no more than polars: everything is
 computed from the counts of each distinct probability, of which there are few, so a million rows take about a second.
@@ -6,9 +6,12 @@ computed from the counts of each distinct probability, of which there are few, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -17,8 +20,12 @@ from bizverify.display import Shown
 from bizverify.engine.risk.features import LABELS
 from bizverify.engine.risk.reason_parser import LEVEL
 from bizverify.errors import LabelError, UsageError
-from bizverify.learning.intervals import interval
+from bizverify.labels.label_store import LabelStore
+from bizverify.labels.outcomes import came_back
+from bizverify.learning.significance import interval
 from bizverify.schema import REASON_SEPARATOR, counted
+from bizverify.tables import Table, open_table, reading
+from bizverify.tables.table import TEXTS
 
 BINS: Final = 10
 FEW: Final = 50
@@ -40,7 +47,7 @@ GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "log_loss": pl.Float64,
     "auc": pl.Float64,
 }
-"""What is told of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
+"""The figures of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
 ``rate`` over the rate of all rows, ``auc`` null where all outcomes are the same."""
 
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
@@ -100,7 +107,7 @@ class Calibration(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What limits the figures: no rows, few of them, or one outcome only."""
+        """The limits of the figures: no rows, few of them, or one outcome only."""
         if not self.n:
             return ("no row has both a probability and a known outcome: there is nothing to compare",)
         found = []
@@ -137,7 +144,7 @@ class Calibration(Shown):
         found.append(("Brier", f"{self.brier:.4f}; {base * (1 - base):.4f} if every row had the mean"))
         found.append(("log loss", f"{self.log_loss:.4f}"))
         ranked = "not defined, all outcomes are the same" if self.auc is None else f"{self.auc:.3f}"
-        return [*found, ("AUC", ranked), ("ECE", f"{self.ece:.4f} over {counted_bins(self.frame.height)}")]
+        return [*found, ("AUC", ranked), ("ECE", f"{self.ece:.4f} over {_bin_count(self.frame.height)}")]
 
     def _verdict(self, low: float, high: float) -> str:
         if self.n < FEW:
@@ -180,11 +187,11 @@ def calibration(
     known = rows.filter(pl.col("p").is_not_null() & pl.col("b").is_not_null())
     whole, total, odd, *parts = pl.collect_all(
         [
-            _counted(known, []),
+            _count_by_probability(known, []),
             rows.select(pl.len()),
             known.filter(~pl.col("p").is_between(0, 1) | pl.col("p").is_nan()).select("p").head(1),
-            *(_counted(known, [pl.col(column).cast(pl.String).alias("group")]) for column in chosen),
-            *_reasons(known, schema),
+            *(_count_by_probability(known, [pl.col(column).cast(pl.String).alias("group")]) for column in chosen),
+            *_count_by_reason(known, schema),
         ],
         engine="streaming",
     )
@@ -192,19 +199,19 @@ def calibration(
         raise LabelError(
             f"column {probability!r} holds {odd.item()}, which is no probability; give fractions between 0 and 1"
         )
-    return _of_counts(whole, total.item(), dict(zip([*chosen, "reason"], parts, strict=False)), whose)
+    return _from_counts(whole, total.item(), dict(zip([*chosen, "reason"], parts, strict=False)), whose)
 
 
-def _of_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame], whose: str | None) -> Calibration:
+def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame], whose: str | None) -> Calibration:
     """The report from counts: rows and bounces of each probability, in all and by group."""
     whole = whole.sort("p")
     found = whole.select(*_scores()).row(0, named=True)
     n, bounced, expected = found["n"], found["bounced"], found["expected"]
     base = bounced / n if n else None
-    frame = whole.group_by(_bin(), maintain_order=True).agg(
+    frame = whole.group_by(_bin_expr(), maintain_order=True).agg(
         _P.min().alias("lowest"), _P.max().alias("highest"), *_scores()
     )
-    frame = _judged(frame.with_columns(bin=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)), base)
+    frame = _add_intervals(frame.with_columns(bin=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)), base)
     ece = frame.select(((pl.col("mean_p") - pl.col("rate")).abs() * _N).sum() / n).item() if n else None
     low, high = interval(bounced, n) if n else (None, None)
     large = expected if n and expected > 0 else None
@@ -221,12 +228,12 @@ def _of_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame
         auc=found["auc"],
         ece=ece,
         frame=frame.select("bin", "lowest", "highest", *GROUP_DTYPES),
-        groups={column: _group(part, base, column) for column, part in parts.items() if part["group"].count()},
-        whose=whose or _named(parts.get("engine")),
+        groups={column: _group_frame(part, base, column) for column, part in parts.items() if part["group"].count()},
+        whose=whose or _engine_names(parts.get("engine")),
     )
 
 
-def _counted(rows: pl.LazyFrame, keys: Sequence[pl.Expr]) -> pl.LazyFrame:
+def _count_by_probability(rows: pl.LazyFrame, keys: Sequence[pl.Expr]) -> pl.LazyFrame:
     """Rows and bounces of each probability (and key)."""
     return rows.group_by(*keys, "p").agg(
         pl.len().cast(pl.Int64).alias("n"), pl.col("b").sum().cast(pl.Int64).alias("bounced")
@@ -257,24 +264,24 @@ def _ratio(of: pl.Expr, to: pl.Expr) -> pl.Expr:
     return pl.when(to > 0).then(of / to)
 
 
-def _bin() -> pl.Expr:
+def _bin_expr() -> pl.Expr:
     """Which of ten bins of equal count a probability falls into, by the rank of its middle row."""
     middle = _N.cum_sum() - _N / 2
     return (middle * BINS / _N.sum()).floor().clip(0, BINS - 1).cast(pl.UInt32).alias("bin")
 
 
-def _group(part: pl.DataFrame, base: float | None, column: str) -> pl.DataFrame:
+def _group_frame(part: pl.DataFrame, base: float | None, column: str) -> pl.DataFrame:
     part = part.drop_nulls("group").sort("group", "p")
-    bins = part.with_columns(_bin().over("group")).group_by("group", "bin", maintain_order=True)
+    bins = part.with_columns(_bin_expr().over("group")).group_by("group", "bin", maintain_order=True)
     off = bins.agg(_N.sum(), off=((_P * _N).sum() - _BOUNCED.sum()).abs())
     ece = off.group_by("group").agg(ece=pl.col("off").sum() / _N.sum())
     found = part.group_by("group", maintain_order=True).agg(*_scores()).join(ece, on="group", maintain_order="left")
     if column == "reason":
         found = found.sort("n", descending=True, maintain_order=True)
-    return _judged(found, base).select("group", *GROUP_DTYPES, "ece")
+    return _add_intervals(found, base).select("group", *GROUP_DTYPES, "ece")
 
 
-def _judged(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
+def _add_intervals(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
     """Add the interval of the rate and how it compares with the rate of all rows."""
     bounds = [interval(bounced, n) for bounced, n in frame.select("bounced", "n").iter_rows()]  # a row is a group
     return frame.with_columns(
@@ -284,7 +291,7 @@ def _judged(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
     )
 
 
-def _reasons(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
+def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
     """Counts by the label of reasons, each label once a row.
 
     Labels are taken from each distinct text (or pattern of levels), and only the few sets of them are taken apart.
@@ -303,15 +310,87 @@ def _reasons(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFram
         return []
     labels = found.list.drop_nulls().list.unique().list.sort().list.join(" ").alias("labels")
     sets = known.select(keys).unique().with_columns(labels)
-    counts = _counted(known.join(sets, on=keys, nulls_equal=True), [pl.col("labels")])
+    counts = _count_by_probability(known.join(sets, on=keys, nulls_equal=True), [pl.col("labels")])
     each = counts.with_columns(group=pl.col("labels").str.split(" ")).explode("group", empty_as_null=True)
     return [each.filter(pl.col("group") != "").group_by("group", "p").agg(_N.sum(), _BOUNCED.sum())]
 
 
-def _named(engines: pl.DataFrame | None) -> str | None:
+def _engine_names(engines: pl.DataFrame | None) -> str | None:
     return None if engines is None else " and ".join(engines["group"].drop_nulls().unique().sort()) or None
 
 
-def counted_bins(bins: int) -> str:
-    """How many bins, for people."""
+def _bin_count(bins: int) -> str:
+    """Return the number of bins in words."""
     return f"{bins} bins of about equal count" if bins > 1 else "1 bin"
+
+
+_NEEDED: Final = ("bounced", "bounce_prob")
+_READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
+
+
+def file_calibration(path: Path) -> Calibration:
+    """The calibration report of a labelled file of any format, with the columns ``bounced`` and ``bounce_prob``.
+
+    Used where they are there: ``grade``, ``action``, ``reasons``, ``engine``, ``model``. Raises :class:`InputError` as
+    any reader does, :class:`LabelError` for a missing column, or naming row and value where one cannot be read.
+    """
+    with open_labelled(path) as (rows, _):
+        return calibration(rows)
+
+
+def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:
+    """The calibration report of a book of labels (by default the user's), with the book's place.
+
+    Its ``engine`` is ``local`` where the reasons are those of a scorecard that is known, else ``service or unknown``.
+    """
+    book = LabelStore(folder)
+    whose = pl.when("unread").then(pl.lit("service or unknown")).otherwise(pl.lit("local"))
+    return str(book.folder), calibration(book.evidence(unread=True).with_columns(engine=whose))
+
+
+@contextmanager
+def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
+    """Yield what the report reads of a labelled file: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
+    with open_table(path, options={}) as table, reading(table):
+        places = _find_columns(table.headers)
+        for name in _NEEDED:
+            if name not in places:
+                raise LabelError(
+                    f"{table.name}: there is no column {name!r}; a labelled file is an enriched one with outcomes, as "
+                    "`bizverify label OUTCOMES --file ENRICHED --output LABELLED` writes it"
+                )
+        columns = {name: pl.col(table.ids[place]) for name, place in places.items()}
+        rows = table.frame.select(expression.alias(name) for name, expression in columns.items())
+        yield _parse_columns(rows, table), table
+
+
+def _find_columns(headers: Sequence[str]) -> dict[str, int]:
+    """Find our columns: of several with a name the last, since ours stand behind the user's."""
+    found = {}
+    for place, header in enumerate(headers):
+        name = re.sub(r"_bv[0-9]*$", "", header)
+        if name in _READ:
+            found[name] = place
+    return found
+
+
+def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
+    schema = rows.collect_schema()
+    read = {}
+    if schema["bounced"] != pl.Boolean:
+        read["bounced"] = came_back(_non_blank(pl.col("bounced")), "bounced")
+    if not schema["bounce_prob"].is_numeric():
+        read["bounce_prob"] = _non_blank(pl.col("bounce_prob")).cast(pl.Float64, strict=False)
+    for name, expression in read.items():
+        text = _non_blank(pl.col(name))
+        odd = rows.select(name).with_row_index("row", 1).filter(text.is_not_null() & expression.is_null()).head(1)
+        for row, value in odd.select("row", text).collect().iter_rows():
+            expected = {"bounced": "true, false or nothing", "bounce_prob": "a fraction between 0 and 1"}[name]
+            raise LabelError(f"{table.name}: row {row}, column {name!r}: {value!r} cannot be read; expected {expected}")
+    texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
+    return rows.with_columns(**read).with_columns(_non_blank(pl.col(name)) for name in texts)
+
+
+def _non_blank(text: pl.Expr) -> pl.Expr:
+    stripped = text.cast(pl.String).str.strip_chars()
+    return pl.when(stripped != "").then(stripped)

@@ -1,42 +1,168 @@
-"""One calibration: book, store and clock brought together, the decision carried out and told."""
+"""One calibration: labels, scorecards and clock brought together, the decision carried out, and its report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
+from bizverify.display import Shown
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import Book
-from bizverify.learning import drift
-from bizverify.learning.audit import Audit
-from bizverify.learning.decision import Decision, decided
-from bizverify.learning.gate import ENOUGH
-from bizverify.learning.impact import Saving, held_share, points_frame, saving
-from bizverify.learning.patterns import patterns
-from bizverify.learning.quarantine import distrust
-from bizverify.learning.report import Calibrated
-from bizverify.learning.sequential_test import Past, judged, last_judged
-from bizverify.learning.training_data import RIPE_AT, Material, sifted
+from bizverify.labels.label_store import LabelStore
+from bizverify.learning.challenger import Saving, held_share, points_frame, saving
+from bizverify.learning.design_matrix import count_patterns
+from bizverify.learning.gate import ENOUGH, Decision, JudgedLabels, continue_test, evaluate_challenger, last_test
+from bizverify.learning.quarantine import Audit, distrust
+from bizverify.learning.significance import level_counts, overall_calibration, stability_index
+from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import ModelStore
-from bizverify.model_store.journal import DECIDING, PROMOTED
+from bizverify.model_store.scorecard_store import DECIDING, PROMOTED
 from bizverify.schema import counted
 
-Released = Mapping[str, tuple[int, int]]
-"""Mailings that an audit released, with the letters and returns that it was of."""
+_SHOWN: Final = 8
+_NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Calibrated(Shown):
+    """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere.
+
+    ``labels`` letters were used, of which ``bounced`` came back and ``expected`` would have by the ``champion``.
+    ``version`` is the challenger's, ``promoted`` whether it answers from now on (in a dry run: would). ``e_value`` is
+    the most that the evidence ever came to, ``required`` what is enough, ``needed`` after how many of the contest
+    labels it was (``None``: not yet).
+    ``frame``: points before and after, see :func:`bizverify.learning.challenger.points_frame`. ``left_out``: letters by
+    why they are not used; ``set_aside``: quarantined mailings, with their letters and why.
+    """
+
+    champion: str
+    version: str
+    promoted: bool
+    dry_run: bool
+    mailings: int = 0
+    labels: int = 0
+    bounced: int = 0
+    expected: float = 0.0
+    false_bounces: float = 0.0
+    ceiling: tuple[float, float]
+    e_value: float = 1.0
+    contest: int = 0
+    needed: int | None = None
+    required: float = ENOUGH
+    doubts: tuple[str, ...] = ()
+    frame: pl.DataFrame
+    saving: Saving = _NO_SAVING
+    left_out: Mapping[str, int]
+    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]
+    warnings: tuple[str, ...] = ()
+    audit: Audit | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 where labels are quarantined: somebody has to look at them."""
+        return 3 if self.set_aside or self.doubts else 0
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values, as ``--json`` prints it."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving", "audit")}
+        return plain | {
+            "set_aside": {name: {"letters": n, "why": list(why)} for name, (n, why) in self.set_aside.items()},
+            "ceiling": {"before": self.ceiling[0], "after": self.ceiling[1]},
+            "saving": asdict(self.saving),
+            "audit": self.audit.as_dict() if self.audit else None,
+            "points": self.frame.to_dicts(),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        found = []
+        if self.audit is not None:
+            found.append(("audit", _describe_audit(self.audit)))
+        found.append(("labels", f"{counted(self.labels, 'letter')} of {counted(self.mailings, 'mailing')}"))
+        found += [("left out", f"{count:,} {why}") for why, count in self.left_out.items()]
+        found += [
+            ("quarantined", f"{counted(letters, 'letter')} of mailing {mailing}: {'; '.join(why)}")
+            for mailing, (letters, why) in self.set_aside.items()
+        ]
+        if not self.labels:
+            return [*found, ("decision", f"{self.champion} stays: there is nothing to learn from")]
+        return [*found, *self._findings()]
+
+    def _findings(self) -> list[tuple[str, str]]:
+        ratio = self.bounced / self.expected if self.expected else float("nan")
+        found = [
+            ("came back", f"{self.bounced:,}; {self.expected:,.1f} were expected ({ratio:.2f} of it)"),
+            ("false returns", f"{self.false_bounces:.1%} of the letters that arrived, by estimate"),
+            ("evidence", self._evidence()),
+            ("decision", self._decision()),
+        ]
+        moved = self._moved_levels()
+        if moved.is_empty() and self.ceiling[0] == self.ceiling[1]:
+            return [*found, ("points", "none would move")]
+        verb = "move" if self.promoted and not self.dry_run else "would move"
+        shown = [_format_level(row) for row in moved.head(_SHOWN).iter_rows(named=True)]
+        found.append(("points", f"{counted(moved.height, 'level')} {verb}; the most:"))
+        found += [("", line) for line in shown]
+        if self.ceiling[0] != self.ceiling[1]:
+            found.append(("ceiling", f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"))
+        return [*found, ("effect", self._effect())]
+
+    def _evidence(self) -> str:
+        value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
+        after = f", reached after {counted(self.needed, 'letter')}" if self.needed else ""
+        again = ", more than the usual 20 because labels judged before were changed" if self.required > ENOUGH else ""
+        needed = f"{self.required:,.0f} is needed{again}{after}"
+        return f"e-value {value} over {counted(self.contest, 'letter')} of the contest; {needed}"
+
+    def _decision(self) -> str:
+        if self.doubts:
+            return f"{self.champion} stays, the labels are quarantined: {'; '.join(self.doubts)}"
+        if not self.promoted:
+            return f"{self.champion} stays: it is not surely worse yet; more labels decide"
+        return f"{'would be' if self.dry_run else 'is'} replaced: {self.champion} → {self.version}"
+
+    def _moved_levels(self) -> pl.DataFrame:
+        change = pl.col("after") - pl.col("before")
+        return self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
+
+    def _effect(self) -> str:
+        saving = self.saving
+        if not saving.held and not saving.mailed:
+            return f"of {counted(saving.letters, 'letter')} like these none would be treated otherwise"
+        return (
+            f"of {counted(saving.letters, 'letter')} like these {saving.held:,} more would be held (about "
+            f"{saving.held_bouncing:,.0f} of them would come back), {saving.mailed:,} held ones mailed (about "
+            f"{saving.mailed_bouncing:,.0f} would come back)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<bizverify.Calibrated {self.champion}: {counted(self.labels, 'letter')}, promoted {self.promoted}>"
+
+
+def _describe_audit(audit: Audit) -> str:
+    verdict = "they are released" if audit.releases else "they stay in quarantine"
+    share = f"at most {audit.most:.1%} of all with 95 % confidence"
+    remedy = "; correct the wrong ones with `bizverify label … --replace`" if audit.wrong else ""
+    return f"wrong: {audit.wrong} of {counted(audit.checked, 'label')}, {share}: {verdict}{remedy}"
+
+
+def _format_level(row: Mapping[str, object]) -> str:
+    name = f"{row['feature']} {row['level']}".replace("_", " ").strip()
+    known = f"{row['bounced']:,} of {row['letters']:,} letters came back, {row['expected']:,.1f} expected"
+    return f"{name:<34}{row['before']:+4d} → {row['after']:+4d}   {known}"
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
-    """What a calibration works on: the book, the store, the champion and since when it answers."""
+class CalibrationRun:
+    """The inputs of a calibration: the labels, the scorecards, the champion and since when it answers."""
 
-    book: Book
-    store: ModelStore
+    labels: LabelStore
+    models: ModelStore
     champion: Scorecard
     since: datetime | None
     promotions: int
@@ -44,163 +170,148 @@ class Learning:
     now: datetime
 
     @classmethod
-    def of(cls, book: Book, store: ModelStore | None, today: date | str | None, now: datetime) -> Learning:
+    def of(
+        cls, labels: LabelStore, models: ModelStore | None, today: date | str | None, now: datetime
+    ) -> CalibrationRun:
         """Look up the champion; raises :class:`bizverify.errors.ModelError` where it cannot be read."""
-        store = store or ModelStore()
-        deciding = [event for event in store.history() if event.kind in DECIDING]
+        models = models or ModelStore()
+        deciding = [event for event in models.history() if event.kind in DECIDING]
         return cls(
-            book=book,
-            store=store,
-            champion=store.champion(),
+            labels=labels,
+            models=models,
+            champion=models.champion(),
             since=deciding[-1].at if deciding else None,
             promotions=sum(event.kind == PROMOTED for event in deciding),
             today=day_given("today", today) or now.date(),
             now=now,
         )
 
-    def released(self) -> dict[str, tuple[int, int]]:
-        """What audits have released so far."""
+    def auditable(self) -> Sequence[str]:
+        """The quarantined mailings that an audit can release; those released before would only thin its sample."""
+        data = self._training_data(self._released_mailings())
+        if data.set_aside and not data.auditable:
+            why = "; ".join(f"{mailing}: {'; '.join(why)}" for mailing, (_, why) in data.set_aside.items())
+            raise LabelError(f"no quarantined labels can be released by an audit ({why})")
+        return data.auditable
+
+    def finish(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        """Decide whether the challenger replaces the champion, carry that out unless ``dry_run``, and report it."""
+        released = self._released_mailings() | (dict(audit.mailings) if audit is not None and audit.releases else {})
+        data, expert = self._training_data(released), Scorecard.load()
+        if data.rows.is_empty():
+            report = self._report_nothing(data, audit, dry_run=dry_run)
+        else:
+            past = continue_test(data.rows, expert.version, last_test(self.models.history()))
+            decision = evaluate_challenger(
+                data.rows,
+                self.champion,
+                expert,
+                self.since,
+                f"{expert.version}+{self.promotions + 1}",
+                self.now,
+                past.required,
+                distrust(data.suspicious, data.suspicious + data.mailed.height),
+            )
+            report = self._report(decision, data, audit, dry_run=dry_run)
+            if not dry_run:
+                self._record_decision(decision, report, past)
+        if not dry_run:
+            for mailing, (letters, why) in data.set_aside.items():
+                self._note_once("quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
+        return report
+
+    def _released_mailings(self) -> dict[str, tuple[int, int]]:
+        """The mailings that audits have released so far, with the letters and returns that they were of."""
         found: dict[str, tuple[int, int]] = {}
-        for event in self.store.history():
+        for event in self.models.history():
             if event.kind == "released":
                 found |= {mailing: (letters, bounced) for mailing, (letters, bounced) in event.data["mailings"].items()}
         return found
 
-    def auditable(self) -> Sequence[str]:
-        """The quarantined mailings that an audit can release; those released before would only thin its sample."""
-        material = self._material(self.released())
-        if material.set_aside and not material.auditable:
-            why = "; ".join(f"{mailing}: {'; '.join(why)}" for mailing, (_, why) in material.set_aside.items())
-            raise LabelError(f"no quarantined labels can be released by an audit ({why})")
-        return material.auditable
+    def _training_data(self, released: Mapping[str, tuple[int, int]]) -> TrainingData:
+        return select_training_rows(self.labels, self.today, self.champion, Scorecard.load(), released)
 
-    def concluded(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        """Decide, carry it out unless ``dry_run``, and say what was done."""
-        released = self.released() | (dict(audit.mailings) if audit is not None and audit.releases else {})
-        material = self._material(released)
-        if material.rows.is_empty():
-            if not dry_run:
-                self._set_aside(material)
-            return self._nothing(material, audit, dry_run=dry_run)
-        version = f"{Scorecard.load().version}+{self.promotions + 1}"
-        expert = Scorecard.load()
-        past = judged(material.rows, expert.version, last_judged(self.store.history()))
-        decision = decided(
-            material.rows,
-            self.champion,
-            expert,
-            self.since,
-            version,
-            self.now,
-            past.required,
-            distrust(material.suspicious, material.suspicious + material.mailed.height),
-        )
-        report = self._report(decision, material, audit, dry_run=dry_run)
-        if not dry_run:
-            self._carried_out(decision, report, past)
-            self._set_aside(material)
-        return report
-
-    def _material(self, released: Released) -> Material:
-        return sifted(self.book, self.today, self.champion, Scorecard.load(), released)
-
-    def _carried_out(self, decision: Decision, report: Calibrated, past: Past) -> None:
+    def _record_decision(self, decision: Decision, report: Calibrated, past: JudgedLabels) -> None:
         learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
         if decision.promotes:
-            self.store.promote(decision.challenger, learned)
+            self.models.promote(decision.challenger, learned)
         else:
             why = list(decision.doubts) or [f"an e-value of {past.required:,.0f} is needed"]
             kind = "quarantined" if decision.doubts else "refused"
-            self._noted(kind, learned | {"why": why} | past.as_event())
+            self._note_once(kind, learned | {"why": why} | past.as_event())
 
-    def _set_aside(self, material: Material) -> None:
-        for mailing, (letters, why) in material.set_aside.items():
-            self._noted("quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
+    def _note_once(self, kind: str, event: Mapping[str, Any]) -> None:
+        """Record a note unless it is recorded: a scheduled job that learns nothing new need not say so every night."""
+        if dict(event) not in [dict(earlier.data) for earlier in self.models.history() if earlier.kind == kind]:
+            self.models.note(kind, event)
 
-    def _noted(self, kind: str, event: Mapping[str, Any]) -> None:
-        """Record a note, once: a scheduled job that learns nothing new need not say so every night."""
-        told = [dict(earlier.data) for earlier in self.store.history() if earlier.kind == kind]
-        if dict(event) not in told:
-            self.store.note(kind, event)
-
-    def _report(self, decision: Decision, material: Material, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        counted = patterns(material.rows.lazy())
-        frame = points_frame(counted, Scorecard.load(), self.champion, decision.challenger)
-        contest = decision.gate.steps[-1].labels if decision.gate.steps else 0
+    def _report(self, decision: Decision, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        patterns = count_patterns(data.rows.lazy())
+        frame = points_frame(patterns, Scorecard.load(), self.champion, decision.challenger)
         return Calibrated(
             champion=self.champion.version,
             version=decision.challenger.version,
             promoted=decision.promotes,
             dry_run=dry_run,
-            mailings=material.rows["mailing"].n_unique(),
+            mailings=data.rows["mailing"].n_unique(),
             labels=int(frame["letters"][0]),
             bounced=int(frame["bounced"][0]),
             expected=float(frame["expected"][0]),
             false_bounces=decision.fit.false_bounces,
             ceiling=(self.champion.ceiling, decision.challenger.ceiling),
             e_value=decision.gate.e_value,
-            contest=contest,
+            contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
             needed=decision.labels_needed,
             required=decision.required,
             doubts=decision.doubts,
             frame=frame,
-            saving=saving(counted, self.champion, decision.challenger),
-            left_out=material.left_out,
-            set_aside=material.set_aside,
-            warnings=(*self._drifted(material.mailed, frame), *_unexplored(counted, self.champion)),
+            saving=saving(patterns, self.champion, decision.challenger),
+            left_out=data.left_out,
+            set_aside=data.set_aside,
+            warnings=(*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, self.champion)),
             audit=audit,
         )
 
-    def _nothing(self, material: Material, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        counted = patterns(material.rows.lazy())
+    def _report_nothing(self, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        patterns = count_patterns(data.rows.lazy())
         return Calibrated(
             champion=self.champion.version,
             version=self.champion.version,
             promoted=False,
             dry_run=dry_run,
-            mailings=0,
-            labels=0,
-            bounced=0,
-            expected=0.0,
-            false_bounces=0.0,
             ceiling=(self.champion.ceiling, self.champion.ceiling),
-            e_value=1.0,
-            contest=0,
-            needed=None,
-            required=ENOUGH,
-            doubts=(),
-            frame=points_frame(counted, Scorecard.load(), self.champion, self.champion),
-            saving=Saving(0, 0, 0.0, 0, 0.0),
-            left_out=material.left_out,
-            set_aside=material.set_aside,
+            frame=points_frame(patterns, Scorecard.load(), self.champion, self.champion),
+            left_out=data.left_out,
+            set_aside=data.set_aside,
             audit=audit,
         )
 
-    def _drifted(self, rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
-        """Whether the newest mailing is of other letters than those before, and whether too much comes back."""
-        newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
-        of_newest = pl.col("mailing") == newest
-        found = []
-        if not (older := rows.filter(~of_newest)).is_empty():
-            shifts = drift.drift(drift.level_counts(older.lazy()), drift.level_counts(rows.filter(of_newest).lazy()))
-            found += [
-                f"the letters have changed: {row['feature']} {row['level']} was {row['before']:.0%} of them, in "
-                f"mailing {newest} it is {row['after']:.0%} (PSI {row['psi']:.2f})"
-                for row in shifts.filter("alarm").iter_rows(named=True)
-            ]
-        letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
-        large = drift.large_alarm(letters, bounced, expected)
-        if large is not None and large.alarm:
-            found.append(
-                f"{counted(bounced, 'letter')} came back where {expected:,.1f} were expected ({large.ratio:.2f} of it, "
-                f"99 % interval {large.low:.2f} to {large.high:.2f})"
-            )
-        return tuple(found)
+
+def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
+    """Warn where the newest mailing is of other letters than those before, and where too much comes back."""
+    newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
+    of_newest = pl.col("mailing") == newest
+    found = []
+    if not (older := rows.filter(~of_newest)).is_empty():
+        shifts = stability_index(level_counts(older.lazy()), level_counts(rows.filter(of_newest).lazy()))
+        found += [
+            f"the letters have changed: {row['feature']} {row['level']} was {row['before']:.0%} of them, in "
+            f"mailing {newest} it is {row['after']:.0%} (PSI {row['psi']:.2f})"
+            for row in shifts.filter("shifted").iter_rows(named=True)
+        ]
+    letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
+    overall = overall_calibration(letters, bounced, expected)
+    if overall is not None and overall.significant:
+        found.append(
+            f"{counted(bounced, 'letter')} came back where {expected:,.1f} were expected ({overall.ratio:.2f} of it, "
+            f"99 % interval {overall.low:.2f} to {overall.high:.2f})"
+        )
+    return tuple(found)
 
 
-def _unexplored(counted: pl.DataFrame, champion: Scorecard) -> tuple[str, ...]:
-    """A word where no letters are labelled that would be held: whether they would have arrived cannot be learned."""
-    if held_share(counted, champion) >= 0.01:
+def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> tuple[str, ...]:
+    """A warning where no letters are labelled that would be held: whether they would have arrived cannot be learned."""
+    if held_share(patterns, champion) >= 0.01:
         return ()
     return (
         "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it holds back too "

@@ -1,23 +1,59 @@
-"""Which level of each feature holds in each pattern: a matrix of zeros and ones that is never written out whole."""
+"""Evidence as numbers: letters counted by pattern, and the levels of each pattern as a matrix of zeros and ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from bizverify.engine.risk.features import FEATURES
+from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.numbers import numpy
-from bizverify.learning.patterns import LEVELS
+from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Codes = np.ndarray[Any, np.dtype[np.intp]]
+
+
+def numpy() -> ModuleType:
+    """Return the module numpy (the extra ``learn``); raise :class:`UsageError` where it is not installed."""
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise UsageError('learning needs numpy: pip install "bizverify[learn]"') from error
+    return np
+
+
+LEVELS: Final = tuple(LEVEL_DTYPES)
+"""The columns that make a pattern: ``level:<feature>``."""
+
+COUNTS: Final = ("n", "bounced")
+
+
+def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows of evidence that say something: the outcome is known, and all reasons could be read."""
+    known = pl.col("bounced").is_not_null() & pl.col("score").is_not_null()
+    if "unread" in evidence.collect_schema().names():
+        known &= ~pl.col("unread")
+    return evidence.filter(known)
+
+
+def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
+    """Count usable evidence by pattern: ``level:<feature>`` (Enum), ``n`` and ``bounced`` (UInt32), any order."""
+    counted = usable(evidence).group_by(LEVELS).agg(pl.len().alias("n"), pl.col("bounced").sum())
+    return counted.collect(engine="streaming")
+
+
+def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Patterns of several parts as one."""
+    return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
+
 
 TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
 """Every level of every feature: the columns of a design."""
@@ -73,19 +109,19 @@ class Design:
         sums: Array = np.zeros((width, sides.shape[1]))
         for first in range(0, len(self), _ROWS):
             rows = slice(first, first + _ROWS)
-            block = self._written(rows)
+            block = self._dense_rows(rows)
             sums += block.T @ sides[rows].astype(np.float32)
             pairs += block.T @ (block * weights[rows, None].astype(np.float32))
-        kept = _kept()
+        kept = _term_columns()
         return pairs[np.ix_(kept, kept)], sums[kept]
 
     def matrix(self) -> Array:
-        """The matrix itself."""
+        """Return the whole matrix (for benchmarks of other models)."""
         np = numpy()
-        whole: Array = self._written(slice(0, len(self)))[:, _kept()].astype(np.float64)
+        whole: Array = self._dense_rows(slice(0, len(self)))[:, _term_columns()].astype(np.float64)
         return whole
 
-    def _written(self, rows: slice) -> Any:
+    def _dense_rows(self, rows: slice) -> Any:
         """Rows of the matrix, in single precision, with one column more behind each feature: none of its levels."""
         np = numpy()
         width = len(TERMS) + len(_SIZES)
@@ -114,8 +150,8 @@ def design(patterns: pl.DataFrame) -> Design:
     )
 
 
-def _kept() -> list[int]:
-    """The columns of terms among those of :meth:`Design._written`."""
+def _term_columns() -> list[int]:
+    """The columns of terms among those of :meth:`Design._dense_rows`."""
     kept, first = list[int](), 0
     for size in _SIZES:
         kept += range(first, first + size)

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.design_matrix import TERMS, Design, design, expert_points
-from bizverify.learning.numbers import numpy
+from bizverify.learning.design_matrix import TERMS, Design, design, expert_points, numpy
 
 if TYPE_CHECKING:
     from bizverify.learning.design_matrix import Array
@@ -43,7 +42,7 @@ _SURE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """How far labels may move what the expert says, in log-odds (standard deviations of normal distributions).
+    """The standard deviations, in log-odds, by which labels may move the expert's points (normal distributions).
 
     ``delta``: a level's own deviation, by feature, ``others`` where a feature is not named. ``false_bounces``: the two
     parameters of e0's beta distribution. ``ceiling`` is in log-odds of the ceiling.
@@ -65,7 +64,7 @@ class Priors:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the labels say. ``deltas`` are in the order of :data:`TERMS`, in log-odds; the rest see the module."""
+    """The estimate from labels. ``deltas`` are in the order of :data:`TERMS`, in log-odds; the rest see the module."""
 
     prior: Scorecard
     shift: float
@@ -94,11 +93,11 @@ class Fit:
         return theta
 
 
-def fitted(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
-    """Fit to counted evidence (see :func:`bizverify.learning.patterns.patterns`); ``start`` only makes it faster."""
+def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
+    """Fit to patterns (of :func:`bizverify.learning.design_matrix.count_patterns`); ``start`` only makes it faster."""
     priors = priors or Priors()
     if start is None and patterns.height > 2 * _FEW:  # most of the way is gone with a part of the letters
-        start = fitted(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
+        start = fit_points(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
     problem = _Problem.of(patterns, prior, priors)
     here = problem.at(problem.mode if start is None else start.theta())
     gained, halved = math.inf, 0
@@ -175,7 +174,7 @@ class _Problem:
         )
 
     def fit(self, here: _Point) -> Fit:
-        """What the parameters stand for."""
+        """Return the parameters of a point as a fit."""
         shift, slope = map(float, here.theta[:2])
         return Fit(self.prior, shift, slope, here.theta[2:-2], here.ceiling, here.e0)
 
@@ -192,7 +191,7 @@ class _Problem:
         return _Point(theta, sigma, label, value)
 
     def step(self, here: _Point, information: Array) -> Array:
-        """Where Fisher scoring goes from here; e0 stays where it is if it is 0 and would become less."""
+        """Return the step of Fisher scoring; e0 stays where it is if it is 0 and would become less."""
         np = numpy()
         theta, label = here.theta, here.label
         d_eta, others = self._slopes(here)
@@ -232,7 +231,7 @@ class _Problem:
         return whole
 
     def _slopes(self, here: _Point) -> tuple[Array, Array]:
-        """How the probability of a label grows with η, and with the ceiling's log-odds and e0 (a row each)."""
+        """Derivatives of a label's probability by η, and by the ceiling's log-odds and e0 (a row each)."""
         np = numpy()
         ceiling, e0, p = here.ceiling, here.e0, here.ceiling * here.sigma
         d_eta: Array = (1 - e0) * p * (1 - here.sigma)

@@ -1,16 +1,23 @@
-"""Labels that cannot be what they are said to be are kept apart until somebody has looked."""
+"""Quarantine: labels that cannot be right are kept apart, until an audit of a sample of them releases them."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import served
-from bizverify.learning.design_matrix import design
-from bizverify.learning.fit import fitted
-from bizverify.learning.numbers import numpy
+from bizverify.errors import LabelError
+from bizverify.labels.label_store import LabelStore
+from bizverify.labels.outcomes import came_back
+from bizverify.learning.challenger import predict
+from bizverify.learning.design_matrix import design, numpy
+from bizverify.learning.fit import fit_points
+from bizverify.learning.significance import interval
+from bizverify.tables import open_table, publish_file, reading
 
 FALSE_BOUNCES: Final = 0.05
 """The largest share of false bounces that is still taken for what happens in a mail room."""
@@ -29,21 +36,23 @@ _NONE_EXPECTED: Final = 7.0
 asked of a mailing all of whose letters came back."""
 
 
-def doubts(counted: pl.DataFrame, champion: Scorecard, prior: Scorecard, *, part: bool = False) -> tuple[str, ...]:
-    """Why these labels (patterns with their counts) are not to be learned from; empty if they are.
+def label_doubts(
+    counted: pl.DataFrame, champion: Scorecard, prior: Scorecard, *, part: bool = False
+) -> tuple[str, ...]:
+    """Return why labels (patterns with their counts) are not to be learned from; empty if they are.
 
     ``part``: they are one mailing of several. A few likely returns are no sign there that what arrived was left out.
     """
     np = numpy()
     n, bounced = int(counted["n"].sum()), int(counted["bounced"].sum())
-    probabilities = served(champion, design(counted))
+    probabilities = predict(champion, design(counted))
     expected = float(counted["n"].to_numpy() @ probabilities)
     if bounced == n and (not part or float(counted["n"].to_numpy() @ np.log(probabilities)) < -_NONE_EXPECTED):
         return (one_class(n),)
     if not bounced and expected > _NONE_EXPECTED:
         return (f"one class only: none of {n:,} letters came back where {expected:.1f} were expected",)
     found = []
-    if n >= ENOUGH_TO_FIT and (share := fitted(counted, prior).false_bounces) > FALSE_BOUNCES:
+    if n >= ENOUGH_TO_FIT and (share := fit_points(counted, prior).false_bounces) > FALSE_BOUNCES:
         found.append(
             f"about {share:.0%} of the letters that arrived seem to be recorded as returned (at most "
             f"{FALSE_BOUNCES:.0%} is usual)"
@@ -59,12 +68,99 @@ def doubts(counted: pl.DataFrame, champion: Scorecard, prior: Scorecard, *, part
 
 
 def one_class(n: int) -> str:
-    """What is said of labels among which no letter is known to have arrived."""
+    """Return the reason for labels among which no letter is known to have arrived."""
     return f"one class only: all {n:,} letters came back, none is known to have arrived"
 
 
 def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
-    """Why the labels that are left are not to be learned from, where many were set aside for what they say."""
+    """Return why the labels that are left are not to be learned from, where many of them are in quarantine."""
     if set_aside <= MANY_ASIDE * letters:
         return ()
     return (f"{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either",)
+
+
+SIZE: Final = 300
+"""Letters of a sample: with 300 that are looked up, a share of wrong labels under 5 % can be told from one above."""
+
+_KEY: Final = ("mailing", "row_id")
+_CHECKED: Final = "checked"
+_COLUMNS: Final = ("mailing", "file", "row_id", "mailed", "bounced", "reason_code", _CHECKED)
+_ONE_SIDED: Final = 0.9
+"""Of the two-sided interval of which one end is passed with 5 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The result of an audit: ``wrong`` of ``checked`` labels, at most a share of ``most`` with 95 % confidence."""
+
+    mailings: Mapping[str, tuple[int, int]]
+    """The audited mailings, with their letters and how many came back: a release is of these labels alone."""
+    checked: int
+    wrong: int
+    most: float
+
+    @property
+    def releases(self) -> bool:
+        """Whether so few labels are wrong that they may be learned from."""
+        return self.most <= FALSE_BOUNCES
+
+    def as_dict(self) -> dict[str, object]:
+        """The audit as plain values."""
+        return asdict(self) | {"releases": self.releases}
+
+
+def draw_sample(book: LabelStore, mailings: Collection[str], path: Path, size: int) -> int:
+    """Write letters of quarantined mailings, chosen by chance, to a CSV file with an empty column ``checked``.
+
+    The same labels give the same sample. Returns how many there are; raises :class:`LabelError` where nothing is
+    quarantined, :class:`bizverify.errors.OutputError`.
+    """
+    if not mailings:
+        raise LabelError("no labels are quarantined, so there is nothing to audit")
+    rows = _quarantined_labels(book, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
+    sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
+    with publish_file(path) as temporary:
+        sample.select(_COLUMNS).write_csv(temporary)
+    return sample.height
+
+
+def evaluate_audit(book: LabelStore, mailings: Collection[str], path: Path, size: int = SIZE) -> Audit:
+    """Hold a sample that was looked up against the labels; raise :class:`LabelError` where it is no such sample.
+
+    ``checked`` says of every letter what really became of it (returned or not, as in outcomes).
+    """
+    labels = _quarantined_labels(book, mailings)
+    with open_table(path, options={}) as table, reading(table):
+        places = dict(zip(table.headers, table.ids, strict=True))
+        if missing := [name for name in (*_KEY, _CHECKED) if name not in places]:
+            raise LabelError(
+                f"{table.name}: there is no column {missing[0]!r}; give the file of the audit sample, filled in"
+            )
+        rows = table.frame.select(pl.col(places[name]).cast(pl.String).alias(name) for name in (*_KEY, _CHECKED))
+        given = rows.with_row_index("line", 2).collect()
+    given = given.with_columns(
+        pl.col("row_id").cast(pl.UInt32, strict=False), really=came_back(pl.col(_CHECKED), "returned")
+    )
+    found = given.join(labels, on=list(_KEY), how="left", maintain_order="left")
+    for line, value in found.filter(pl.col("bounced").is_null()).select("line", "row_id").head(1).iter_rows():
+        raise LabelError(f"{table.name}: line {line}: row {value} is no quarantined letter; draw a new sample")
+    blank = found.filter(pl.col("really").is_null())
+    if blank.height or (found.height < min(size, labels.height)) or found.select(_KEY).is_duplicated().any():
+        raise LabelError(
+            f"{table.name}: {found.height - blank.height:,} of the letters were checked, {min(size, labels.height):,} "
+            "are needed, each once; write returned or delivered into the column 'checked'"
+        )
+    wrong = int((found["really"] != found["bounced"]).sum())
+    counts = labels.group_by("mailing").agg(pl.len(), pl.col("bounced").sum()).sort("mailing")
+    of_mailing = {mailing: (letters, bounced) for mailing, letters, bounced in counts.iter_rows()}
+    return Audit(of_mailing, found.height, wrong, interval(wrong, found.height, _ONE_SIDED)[1])
+
+
+def _quarantined_labels(book: LabelStore, mailings: Collection[str]) -> pl.DataFrame:
+    """The letters of mailings of which something is known, in a fixed order."""
+    files = {mailing.id: mailing.about.file for mailing in book.mailings()}
+    evidence = book.evidence(mailings, unread=True)
+    known = evidence.filter(pl.col("bounced").is_not_null(), ~pl.col("unread")).sort(_KEY).collect()
+    return known.with_columns(
+        pl.col("mailing").replace_strict(files, default=None, return_dtype=pl.String).alias("file")
+    )

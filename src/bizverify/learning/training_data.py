@@ -1,4 +1,4 @@
-"""The labels that learning may use, sifted out of the label book."""
+"""The rows of the label store that learning may use, and the quarantine of mailings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.label_store import Book
-from bizverify.labels.mailing_terms import Declaration
-from bizverify.learning.patterns import LEVELS, patterns
-from bizverify.learning.quarantine import ENOUGH_TO_FIT, doubts, one_class
+from bizverify.labels.label_store import LabelStore
+from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.learning.design_matrix import LEVELS, count_patterns
+from bizverify.learning.quarantine import ENOUGH_TO_FIT, label_doubts, one_class
 
 RIPE_DAYS: Final = 45
 """Days after mailing until which returns still trickle in; before, silence says nothing, and a return too much."""
@@ -27,8 +27,8 @@ _ADDRESSEE: Final = ("b_no", "address_key")
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """Sifted labels.
+class TrainingData:
+    """The labels that learning may use.
 
     ``rows``: evidence with ``mailing`` and :data:`RIPE_AT` (Datetime UTC: from when on it could be used), in the order
     in which it could. ``left_out``: letters by why they are not used. ``set_aside``: the quarantined mailings, their
@@ -48,9 +48,9 @@ class Material:
         return sum(self.set_aside[mailing][0] for mailing in self.auditable)
 
 
-def sifted(
-    book: Book, today: date, champion: Scorecard, prior: Scorecard, released: Mapping[str, tuple[int, int]]
-) -> Material:
+def select_training_rows(
+    book: LabelStore, today: date, champion: Scorecard, prior: Scorecard, released: Mapping[str, tuple[int, int]]
+) -> TrainingData:
     """Take the labels of a book that learning may use.
 
     Left out: letters mailed less than :data:`RIPE_DAYS` days ago, those of which nothing certain is known, and rows
@@ -61,7 +61,7 @@ def sifted(
     Of several letters to one addressee of whom the same was known, the first is taken: what becomes of the others is
     no news, and taken for such it would prove anything after enough mailings.
     """
-    rows = _rows(book)
+    rows = _letters(book)
     ripe = pl.col("mailed") <= today - timedelta(days=RIPE_DAYS)
     known = pl.col("bounced").is_not_null()
     causes = {
@@ -71,7 +71,7 @@ def sifted(
     }
     counts = rows.select(causes[why].sum().alias(why) for why in causes).collect(engine="streaming").row(0, named=True)
     usable = rows.filter(ripe, known, ~pl.col("unread")).sort(_ORDER).collect(engine="streaming")
-    judged = _Judged.of(book, usable, champion, prior)
+    judged = _MailingDoubts.of(book, usable, champion, prior)
     trusted = {
         mailing
         for mailing, part in judged.parts.items()
@@ -85,7 +85,7 @@ def sifted(
     kept = usable.filter(~pl.col("mailing").is_in(list(set_aside)))
     fresh = _first_of_each(kept)
     counts[REPEATED] = kept.height - fresh.height
-    return Material(
+    return TrainingData(
         rows=fresh.drop(_ADDRESSEE),
         left_out={why: count for why, count in counts.items() if count},
         set_aside=set_aside,
@@ -95,7 +95,7 @@ def sifted(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _MailingDoubts:
     """Labels by mailing, in the order in which they could be used, and why those of some are doubted.
 
     ``returns_only``: the mailings of which nothing but returns was recorded, by what was declared: each label may be
@@ -107,40 +107,44 @@ class _Judged:
     returns_only: frozenset[str]
 
     @classmethod
-    def of(cls, book: Book, usable: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> _Judged:
+    def of(cls, book: LabelStore, usable: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> _MailingDoubts:
         parts = {str(mailing): part for (mailing,), part in usable.group_by("mailing", maintain_order=True)}
-        counted = {mailing: patterns(part.lazy()) for mailing, part in parts.items()}
+        counted = {mailing: count_patterns(part.lazy()) for mailing, part in parts.items()}
         declared = {mailing.id: mailing.declaration for mailing in book.mailings()}
         only = frozenset(
             mailing
             for mailing, part in parts.items()
             if part["bounced"].all() and _tells_returns_only(declared[mailing])
         )
-        found = {mailing: _doubts(part, declared[mailing], champion, prior) for mailing, part in counted.items()}
+        found = {
+            mailing: _mailing_doubts(part, declared[mailing], champion, prior) for mailing, part in counted.items()
+        }
         small = [mailing for mailing, part in parts.items() if part.height < ENOUGH_TO_FIT and not found[mailing]]
         for pool in _pools(small, parts):
-            if why := doubts(
-                patterns(pl.concat(parts[mailing] for mailing in pool).lazy()), champion, prior, part=True
+            if why := label_doubts(
+                count_patterns(pl.concat(parts[mailing] for mailing in pool).lazy()), champion, prior, part=True
             ):
                 together = f"together with {len(pool) - 1:,} other small mailings: " if len(pool) > 1 else ""
                 found |= dict.fromkeys(pool, tuple(f"{together}{reason}" for reason in why))
         return cls(parts, {mailing: why for mailing, why in found.items() if why}, only)
 
 
-def _doubts(counted: pl.DataFrame, declared: Declaration, champion: Scorecard, prior: Scorecard) -> tuple[str, ...]:
-    """Why the labels of one mailing are doubted; of returns alone with what makes them more."""
+def _mailing_doubts(
+    counted: pl.DataFrame, declared: MailingTerms, champion: Scorecard, prior: Scorecard
+) -> tuple[str, ...]:
+    """Return why the labels of one mailing are doubted; of returns alone with the remedy."""
     n, bounced = int(counted["n"].sum()), int(counted["bounced"].sum())
     if not declared.returns_requested:
         return (f"{one_class(n)}, since returns were not requested: nothing can be learned from them",)
     if not declared.complete:
         return (f"{one_class(n)}; once all returns are in, record them again with `complete=True` and `sent=`",)
-    found = doubts(counted, champion, prior, part=True)
+    found = label_doubts(counted, champion, prior, part=True)
     if found and bounced == n and declared.sent is None:
         return (f"{one_class(n)}; say with `bizverify label … --sent` which rows were mailed",)
     return found
 
 
-def _tells_returns_only(declared: Declaration) -> bool:
+def _tells_returns_only(declared: MailingTerms) -> bool:
     """Whether all that is certain of a mailing may be returns: silence is no delivery, or nobody said what was sent."""
     return not declared.silence_is_delivery or declared.sent is None
 
@@ -164,7 +168,7 @@ def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(~named | pl.struct(*_ADDRESSEE, *LEVELS).is_first_distinct())
 
 
-def _rows(book: Book) -> pl.LazyFrame:
+def _letters(book: LabelStore) -> pl.LazyFrame:
     """All letters of a book, and from when on each could be used."""
     ripe_at = (pl.col("mailed") + pl.duration(days=RIPE_DAYS)).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     rows = book.evidence(unread=True, addressee=True)

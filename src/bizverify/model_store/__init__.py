@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from bizverify.model_store.compare import Difference, completed, differences, points_table
-from bizverify.model_store.journal import Event
-from bizverify.model_store.store import BUILTIN, ModelStore, resolved
+from bizverify.model_store.scorecard_store import (
+    BUILTIN,
+    Event,
+    ModelStore,
+    ScorecardDifference,
+    add_missing_levels,
+    differences,
+    points_table,
+    resolve_model,
+)
 
-__all__ = ["BUILTIN", "Difference", "Event", "ModelStore", "completed", "differences", "points_table", "resolved"]
+__all__ = [
+    "BUILTIN",
+    "Event",
+    "ModelStore",
+    "ScorecardDifference",
+    "add_missing_levels",
+    "differences",
+    "points_table",
+    "resolve_model",
+]

@@ -15,7 +15,7 @@ import polars as pl
 
 from bizverify.engine.address.gazetteer import NUMBER_LIMIT
 from bizverify.errors import GazetteerError
-from bizverify.reference.source_files import COLUMNS, Kind, Source, lines
+from bizverify.reference.source_files import COLUMNS, Kind, SourceFile, lines
 
 INSERT: Final = ("31", "33")
 UPDATE: Final = ("34", "35", "36")
@@ -79,7 +79,7 @@ class Content:
     examples: list[str] = field(default_factory=list)
     street_count: int = 0
 
-    def add(self, source: Source, number: int, advance: Callable[[int], None]) -> None:
+    def add(self, source: SourceFile, number: int, advance: Callable[[int], None]) -> None:
         """Read one file; ``advance`` hears of the bytes. Raises :class:`GazetteerError` with file and line."""
         frames = []
         rows = 0
@@ -102,7 +102,7 @@ class Content:
         self.read[source.kind] = self.read.get(source.kind, 0) + rows
         self.rows.setdefault(source.kind, []).extend(frames)
 
-    def _sorted_out(self, source: Source, frame: pl.DataFrame, first: int, refused: list[Refused]) -> pl.DataFrame:
+    def _sorted_out(self, source: SourceFile, frame: pl.DataFrame, first: int, refused: list[Refused]) -> pl.DataFrame:
         """The usable rows, as numbers; the others go to ``refused`` with what is wrong."""
         judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
         bad = judged.filter(pl.col("problem").is_not_null())
@@ -114,7 +114,7 @@ class Content:
             _date_of(source, judged["effective"].max())
         return judged.drop("problem", "line").with_columns(_numbers(frame.columns))
 
-    def _compact(self, source: Source, number: int, frame: pl.DataFrame) -> pl.DataFrame:
+    def _compact(self, source: SourceFile, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         if source.kind in ("lots", "lot changes"):
             self.dongs.append(frame.select(DONG).unique(maintain_order=True))
             districts = frame.select((pl.col("id_high") // _BELOW_DISTRICT).alias("district")).unique(
@@ -122,7 +122,7 @@ class Content:
             )
             self.lot_districts.append(districts.with_columns(pl.lit(number, pl.UInt16).alias("source")))
             return frame.select(*ID, *LOT, "reason")
-        frame, streets = _numbered(frame, self.street_count)
+        frame, streets = _number_streets(frame, self.street_count)
         self.street_count += streets.height
         self.streets.append(streets.with_columns(pl.lit(number, pl.UInt16).alias("source")))
         admins = frame.select(*DONG, "admin").filter(pl.col("admin") != "").unique(maintain_order=True)
@@ -144,14 +144,14 @@ class Content:
             *of_change,
         )
 
-    def _note(self, source: Source, counts: dict[str, int], first_ones: pl.DataFrame) -> None:
+    def _note(self, source: SourceFile, counts: dict[str, int], first_ones: pl.DataFrame) -> None:
         for problem, count in counts.items():
             self.refused[problem] = self.refused.get(problem, 0) + count
         for row in first_ones.head(REFUSED_SHOWN - len(self.examples)).iter_rows(named=True):
             self.examples.append(f"{source.name}, {_example(row)}")
 
 
-def _frames(source: Source) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
+def _frames(source: SourceFile) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
     """Blocks of a file as frames of text columns, the wrong number of columns in a line being an error."""
     layout = _LAYOUTS[source.kind]
     wanted = COLUMNS[source.kind]
@@ -165,7 +165,7 @@ def _frames(source: Source) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
             continue
         text = text.rstrip(b"\n") + b"\n"
         if text.translate(None, _NEITHER_BAR_NOR_END) != (b"|" * (wanted - 1) + b"\n") * text.count(b"\n"):
-            raise _ragged(source, text, first, wanted)
+            raise _explain_ragged(source, text, first, wanted)
         try:
             frame = pl.read_csv(
                 text,
@@ -177,12 +177,12 @@ def _frames(source: Source) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
                 columns=[f"column_{place + 1}" for place in sorted(layout)],
             )
         except pl.exceptions.PolarsError as error:
-            raise _ragged(source, text, first, wanted) from error
+            raise _explain_ragged(source, text, first, wanted) from error
         frame.columns = [layout[place] for place in sorted(layout)]
         yield first, text, frame
 
 
-def _ragged(source: Source, text: bytes, first: int, wanted: int) -> GazetteerError:
+def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) -> GazetteerError:
     rows = pl.Series("text", text.decode().rstrip("\n").split("\n"))
     found = rows.to_frame().with_columns(pl.col("text").str.count_matches("|", literal=True).alias("bars") + 1)
     place = int((found["bars"] != wanted).arg_max() or 0)
@@ -280,13 +280,13 @@ def _numbers(columns: list[str]) -> list[pl.Expr]:
     return made
 
 
-def _numbered(frame: pl.DataFrame, start: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _number_streets(frame: pl.DataFrame, start: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Replace what names a street in a dong by a number; the streets with theirs."""
     streets = frame.select(STREET).unique(maintain_order=True).with_row_index("street", start)
     return frame.join(streets, on=list(STREET), how="left", maintain_order="left"), streets
 
 
-def _date_of(source: Source, newest: object) -> None:
+def _date_of(source: SourceFile, newest: object) -> None:
     try:
         found = datetime.strptime(str(newest), "%Y%m%d").date()
     except ValueError:

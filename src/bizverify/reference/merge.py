@@ -1,4 +1,8 @@
-"""Puts the official files together: what is given twice, the post office's beside the agency's, the daily changes."""
+"""Puts the official files together: what is given twice, the post office's beside the agency's, the daily changes.
+
+The last word of the daily changes on a building, and on an additional lot, counts. What a change abolishes is kept:
+letters still go to such addresses, and some of them have a successor.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,64 @@ import polars as pl
 
 from bizverify.engine.address import regions
 from bizverify.errors import GazetteerError
-from bizverify.reference.daily_updates import changed_lots, changed_rows
-from bizverify.reference.juso import DONG, ID, LOT, Content
-from bizverify.reference.source_files import Kind, Source
+from bizverify.reference.juso import DAY, DELETE, DONG, ID, INSERT, LOT, Content
+from bizverify.reference.source_files import Kind, SourceFile
 
+_DELETES = [int(reason) for reason in DELETE]
+_INSERTS = [int(reason) for reason in INSERT]
+_HEIR: Final = {"id_high": "heir_high", "id_low": "heir_low"}
+_PLACE: Final = (*LOT, DAY)
 _REGION: Final = ("sido", "sigungu")
 _ORPHANS_SHARE: Final = 20
 _ORPHANS_ALWAYS: Final = 10
 _SHOWN: Final = 5
+
+
+def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
+    """Buildings after ``events``, which are in the order in which they happened; what went; counts of the changes.
+
+    ``events`` have the legal dong's ``dong_code`` and the ``day`` of the change, too. What went has the columns of the
+    buildings and ``heir_high``, ``heir_low``: the management number of the successor, null where none is certain.
+
+    An update of a building that is not there inserts it, an insert of one that is there replaces it: a day may be
+    applied twice. The deletion of one that is not there is counted and does nothing else.
+    """
+    last = _last(events, ID)
+    there = last.join(rows.select(ID), on=list(ID), how="semi")
+    gone = last["reason"].is_in(_DELETES)
+    goes_from_here = there["reason"].is_in(_DELETES)
+    counts = {
+        "inserted": last.height - int(gone.sum()) - int((~goes_from_here).sum()),
+        "updated": int((~goes_from_here).sum()),
+        "deleted": int(goes_from_here.sum()),
+        "deleted but not there": int(gone.sum()) - int(goes_from_here.sum()),
+    }
+    kept = rows.join(last.select(ID), on=list(ID), how="anti", maintain_order="left")
+    came = last.filter(~gone)
+    moved = rows.join(came.select(ID), on=list(ID), how="semi").with_columns(
+        *(pl.col(name).alias(heir) for name, heir in _HEIR.items())
+    )
+    return pl.concat([kept, came.select(rows.columns)]), pl.concat([_abolished_rows(last), moved]), counts
+
+
+def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
+    """What was deleted, with the one building that came on the same day to the same lot as its successor."""
+    gone, came = (last.filter(pl.col("reason").is_in(reasons)) for reasons in (_DELETES, _INSERTS))
+    alone = came.filter((pl.col("lot_main") > 0) & (pl.len().over(_PLACE) == 1))
+    heirs = alone.select(*_PLACE, *(pl.col(name).alias(heir) for name, heir in _HEIR.items()))
+    return gone.join(heirs, on=list(_PLACE), how="left", maintain_order="left").drop("dong_code", DAY)
+
+
+def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Additional lots after ``events``; each is a pair of a building and a lot."""
+    pair = (*ID, *LOT)
+    last = _last(events, pair)
+    kept = lots.join(last.select(pair), on=list(pair), how="anti", maintain_order="left")
+    return pl.concat([kept, last.filter(~pl.col("reason").is_in(_DELETES))])
+
+
+def _last(events: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    return events.unique(list(key), keep="last", maintain_order=True)
 
 
 @dataclass(slots=True)
@@ -40,7 +94,7 @@ class Together:
         return self.streets[name].gather(rows["street"])
 
 
-def put_together(content: Content, found: list[Source]) -> Together:
+def put_together(content: Content, found: list[SourceFile]) -> Together:
     """Buildings and additional lots of all sources, after the daily changes.
 
     Raises :class:`GazetteerError` where two files give the same district, or where lots have no buildings.
@@ -87,13 +141,13 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
     return found.with_columns(pl.col(f"new {name}").alias(name) for name in names).select(frame.columns)
 
 
-def _refuse_twice(streets: pl.DataFrame, found: list[Source], kind: Kind) -> None:
+def _refuse_twice(streets: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
     """A district comes from one file: two months of a province mixed would be neither."""
     places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
     _refuse_districts_twice(places, found, kind)
 
 
-def _refuse_lots_twice(content: Content, found: list[Source]) -> None:
+def _refuse_lots_twice(content: Content, found: list[SourceFile]) -> None:
     """The building's district counts: an additional lot may lie across the border, in the next province."""
     if content.lot_districts:
         places = pl.concat(content.lot_districts)
@@ -102,7 +156,7 @@ def _refuse_lots_twice(content: Content, found: list[Source]) -> None:
         )
 
 
-def _refuse_districts_twice(places: pl.DataFrame, found: list[Source], kind: Kind) -> None:
+def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
     numbers = [number for number, source in enumerate(found) if source.kind == kind]
     given = places.filter(pl.col("source").is_in(numbers)).group_by("district").agg(pl.col("source").unique().sort())
     twice = given.filter(pl.col("source").list.len() > 1).sort("district")
@@ -123,7 +177,7 @@ def _add_buildings(made: Together, content: Content) -> None:
     provinces = made.of_street(official, "sido").unique()
     beside = made.of_street(postal, "sido").is_in(provinces.implode())
     alone = postal.filter(~beside)
-    named, count = _named(made, official, postal.filter(beside))
+    named, count = _add_postal_names(made, official, postal.filter(beside))
     made.rows = pl.concat([named, alone])
     made.notes.append(
         f"the postal files gave {count:,} names of buildings; "
@@ -138,7 +192,7 @@ def _unique(made: Together, rows: pl.DataFrame) -> pl.DataFrame:
     return once
 
 
-def _named(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+def _add_postal_names(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Names from the post office where the agency has none, by road code and number."""
     number = ["road_code", "under", "main", "sub"]
     names = (
@@ -154,7 +208,7 @@ def _named(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tupl
     return found.with_columns(pl.coalesce("name", "postal").alias("name")).select(official.columns), count
 
 
-def _add_lots(made: Together, content: Content, found: list[Source]) -> None:
+def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None:
     lots = _rows(content, "lots")
     if lots is None:
         return
@@ -189,7 +243,7 @@ def _apply_changes(made: Together, content: Content) -> None:
         made.changes["lots changed"] = here_too.height
 
 
-def _say_old_changes(made: Together, found: list[Source]) -> None:
+def _say_old_changes(made: Together, found: list[SourceFile]) -> None:
     full = [source.dated for source in found if source.kind in ("buildings", "postal") and source.dated is not None]
     old = [source for source in found if source.kind == "changes" and full and (source.dated or max(full)) < max(full)]
     if old:

@@ -12,7 +12,7 @@ import calendar
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -43,7 +43,7 @@ _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
-class Source:
+class SourceFile:
     """One official file: on its own, or ``member`` of the zip at ``path``. ``digest`` fills while it is read."""
 
     path: Path
@@ -82,45 +82,45 @@ class Source:
                 with self.path.open("rb") as file:
                     yield file
             else:
-                with ZipFile(self.path) as archive, self._opened(archive, self.member) as file:
+                with ZipFile(self.path) as archive, self._open_member(archive, self.member) as file:
                     yield file
         except (BadZipFile, zlib.error, EOFError) as error:
             raise _unzippable(self.path, error) from error
         except OSError as error:
             raise GazetteerError(f"{self.name}: cannot be read: {error.strerror or error}") from error
 
-    def _opened(self, archive: ZipFile, member: str) -> IO[bytes]:
+    def _open_member(self, archive: ZipFile, member: str) -> IO[bytes]:
         try:
             return archive.open(member)
         except (NotImplementedError, RuntimeError) as error:  # a method unknown to Python; a member with a password
             raise _unzippable(self.path, error) from error
 
 
-def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source], list[str]]:
+def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[SourceFile], list[str]]:
     """The official files in files, folders and zips, in a stable order, and the names of the files passed over.
 
     The same file twice (in a zip and beside it, say) is one source. Raises :class:`GazetteerError`.
     """
-    found: list[Source] = []
+    found: list[SourceFile] = []
     others: list[str] = []
     for source in map(Path, given):
         if same_file(source, output):
             raise UsageError(f"{output}: is one of the sources; give the gazetteer a name of its own")
         try:
-            sources, left = _in(source)
+            sources, left = _find_in(source)
         except OSError as error:
             reason = "there is no such file or folder" if isinstance(error, FileNotFoundError) else error.strerror
             raise GazetteerError(f"{error.filename or source}: {reason or error}") from error
         if not source.is_dir() and not sources:
-            raise GazetteerError(f"{source}: is none of the official address files; {_expected(left)}")
+            raise GazetteerError(f"{source}: is none of the official address files; {_describe_expected(left)}")
         found += sources
         others += left
     if not found:
-        raise GazetteerError(f"no official address file was found; {_expected(others)}")
+        raise GazetteerError(f"no official address file was found; {_describe_expected(others)}")
     return _once(found), others
 
 
-def lines(source: Source) -> Iterator[tuple[int, bytes]]:
+def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines in UTF-8, each with the number of its first line.
 
     Raises :class:`GazetteerError` for text in another encoding, with the line.
@@ -135,7 +135,7 @@ def lines(source: Source) -> Iterator[tuple[int, bytes]]:
         while block:
             whole, rest = _cut(rest + block)
             if whole:
-                yield first, _decoded(source, whole, first, encoding)
+                yield first, _decode_block(source, whole, first, encoding)
             first += whole.count(b"\n")
             if len(rest) > LONGEST_LINE:
                 raise GazetteerError(
@@ -145,7 +145,7 @@ def lines(source: Source) -> Iterator[tuple[int, bytes]]:
             block = file.read(BLOCK)
             digest.update(block)
         if rest.strip():
-            yield first, _decoded(source, rest, first, encoding) + b"\n"
+            yield first, _decode_block(source, rest, first, encoding) + b"\n"
     source.digest = digest.hexdigest()
 
 
@@ -157,18 +157,19 @@ def shown_name(member: str) -> str:
         return member
 
 
-def _in(source: Path) -> tuple[list[Source], list[str]]:
+def _find_in(source: Path) -> tuple[list[SourceFile], list[str]]:
     source.stat()
-    found: list[Source] = []
+    found: list[SourceFile] = []
     others: list[str] = []
-    for path in _inside(source) if source.is_dir() else [source]:
+    for path in files_below(source) if source.is_dir() else [source]:
         sources, left = _in_file(path)
         found += sources
         others += left
     return found, others
 
 
-def _inside(folder: Path) -> list[Path]:
+def files_below(folder: Path) -> list[Path]:
+    """The files below a folder, in order, without hidden files and the lock files (``~$…``) of open workbooks."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -178,10 +179,17 @@ def _inside(folder: Path) -> list[Path]:
     )
 
 
-def _in_file(path: Path) -> tuple[list[Source], list[str]]:
+def format_counts(counts: Mapping[str, int]) -> str:
+    """``active 1,200, closed 3``; counts of zero are left out."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
+
+
+def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:
     if path.suffix.lower() != ".zip":
-        source = Source(path, None, "buildings", path.stat().st_size, _date(path.name, *reversed(path.parts[-3:-1])))
-        return ([source], []) if _recognised(source) else ([], [path.name])
+        source = SourceFile(
+            path, None, "buildings", path.stat().st_size, _date(path.name, *reversed(path.parts[-3:-1]))
+        )
+        return ([source], []) if _recognise_kind(source) else ([], [path.name])
     try:
         with ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
@@ -190,19 +198,19 @@ def _in_file(path: Path) -> tuple[list[Source], list[str]]:
     found, others = [], []
     for member in sorted(members, key=lambda member: member.filename):
         source = _of_member(path, member)
-        if _recognised(source):
+        if _recognise_kind(source):
             found.append(source)
         else:
             others.append(f"{path.name}: {shown_name(member.filename)}")
     return found, others
 
 
-def _of_member(path: Path, member: ZipInfo) -> Source:
+def _of_member(path: Path, member: ZipInfo) -> SourceFile:
     parts = Path(shown_name(member.filename)).parts
-    return Source(path, member.filename, "buildings", member.file_size, _date(*reversed(parts), path.name))
+    return SourceFile(path, member.filename, "buildings", member.file_size, _date(*reversed(parts), path.name))
 
 
-def _recognised(source: Source) -> bool:
+def _recognise_kind(source: SourceFile) -> bool:
     """Find out the kind of a source, by its name, else by its first line; whether it has one."""
     name = source.short.lower()
     for pattern, kind in _NAMES:
@@ -224,10 +232,10 @@ def _recognised(source: Source) -> bool:
     return True
 
 
-def _once(found: list[Source]) -> list[Source]:
+def _once(found: list[SourceFile]) -> list[SourceFile]:
     """Leave out what is there twice, byte for byte."""
     sizes = [(source.kind, source.size) for source in found]
-    kept: dict[tuple[object, ...], Source] = {}
+    kept: dict[tuple[object, ...], SourceFile] = {}
     for place, source in enumerate(found):
         alone = sizes.count(sizes[place]) == 1
         day = source.named if "changes" in source.kind else None  # two days may have the same changes
@@ -236,7 +244,7 @@ def _once(found: list[Source]) -> list[Source]:
     return list(kept.values())
 
 
-def _checksum(source: Source) -> int:
+def _checksum(source: SourceFile) -> int:
     found = 0
     with source.open() as file:
         while block := file.read(1 << 20):
@@ -254,7 +262,7 @@ def _date(*names: str) -> date | None:
     return None
 
 
-def _encoding(source: Source, head: bytes) -> str:
+def _encoding(source: SourceFile, head: bytes) -> str:
     """CP949 as the official files are; the post office gives UTF-8 as well."""
     start = head.removeprefix(_UTF8_BOM)[:_HEAD]
     if start.isascii():
@@ -276,7 +284,7 @@ def _cut(block: bytes) -> tuple[bytes, bytes]:
     return block[:end], block[end:]
 
 
-def _decoded(source: Source, block: bytes, first: int, encoding: str) -> bytes:
+def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -> bytes:
     try:
         text = block.decode(encoding)
     except UnicodeDecodeError as error:
@@ -298,7 +306,7 @@ def _unzippable(path: Path, error: Exception) -> GazetteerError:
     return GazetteerError(f"{path}: the zip {reason}; download it again, or unpack it and give the folder")
 
 
-def _expected(others: list[str]) -> str:
+def _describe_expected(others: list[str]) -> str:
     seen = f" (there: {', '.join(others[:5])}{', …' if len(others) > 5 else ''})" if others else ""
     if any(": " in name and name.lower().endswith(".zip") for name in others):
         seen += "; a zip within a zip is not opened: unpack the outer one and give the folder"

@@ -11,7 +11,7 @@ from bizverify import business_number
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, Choice
 from bizverify.tables import Table
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 from bizverify.tables.table import TEXTS
 
 ROW_ID: Final = "row_id"

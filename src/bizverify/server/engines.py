@@ -21,8 +21,8 @@ import polars as pl
 from bizverify.engine import LocalEngine, Registry, Scorecard
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
-from bizverify.labels import Book
-from bizverify.model_store import ModelStore, resolved
+from bizverify.labels import LabelStore
+from bizverify.model_store import ModelStore, resolve_model
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.indexes import DAMAGED, Indexes, IndexFiles, Stamp, stamp_of
@@ -80,7 +80,7 @@ class Engines:
         self._files = IndexFiles(settings.registry, settings.gazetteer)
         self._indexes = self._files.now()
         self._before = self._indexes
-        self.fixed = None if settings.model is None else resolved(settings.model)
+        self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._taught: OrderedDict[str, _Taught] = OrderedDict()
         self._lock = Lock()
         self._looking = anyio.Lock()
@@ -99,9 +99,9 @@ class Engines:
         """Where a scope keeps its ``labels`` and ``models``: laid out as a state directory."""
         return self._settings.files / "learning" / scope
 
-    def book(self, scope: str) -> Book:
+    def book(self, scope: str) -> LabelStore:
         """A scope's label book."""
-        return Book(self.folder(scope) / "labels")
+        return LabelStore(self.folder(scope) / "labels")
 
     def store(self, scope: str) -> ModelStore:
         """Where a scope's scorecards are kept."""

@@ -17,9 +17,9 @@ from bizverify.server.alarm import Alarm
 from bizverify.server.clock import Clock
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
-from bizverify.watch import notices
-from bizverify.watch.delivery import FILE, WEBHOOK, Backoff, Webhook, append_lines, send
-from bizverify.watch.types import Delivery
+from bizverify.watch import notifications
+from bizverify.watch.notifications import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
+from bizverify.watch.types import PendingDelivery
 
 _log = logging.getLogger(__name__)
 
@@ -84,11 +84,13 @@ class Notifying:
         now = self._clock.now()
         if now - self._purged > _PURGED_EVERY:
             self._purged = now
-            await self._store.write(lambda db: notices.purge(db, now - _KEPT))
-        waiting, due = await self._store.read(lambda db: (notices.waiting(db, now), notices.next_due(db, now)))
+            await self._store.write(lambda db: notifications.purge(db, now - _KEPT))
+        waiting, due = await self._store.read(
+            lambda db: (notifications.due_channels(db, now), notifications.next_due(db, now))
+        )
         latest = now + self._backoff.most
         if due is not None and due > latest:
-            await self._store.write(lambda db: notices.bring_forward(db, latest))
+            await self._store.write(lambda db: notifications.bring_forward(db, latest))
         for owner, channel in waiting:
             place = _FILE_PLACE if channel == FILE else owner
             if place not in self._busy:
@@ -107,13 +109,13 @@ class Notifying:
     async def _append(self) -> None:
         """Append what waits for the operator's file."""
         now = self._clock.now()
-        waiting = await self._store.read(lambda db: notices.open_deliveries(db, now, _LINES, channel=FILE))
+        waiting = await self._store.read(lambda db: notifications.due_deliveries(db, now, _LINES, channel=FILE))
         if not waiting:
             return
         outcome = await anyio.to_thread.run_sync(self._appended, waiting)
         await self._settle([(delivery, outcome) for delivery in waiting])
 
-    def _appended(self, waiting: list[Delivery]) -> Outcome:
+    def _appended(self, waiting: list[PendingDelivery]) -> Outcome:
         if self._file is None:
             return Outcome("the server was started without `notices=`")
         try:
@@ -128,7 +130,7 @@ class Notifying:
         now = self._clock.now()
         waiting, key = await self._store.read(
             lambda db: (
-                notices.open_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
+                notifications.due_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
                 stored.find(db, owner),
             )
         )
@@ -141,7 +143,7 @@ class Notifying:
         failing = await self._sent(sender, webhook, waiting[0])
         room = anyio.CapacityLimiter(_TOGETHER)
 
-        async def one(delivery: Delivery) -> None:
+        async def one(delivery: PendingDelivery) -> None:
             nonlocal failing
             async with room:
                 if not failing:
@@ -152,23 +154,23 @@ class Notifying:
                 group.start_soon(one, delivery)
         if failing:
             until = self._clock.now() + self._backoff.first
-            await self._store.write(lambda db: notices.postpone(db, owner, WEBHOOK, until))
+            await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
 
-    async def _sent(self, sender: WebhookSender, webhook: Webhook, delivery: Delivery) -> bool:
+    async def _sent(self, sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery) -> bool:
         """Send one notice and write down what became of it; whether it failed."""
         async with self._places:
-            outcome = await send(sender, webhook, delivery, self._clock.now())
+            outcome = await send_notification(sender, webhook, delivery, self._clock.now())
         if outcome.error is not None:
             _log.warning("notice %s of key %s: %s %s", delivery.id, delivery.owner, webhook.url, outcome.error)
         await self._settle([(delivery, outcome)])
         return outcome.error is not None
 
-    async def _settle(self, made: list[tuple[Delivery, Outcome]]) -> None:
+    async def _settle(self, made: list[tuple[PendingDelivery, Outcome]]) -> None:
         now = self._clock.now()
-        done = [(delivery.notice, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
+        done = [(delivery.number, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
         failed = [
             (
-                delivery.notice,
+                delivery.number,
                 str(delivery.channel),
                 outcome.error,
                 self._backoff.next_due(delivery.attempts + 1, delivery.begun, now, outcome.retry_after),
@@ -178,14 +180,14 @@ class Notifying:
         ]
 
         def settled(db: sqlite3.Connection) -> None:
-            notices.delivered_many(db, done, now)
-            notices.failed_many(db, failed)
+            notifications.mark_many_delivered(db, done, now)
+            notifications.mark_many_failed(db, failed)
 
         await self._store.write(settled)
 
-    async def _give_up(self, waiting: list[Delivery], why: str) -> None:
-        failed = [(delivery.notice, str(delivery.channel), why, None) for delivery in waiting]
-        await self._store.write(lambda db: notices.failed_many(db, failed))
+    async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
+        failed = [(delivery.number, str(delivery.channel), why, None) for delivery in waiting]
+        await self._store.write(lambda db: notifications.mark_many_failed(db, failed))
 
 
 def _webhook(key: stored.Key | None) -> Webhook | str:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from bizverify import __version__
 from bizverify.server import examples, wire
 from bizverify.server.refusals import JSON
-from bizverify.watch.notices import EVENT, SUMMARY
+from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.webhook_signature import DELIVERY_HEADER, EVENT_HEADER, SIGNATURE_HEADER
 
 Schema = dict[str, Any]

@@ -13,11 +13,11 @@ from bizverify import business_number
 from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import ModelError
-from bizverify.labels.label_store import About, Batch
+from bizverify.labels.label_store import LabelBatch, MailingMetadata
 from bizverify.labels.mailing import LETTER_SCHEMA
-from bizverify.labels.mailing_terms import Declaration
-from bizverify.labels.matching import LABEL_SCHEMA, candidates, keys_of
-from bizverify.labels.reasons import reason_code
+from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
+from bizverify.labels.outcomes import reason_code
 from bizverify.model_store import ModelStore
 from bizverify.schema import REASON_SEPARATOR
 from bizverify.server.clock import SEOUL
@@ -28,7 +28,7 @@ _TOLD: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "r
 _SILENT: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 
 
-def batch_of(folder: Path, job: Waiting, told: Sequence[Told], cards: Sequence[Scorecard], now: float) -> Batch:
+def batch_of(folder: Path, job: Waiting, told: Sequence[Told], cards: Sequence[Scorecard], now: float) -> LabelBatch:
     """The batch that records outcomes of a job in a label book; ``folder`` is the server's, with the jobs' files.
 
     What is declared of the mailing is only what the interface tells: an outcome is said letter by letter, so that
@@ -36,23 +36,23 @@ def batch_of(folder: Path, job: Waiting, told: Sequence[Told], cards: Sequence[S
     is taken to be the day on which the job was done. Raises :class:`FileNotFoundError` where the files are gone.
     """
     letters = letters_of(files.records(folder, job.job), files.results(folder, job.job))
-    declaration = Declaration(
+    declaration = MailingTerms(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
     at = datetime.fromtimestamp(now, UTC)
-    about = About(job.job, str(files.folder(folder, job.job)), None, "local", job.model, declaration, (), at)
+    about = MailingMetadata(job.job, str(files.folder(folder, job.job)), None, "local", job.model, declaration, (), at)
 
     def known(rows: pl.Series) -> pl.DataFrame:
         wanted = letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
         wanted = wanted.with_columns(pl.lit(job.model, pl.String).alias("model"))
         found = known_from(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
-        return found.with_columns(keys_of())
+        return found.with_columns(address_keys())
 
-    def sent(by: Declaration) -> pl.DataFrame:
+    def sent(by: MailingTerms) -> pl.DataFrame:
         del by  # whatever is declared: nobody said which rows were mailed, so none is silent
         return pl.DataFrame(schema=_SILENT)
 
-    return Batch(about, _labels(letters, told), pl.DataFrame(schema=_SILENT), known, sent, at)
+    return LabelBatch(about, _labels(letters, told), pl.DataFrame(schema=_SILENT), known, sent, at)
 
 
 def letters_of(records: Path, results: Path) -> pl.LazyFrame:
@@ -97,7 +97,7 @@ def cards_of(store: ModelStore, version: str | None, fixed: Scorecard | None) ->
 
 def _labels(letters: pl.LazyFrame, told: Sequence[Told]) -> pl.DataFrame:
     said = pl.DataFrame(told, schema=_TOLD, orient="row")
-    rows = candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
+    rows = find_candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
     code = reason_code(pl.col("reason"))
     return (
         said.join(rows.select("row_id", "letter"), on="row_id")

@@ -25,10 +25,9 @@ from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.server.store.keys import Key
 from bizverify.watch import store as book
-from bizverify.watch.checking import LocalJudge, check
-from bizverify.watch.delivery import FILE, WEBHOOK
-from bizverify.watch.notices import Gathering
-from bizverify.watch.types import Recorded
+from bizverify.watch.checking import LocalJudge, judge_watches
+from bizverify.watch.notifications import FILE, WEBHOOK, SummaryWindow
+from bizverify.watch.types import CheckResult
 
 _log = logging.getLogger(__name__)
 
@@ -157,11 +156,11 @@ class Watching:
 
     def _checked(self, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
         engine, source = self._engine(scope), self.sources.source(offline=False)
-        return check(watches, LocalJudge(engine, partial(source.answer, engine)))
+        return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
 
     def _recorded(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
-    ) -> Recorded:
+    ) -> CheckResult:
         """Write a check down; where notices go is looked up with it, since it may have been set a moment ago."""
         now, key = self._clock.now(), stored.find(db, owner)
         channels = [FILE] if self._notices is not None else []
@@ -169,7 +168,7 @@ class Watching:
             channels.append(WEBHOOK)
         early = pl.col("number").hash(int(now)) / 2.0**64 * _SPREAD
         again = started + self._interval(key) * (1 - early)
-        gathering = Gathering(now - _SUMMARY, now + _SUMMARY)
+        gathering = SummaryWindow(now - _SUMMARY, now + _SUMMARY)
         recorded = book.record(db, checked, now, again, channels, gathering)
         unanswered = watches.join(checked, on="number", how="anti")["number"].to_list()
         if unanswered:

@@ -163,7 +163,7 @@ class WatchRemoved(Struct):
 
 
 class Closure(Struct):
-    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told (see :mod:`bizverify.watch.notices`)."""
+    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told (:mod:`bizverify.watch.notifications`)."""
 
     event: Literal["closure"]
     id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,25 +13,42 @@ import polars as pl
 
 from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables import csv, excel, html, json, parquet
-from bizverify.tables.compression import File, opened, packing_of, sink
+from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
-from bizverify.tables.publish import published
-from bizverify.tables.remedies import OPTIONS, reworded
+from bizverify.tables.publish import publish_file
 from bizverify.tables.table import Enriched, Format, Table
 
 __all__ = [
+    "FILE_OPTIONS",
+    "ONLY_ENCODING",
+    "OPTIONS",
     "WORKBOOKS",
     "Enriched",
     "Format",
     "Table",
     "open_table",
-    "published",
+    "publish_file",
     "reading",
     "write_table",
     "written_rows",
 ]
 
 WORKBOOKS: Final = ("xlsx", "xls", "xlsb", "ods")
+OPTIONS: Final = {"sheet": "sheet", "encoding": "encoding", "json_path": "json_path"}
+"""The options of reading, and what they are called by the caller."""
+FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
+"""Their names where two files are read, and this is the enriched one."""
+ONLY_ENCODING: Final = {"encoding": "encoding"}
+
+_NAMED: Final = re.compile("`(sheet|encoding|json_path)=")
+"""An option as :func:`bizverify.errors.parameter` writes it."""
+_INSTEAD: Final = {
+    re.compile(r"choose with `json_path=[^`]*`"): "keep one of them in the file",
+    re.compile(r"name its encoding with `encoding=`"): "save it as UTF-8",
+    re.compile(r"in an encoding that `encoding=` has to name"): "not in UTF-8",
+    re.compile(r"`sheet=` chooses another"): "the one that is meant must be the first",
+    re.compile(r"choose another with `sheet=`"): "put a table first",
+}
 
 
 @contextmanager
@@ -45,24 +63,24 @@ def open_table(
 ) -> Iterator[Table]:
     """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
 
-    ``options``: the options of the caller that messages may name (see :mod:`bizverify.tables.remedies`).
+    ``options``: the options of the caller that messages may name (see :data:`OPTIONS`).
     Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path`` or a missing header has
     no meaning for the format.
     """
     with ExitStack() as resources:
         try:
-            table = _opened(path, sheet, encoding, json_path, has_header, resources)
+            table = _read_any(path, sheet, encoding, json_path, has_header, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(f"{path}: cannot be read: {reason}; TMPDIR chooses where copies are made") from error
         except (InputError, UsageError) as error:
-            if (message := reworded(str(error), options)) == str(error):
+            if (message := _reword_options(str(error), options)) == str(error):
                 raise
             raise type(error)(message) from error
-        yield replace(table, notes=tuple(reworded(note, options) for note in table.notes))
+        yield replace(table, notes=tuple(_reword_options(note, options) for note in table.notes))
 
 
-def _opened(
+def _read_any(
     path: Path,
     sheet: str | None,
     encoding: str | None,
@@ -70,7 +88,7 @@ def _opened(
     has_header: bool,
     resources: ExitStack,
 ) -> Table:
-    file = opened(path, resources)
+    file = open_file(path, resources)
     format = detect_format(file)
     for option, given, formats, meant in (
         ("sheet", sheet, (*WORKBOOKS, "html"), "workbooks"),
@@ -99,7 +117,7 @@ def reading(table: Table) -> Iterator[None]:
         if table.file is None:
             raise
         if isinstance(table.source, csv.Dialect):
-            raise csv.explained(table.file, table.source, error) from error
+            raise csv.explain_error(table.file, table.source, error) from error
         raise InputError(f"{table.path}: cannot be read: {str(error).splitlines()[0]}") from error
 
 
@@ -125,7 +143,7 @@ def written_rows(table: Table, path: Path, format: Format, encoding: str | None)
     if format == "xlsx":
         return excel.count_rows(table, path)
     with ExitStack() as resources:
-        file = opened(path, resources)
+        file = open_file(path, resources)
         if format == "csv":
             return csv.written_rows(file, csv.dialect_for(table, path, encoding), resources)
         if format in ("json", "ndjson"):
@@ -139,3 +157,12 @@ def _read(file: File, format: Format, json_path: str | None, resources: ExitStac
     if format == "parquet":
         return parquet.read(file)
     return json.read(file, format, json_path, resources)
+
+
+def _reword_options(message: str, options: Mapping[str, str]) -> str:
+    """A message of a reader with the options that its caller has; another remedy for those that it does not have."""
+    for remedy, instead in _INSTEAD.items():
+        found = remedy.search(message)
+        if found and any(option[1] not in options for option in _NAMED.finditer(found[0])):
+            message = remedy.sub(instead, message)
+    return _NAMED.sub(lambda option: f"`{options.get(option[1], option[1])}=", message)

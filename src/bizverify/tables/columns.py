@@ -13,12 +13,20 @@ import polars as pl
 from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, Alert, Choice, JoinedColumn
-from bizverify.tables.content_roles import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.given_columns import given_choice, kept_columns, listed_headers, named_column
-from bizverify.tables.header_vocabulary import has_role, is_trap, level_of, numbered, side_of
-from bizverify.tables.preference import SAMPLE_ROWS, Columns, Preferred
-from bizverify.tables.supplier_buyer import ROLES as PARTY_ROLES
-from bizverify.tables.supplier_buyer import Party, parties, wanted
+from bizverify.tables.header_vocabulary import ROLES as PARTY_ROLES
+from bizverify.tables.header_vocabulary import (
+    Party,
+    choose_party,
+    has_role,
+    is_trap,
+    level_of,
+    parties,
+    side_of,
+    split_number,
+)
+from bizverify.tables.preference import SAMPLE_ROWS, ColumnCandidates, Preferred
+from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.table import TEXTS, Table
 
 __all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column", "own_columns"]
@@ -63,7 +71,7 @@ def choose_columns(
     chosen = _given_columns(table, roles, given or {})
     key, *others = roles
     schema = table.frame.collect_schema()
-    taken = _taken(chosen)
+    taken = _taken_columns(chosen)
     textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
     free = [place for place in textual if place not in taken]
     sample = _sample(table, [*free, *taken])
@@ -82,10 +90,10 @@ def choose_columns(
             _by_party(table, fitting, near or groups) or _in_parts(table, sample, free) or _best(table, fitting, shares)
         )
     if chosen[key].why == "content" and not headless:
-        notes = (*notes, _unheaded(table, chosen[key]))
-    columns = Columns(table, sample, partial(_rated, table))
+        notes = (*notes, _explain_headless(table, chosen[key]))
+    columns = ColumnCandidates(table, sample, partial(_rate_header, table))
     for role in others:
-        left = [place for place in free if place not in _taken(chosen)]
+        left = [place for place in free if place not in _taken_columns(chosen)]
         if not headless:
             notes += _add_role(columns, role, _pools(role, left, chosen[key].column, groups), chosen)
         elif role not in chosen and (found := content_role(table, sample, role, left, chosen.get("address"))):
@@ -112,7 +120,7 @@ def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDE
     return {}
 
 
-def _taken(chosen: Mapping[str, Choice]) -> set[int]:
+def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:
     return {part.column for choice in chosen.values() for part in choice.parts}
 
 
@@ -131,14 +139,14 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
 
 
 def _add_role(
-    columns: Columns, role: str, pools: Sequence[Sequence[int]], chosen: dict[str, Choice]
+    columns: ColumnCandidates, role: str, pools: Sequence[Sequence[int]], chosen: dict[str, Choice]
 ) -> tuple[str, ...]:
     """Choose a role's column from the first pool that has one; return what the user should know."""
     if role in chosen:
         return columns.details_of(chosen[role], pools[0]) if role == "address" else ()
     notes: tuple[str, ...] = ()
     for pool in pools:
-        found = _preferred(columns, role, pool, chosen.get("address"))
+        found = _prefer_column(columns, role, pool, chosen.get("address"))
         if found.choice is not None:
             chosen[role] = found.choice
             return (*notes, *found.notes) if role != "address" else found.notes
@@ -146,14 +154,14 @@ def _add_role(
     return notes
 
 
-def _preferred(columns: Columns, role: str, pool: Sequence[int], address: Choice | None) -> Preferred:
+def _prefer_column(columns: ColumnCandidates, role: str, pool: Sequence[int], address: Choice | None) -> Preferred:
     if role == "address":
         return columns.address(pool)
     if role == "name":
         return columns.name(pool)
     if role == "zipcode":
         return columns.zipcode(pool, address)
-    rated = [choice for place in pool if (choice := _rated(columns.table, role, place))]
+    rated = [choice for place in pool if (choice := _rate_header(columns.table, role, place))]
     return Preferred(max(rated, key=lambda choice: choice.confidence, default=None))
 
 
@@ -166,7 +174,7 @@ def _pools(role: str, places: Sequence[int], number: int, groups: Sequence[Party
     return [[place for place in places if place in own[0]], [place for place in places if place not in others]]
 
 
-def _rated(table: Table, role: str, place: int) -> Choice | None:
+def _rate_header(table: Table, role: str, place: int) -> Choice | None:
     level = level_of(role, table.headers[place])
     if level is None:
         return None
@@ -177,7 +185,7 @@ def _number_columns(table: Table, shares: Mapping[int, _Shares], least: float) -
     """The columns that may hold the number, the surest first; ``least``: the share of right ones without a header."""
     choices = []
     for place, (ten_digits, checked) in shares.items():
-        rated = _rated(table, "b_no", place)
+        rated = _rate_header(table, "b_no", place)
         if rated is not None:
             weight = 1.0 if ten_digits is None else 0.6 + 0.4 * min(1.0, 2 * ten_digits)
             confidence = round(rated.confidence * weight, 2)
@@ -190,22 +198,24 @@ def _number_columns(table: Table, shares: Mapping[int, _Shares], least: float) -
 def _by_party(
     table: Table, fitting: Sequence[Choice], groups: Sequence[Party]
 ) -> tuple[Choice, tuple[str, ...]] | None:
-    """The number column of the party whose rows these are, and a note; ``None`` where no parties rival."""
+    """The number column of the party whose rows these are, and a note; ``None`` where there are not several."""
     choices = {choice.column: choice for choice in fitting if choice.why == "header"}
-    rivals = [party for party in groups if party.number in choices]
-    if len(groups) == 1 and rivals:  # another of its columns was given
-        return choices[rivals[0].number], ()
-    if len(rivals) < 2 or fitting[0].column not in {party.number for party in rivals}:
+    competing = [party for party in groups if party.number in choices]
+    if len(groups) == 1 and competing:  # another of its columns was given
+        return choices[competing[0].number], ()
+    if len(competing) < 2 or fitting[0].column not in {party.number for party in competing}:
         return None
-    decided = wanted(table, rivals)
+    decided = choose_party(table, competing)
     if decided is None:
         return None
     party, reason = decided
-    others = [choices[rival.number] for rival in rivals if rival is not party]
-    instead = ", ".join(f"for {_called(other)} give `columns={{'b_no': '#{other.column + 1}'}}`" for other in others)
+    others = [choices[other.number] for other in competing if other is not party]
+    instead = ", ".join(
+        f"for {_quote_choice(other)} give `columns={{'b_no': '#{other.column + 1}'}}`" for other in others
+    )
     return choices[party.number], (
-        f"each row holds {len(rivals)} parties; {_called(choices[party.number])} was chosen, with what belongs to it, "
-        f"because {reason}; {instead}",
+        f"each row holds {len(competing)} parties; {_quote_choice(choices[party.number])} was chosen, with what "
+        f"belongs to it, because {reason}; {instead}",
     )
 
 
@@ -220,28 +230,29 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]
     best, *rest = fitting
     equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
     if equal:
-        names = " and ".join(map(_called, [best, *equal]))
+        names = " and ".join(map(_quote_choice, [best, *equal]))
         advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
         raise ColumnError(
             f"{table.name}: {names} fit equally well as the business number; choose with "
             f"{parameter('columns', {'b_no': advice})}"
         )
-    rivals = [choice for choice in rest if (shares[choice.column][0] or 0.0) >= _MOSTLY]
-    if not rivals:
+    others = [choice for choice in rest if (shares[choice.column][0] or 0.0) >= _MOSTLY]
+    if not others:
         return best, ()
-    names = ", ".join(f"{_called(one)}, where {shares[one.column][0] or 0:.0%} are numbers" for one in rivals)
+    names = ", ".join(f"{_quote_choice(one)}, where {shares[one.column][0] or 0:.0%} are numbers" for one in others)
     why = "its header says so most surely" if best.why != "content" else "its numbers have right check digits"
     return best, (
-        f"b_no: {_called(best)} was taken and not {names}, because {why}; "
-        f"{parameter('columns', {'b_no': f'#{rivals[0].column + 1}'})} takes another",
+        f"b_no: {_quote_choice(best)} was taken and not {names}, because {why}; "
+        f"{parameter('columns', {'b_no': f'#{others[0].column + 1}'})} takes another",
     )
 
 
 def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tuple[Choice, tuple[str, ...]] | None:
     """Three columns side by side that hold a number in its parts of 3, 2 and 5 digits, and whose headers say so."""
+    free = set(places)
     for place in places:
         three = range(place, place + len(_PARTS))
-        if not set(three) <= set(places):
+        if not free.issuperset(three):
             continue
         stem = _common_stem([table.headers[each] for each in three])
         if stem is None or level_of("b_no", stem) != "sure" or not _holds_parts(table, sample, three):
@@ -257,7 +268,7 @@ def _common_stem(headers: Sequence[str]) -> str | None:
     """What headers are called that are numbered from 1, or the first of them where the others are blank (merged)."""
     if not any(header.strip() for header in headers[1:]):
         return headers[0]
-    words = [numbered(header) for header in headers]
+    words = [split_number(header) for header in headers]
     stems = {word and word[0] for word in words}
     return stems.pop() if len(stems) == 1 and [word and word[1] for word in words] == [1, 2, 3] else None
 
@@ -274,7 +285,7 @@ def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> b
     return all((share or 0.0) >= _NEARLY_ALL for share in sample.select(fits).row(0))
 
 
-def _unheaded(table: Table, choice: Choice) -> str:
+def _explain_headless(table: Table, choice: Choice) -> str:
     """What to say of a number column that only its content shows; loudly where no header of the table says anything."""
     text = (
         f"column {choice.column + 1} was chosen by what it holds, its header is {choice.header!r}; if that is a value "
@@ -286,7 +297,7 @@ def _unheaded(table: Table, choice: Choice) -> str:
     return Alert(f"the first row ({first}) was read as the header, though it names nothing that is known: {text}")
 
 
-def _called(choice: Choice) -> str:
+def _quote_choice(choice: Choice) -> str:
     return f"{choice.header!r} (#{choice.column + 1})"
 
 

@@ -52,7 +52,7 @@ def packing_of(path: Path) -> Packing | None:
     return SUFFIXES.get(path.suffix.lower())
 
 
-def opened(path: Path, resources: ExitStack) -> File:
+def open_file(path: Path, resources: ExitStack) -> File:
     """Return a file ready to be read; one that is packed is unpacked, in chunks, for as long as ``resources`` live.
 
     Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
@@ -73,8 +73,8 @@ def opened(path: Path, resources: ExitStack) -> File:
         raise InputError(f"{path}: cannot be opened: {error.strerror}; check who may read it") from error
     for magic, packing in _MAGIC.items():
         if head.startswith(magic):
-            return File(path, resources.enter_context(_unpacked(path, packing)), packing)
-    return File(path, _spelled(path, resources))
+            return File(path, resources.enter_context(_unpack(path, packing)), packing)
+    return File(path, _spell_path(path, resources))
 
 
 def url_of(path: Path) -> str | None:
@@ -83,7 +83,7 @@ def url_of(path: Path) -> str | None:
     return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
 
 
-def _spelled(path: Path, resources: ExitStack) -> Path:
+def _spell_path(path: Path, resources: ExitStack) -> Path:
     """A path that polars takes as it is: absolute, since it reads ``~`` and ``file:`` at the start its own way.
 
     A name that is no text (Korean names out of an old zip) gets a link whose name is.
@@ -119,7 +119,7 @@ def private_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _unpacked(path: Path, packing: Packing) -> Iterator[Path]:
+def _unpack(path: Path, packing: Packing) -> Iterator[Path]:
     import pyarrow as pa
 
     cap = limits().unpacked

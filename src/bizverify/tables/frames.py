@@ -24,7 +24,7 @@ def read(frame: Any) -> Table:
 
 def write(result: Enriched) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Collect an enriched table as a frame (reasons as lists); return it and the tally."""
-    frame, tally = pl.collect_all([result.titled(lists=True), result.tally], engine="streaming")
+    frame, tally = pl.collect_all([result.with_titles(lists=True), result.tally], engine="streaming")
     return frame, tally
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import Choice, JoinedColumn
-from bizverify.tables.role_cell import JOINABLE
+from bizverify.tables.role_content import JOINABLE
 from bizverify.tables.table import Table
 
 _POSITION: Final = re.compile(r"#[1-9][0-9]*")
@@ -20,14 +20,14 @@ def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
     A header that holds a ``+`` goes before its parts. Raises :class:`ColumnError` for what names no column or two,
     :class:`UsageError` for several columns where a role has one.
     """
-    places = [_place(table, role, name) for name in _split(table, given)]
+    places = [_one_place(table, role, name) for name in _split(table, given)]
     first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
     if rest and role not in JOINABLE:
         raise UsageError(
-            f"{_written(role, given)} names {len(places)} columns; only {', '.join(JOINABLE)} may be in several"
+            f"{_quote_given(role, given)} names {len(places)} columns; only {', '.join(JOINABLE)} may be in several"
         )
     if len(set(places)) < len(places):
-        raise UsageError(f"{_written(role, given)} names a column twice; name each once")
+        raise UsageError(f"{_quote_given(role, given)} names a column twice; name each once")
     return Choice(first.column, first.header, 1.0, "given", tuple(rest))
 
 
@@ -43,8 +43,8 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
             raise UsageError(
                 f"{table.name}: {parameter('select', item.strip())} names no column; {listed_headers(table)}"
             )
-        for name in [item] if _named(table, item) else _split_at(table, item, ","):
-            found = _named(table, name)
+        for name in [item] if _places_named(table, item) else _split_at(table, item, ","):
+            found = _places_named(table, name)
             if not found:
                 named = parameter("select", name.strip())
                 raise UsageError(f"{table.name}: {named} names no column; {listed_headers(table)}")
@@ -54,7 +54,7 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
 
 def named_column(table: Table, name: str, option: str) -> int:
     """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
-    places = sorted(_named(table, name))
+    places = sorted(_places_named(table, name))
     if len(places) == 1:
         return places[0]
     if places:
@@ -63,7 +63,7 @@ def named_column(table: Table, name: str, option: str) -> int:
     raise UsageError(f"{table.name}: {parameter(option, name)} names no column; {listed_headers(table)}")
 
 
-def _written(role: str, given: str | Sequence[str]) -> str:
+def _quote_given(role: str, given: str | Sequence[str]) -> str:
     return parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
 
 
@@ -86,16 +86,16 @@ def _split_at(table: Table, text: str, separator: str) -> list[str]:
     parts = text.split(separator)
     while parts:
         lengths = range(len(parts), 0, -1)
-        length = next((length for length in lengths if _named(table, separator.join(parts[:length]))), 1)
+        length = next((length for length in lengths if _places_named(table, separator.join(parts[:length]))), 1)
         items.append(separator.join(parts[:length]))
         parts = parts[length:]
     return items
 
 
-def _place(table: Table, role: str, name: str) -> int:
+def _one_place(table: Table, role: str, name: str) -> int:
     """The one column that a header, exactly or without the spaces around it, or a position names."""
     exact = {place for place, header in enumerate(table.headers) if header == name}
-    places = sorted(exact or _named(table, name))
+    places = sorted(exact or _places_named(table, name))
     if len(places) == 1:
         return places[0]
     if places:
@@ -104,7 +104,7 @@ def _place(table: Table, role: str, name: str) -> int:
     raise ColumnError(f"{table.name}: no column is headed {name.strip()!r}; {listed_headers(table)}")
 
 
-def _named(table: Table, name: str) -> set[int]:
+def _places_named(table: Table, name: str) -> set[int]:
     """The positions that a header or ``#n`` names, spaces around it left aside."""
     name = name.strip()
     if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):

@@ -49,7 +49,7 @@ def headless(rows: Sequence[Row], *, name: str = "the table") -> Heading | None:
     ``None`` where the first row has the names of our columns: the output of an earlier run, which has a header.
     Raises :class:`InputError` where there is no row.
     """
-    first = next((row for row in rows if any(map(_filled, row))), None)
+    first = next((row for row in rows if any(map(_is_filled, row))), None)
     if first is None:
         raise InputError(f"{name}: is empty")
     if sum(bool(cell and _OURS.fullmatch(cell)) for cell in first) >= len(ADDED_COLUMNS):
@@ -72,11 +72,11 @@ def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: s
     Raises :class:`InputError` when there is no row or the first one that holds anything has a business number already.
     """
     rows = rows[:LOOK]
-    counts = [sum(map(_filled, row)) for row in rows]
+    counts = [sum(map(_is_filled, row)) for row in rows]
     if not any(counts):
         raise InputError(f"{name}: is empty")
-    numbered, certain = _numbered(rows)
-    data = next((place for place in certain if not _labelled(rows[place])), len(rows))
+    numbered, certain = _rows_with_numbers(rows)
+    data = next((place for place in certain if not _has_label(rows[place])), len(rows))
     free = [place for place in range(data) if counts[place] and place not in numbered]
     if not free:
         place = next(place for place, count in enumerate(counts) if count)
@@ -86,25 +86,25 @@ def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: s
         )
     main = _main_line(rows, counts, free)
     first, last = _lines(rows, main, free, merges)
-    return Heading(first, last, _headers(rows[first : last + 1], _shifted(merges, first)))
+    return Heading(first, last, _headers(rows[first : last + 1], _shift_merges(merges, first)))
 
 
-def _filled(cell: str | None) -> bool:
+def _is_filled(cell: str | None) -> bool:
     return bool(cell) and not cell.isspace()  # type: ignore[union-attr]
 
 
 @lru_cache(maxsize=4096)
-def _hit(cell: str) -> int:
+def _score_cell(cell: str) -> int:
     if len(cell) > _LONGEST or not has_role(cell):
         return 0
     return _NUMBER_HIT if has_role(cell, "b_no") else 1
 
 
-def _labelled(row: Row) -> bool:
-    return any(_hit(cell) for cell in row[:_WIDE] if cell)
+def _has_label(row: Row) -> bool:
+    return any(_score_cell(cell) for cell in row[:_WIDE] if cell)
 
 
-def _numbered(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
+def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
     """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number.
 
     With thousands separators it is an amount: title rows hold some.
@@ -120,7 +120,7 @@ def _numbered(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
 
 def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) -> int:
     """The row that is the header, or of a header of several lines the one that says most."""
-    hits = {place: [hit for cell in rows[place][:_WIDE] if cell and (hit := _hit(cell))] for place in free}
+    hits = {place: [hit for cell in rows[place][:_WIDE] if cell and (hit := _score_cell(cell))] for place in free}
     most = max(counts)
     full = next((place for place in free if 2 * counts[place] >= most and (counts[place] > 1 or most == 1)), free[0])
     named = [place for place in free if hits[place] and (place <= full or len(hits[place]) > 1)]
@@ -136,15 +136,15 @@ def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) 
 
 def _lines(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
     """The first and last line of the header that the row ``main`` belongs to."""
-    first, last = _tied(main, main, free, merges)
+    first, last = _tied_lines(main, main, free, merges)
     if first == main and _is_group_line(rows, main, free, merges):
-        first, last = _tied(main - 1, last, free, merges)
+        first, last = _tied_lines(main - 1, last, free, merges)
     if last == main and _is_sub_line(rows, main, free, merges):
         last = main + 1
     return (first, last) if last - first < _LINES else (main, main)
 
 
-def _tied(first: int, last: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
+def _tied_lines(first: int, last: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
     """The lines that cells merged downwards tie to the given ones."""
     for top, _, bottom, _ in merges:
         if top < bottom and top <= last and bottom >= first and {top, bottom} <= set(free):
@@ -156,10 +156,10 @@ def _is_group_line(rows: Sequence[Row], main: int, free: Sequence[int], merges: 
     """Whether the row above ``main`` holds labels for groups of its columns, and not a title."""
     if main - 1 not in free:
         return False
-    labels = [(place, cell) for place, cell in enumerate(rows[main - 1]) if cell and _filled(cell)]
+    labels = [(place, cell) for place, cell in enumerate(rows[main - 1]) if cell and _is_filled(cell)]
     if any(_NO_LABEL.search(cell) for _, cell in labels):
         return False
-    begin = next(place for place, cell in enumerate(rows[main]) if _filled(cell))
+    begin = next(place for place, cell in enumerate(rows[main]) if _is_filled(cell))
     if any(top == bottom == main - 1 and left < right for top, left, bottom, right in merges):
         return len(labels) > 1 or labels[0][0] > begin
     alone, grouped = _headers([rows[main]], ()), _headers(rows[main - 1 : main + 1], ())
@@ -171,7 +171,7 @@ def _is_sub_line(rows: Sequence[Row], main: int, free: Sequence[int], merges: Co
     if main + 1 not in free:
         return False
     merged = [(left, right) for top, left, bottom, right in merges if top == bottom == main and left < right]
-    cells = [(place, cell) for place, cell in enumerate(rows[main + 1]) if cell and _filled(cell)]
+    cells = [(place, cell) for place, cell in enumerate(rows[main + 1]) if cell and _is_filled(cell)]
     return len(cells) > 1 and all(
         any(left <= place <= right for left, right in merged) and not _NO_LABEL.search(cell) for place, cell in cells
     )
@@ -182,7 +182,7 @@ def _unclear(headers: Sequence[str]) -> int:
     return len(headers) - len({header for header in headers if header})
 
 
-def _shifted(merges: Collection[Merge], by: int) -> list[Merge]:
+def _shift_merges(merges: Collection[Merge], by: int) -> list[Merge]:
     return [(top - by, left, bottom - by, right) for top, left, bottom, right in merges]
 
 
@@ -191,22 +191,23 @@ def _headers(lines: Sequence[Row], merges: Collection[Merge]) -> tuple[str, ...]
     width = max(map(len, lines))
     padded = [[*line, *[None] * (width - len(line))] for line in lines]
     own = [cell or "" for cell in padded[-1]]
-    labels = [_spread(line, place, padded[place + 1 :], merges) for place, line in enumerate(padded[:-1])]
+    labels = [_spread_labels(line, place, padded[place + 1 :], merges) for place, line in enumerate(padded[:-1])]
     return tuple(
-        _joined([label[column] for label in labels], own[column]) if labels else own[column] for column in range(width)
+        _join_labels([label[column] for label in labels], own[column]) if labels else own[column]
+        for column in range(width)
     )
 
 
-def _joined(labels: Sequence[str], own: str) -> str:
+def _join_labels(labels: Sequence[str], own: str) -> str:
     if own and _OURS.fullmatch(own):
         return own
-    parts = list(dict.fromkeys(" ".join(part.split()) for part in [*labels, own] if _filled(part)))
+    parts = list(dict.fromkeys(" ".join(part.split()) for part in [*labels, own] if _is_filled(part)))
     return own if parts == [" ".join(own.split())] else " ".join(parts)
 
 
-def _spread(line: Row, place: int, below: Sequence[Row], merges: Collection[Merge]) -> list[str]:
+def _spread_labels(line: Row, place: int, below: Sequence[Row], merges: Collection[Merge]) -> list[str]:
     """A line's labels, each also over the columns of its group: its merged cells', or those up to the next label."""
-    labels = [cell or "" if _filled(cell) else "" for cell in line]
+    labels = [cell or "" if _is_filled(cell) else "" for cell in line]
     across = [(left, right) for top, left, bottom, right in merges if top <= place <= bottom and left < right]
     if across:
         for left, right in across:
@@ -216,6 +217,6 @@ def _spread(line: Row, place: int, below: Sequence[Row], merges: Collection[Merg
     spread, label = list(labels), ""
     for column, own in enumerate(labels):
         label = own or ("" if column in down else label)
-        if any(_filled(row[column]) for row in below):
+        if any(_is_filled(row[column]) for row in below):
             spread[column] = label
     return spread

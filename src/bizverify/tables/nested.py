@@ -59,10 +59,12 @@ def choose_nested(
     leaves = _leaves(table)
     if not leaves:
         return table, choose_columns(table, roles, given, ours)
-    unfolded = _unfolded(table, leaves)
+    unfolded = _unfold_leaves(table, leaves)
     objects = {leaf.column for leaf in leaves if leaf.whole}
     free = [header for place, header in enumerate(table.headers) if place not in {*ours, *objects}]
-    found = _found(table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given)
+    found = _find_roles(
+        table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given
+    )
     nested = range(len(table.headers), len(unfolded.headers))
     chosen = choose_columns(unfolded, roles, {**(given or {}), **found}, {*ours, *objects, *nested})
     columns = chosen.columns | {role: replace(chosen.columns[role], why="header") for role in found}
@@ -72,10 +74,10 @@ def choose_nested(
 def unfold(table: Table) -> Table:
     """Return the table with the values within its objects behind its columns."""
     leaves = _leaves(table)
-    return _unfolded(table, leaves) if leaves else table
+    return _unfold_leaves(table, leaves) if leaves else table
 
 
-def _unfolded(table: Table, leaves: Sequence[_Leaf]) -> Table:
+def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
     headers = (*table.headers, *(leaf.header for leaf in leaves))
     ids = column_ids(len(headers))[len(table.headers) :]
     frame = table.frame.with_columns(leaf.value.alias(id_) for leaf, id_ in zip(leaves, ids, strict=True))
@@ -150,7 +152,7 @@ def _keys(value: Any, path: Path_) -> Iterator[Path_]:
         yield path
 
 
-def _found(
+def _find_roles(
     table: Table, leaves: Sequence[_Leaf], roles: Sequence[str], given: Mapping[str, Any] | None
 ) -> dict[str, str]:
     """The leaf of each role that is not given, where one is the role's for sure; no column has these ``roles``."""

@@ -45,14 +45,14 @@ def read(file: File) -> Table:
     """Open a Parquet file; types stay as they are. Raises :class:`InputError`."""
     import pyarrow as pa
 
-    schema, notes = _opened(file)
+    schema, notes = _open_schema(file)
     _refuse_wide_decimals(file, schema.arrow)
     try:
         found = _frame(schema.arrow.empty_table()).schema
     except (*_UNREADABLE, pa.ArrowException) as error:
         raise _unreadable(file, error) from error
     headers = tuple(schema.arrow.names)
-    frame = register_io_source(partial(_decoded, file, headers), schema=found, is_pure=True)
+    frame = register_io_source(partial(_decode_file, file, headers), schema=found, is_pure=True)
     notes = (*notes, *nested_roles(headers, found.dtypes()))
     return Table(frame, headers, "parquet", file.path.name, file, schema, notes)
 
@@ -63,13 +63,13 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     What came from Parquet keeps its columns' exact types, its metadata and codecs.
     """
     if result.table.file is not None and isinstance(result.table.source, Schema):
-        return _extended(result, result.table.file, result.table.source, target)
-    sink = result.titled(lists=True).sink_parquet(target, row_group_size=_GROUP, lazy=True)
+        return _extend_file(result, result.table.file, result.table.source, target)
+    sink = result.with_titles(lists=True).sink_parquet(target, row_group_size=_GROUP, lazy=True)
     _, tally = pl.collect_all([sink, result.tally], engine="streaming")
     return tally
 
 
-def _decoded(
+def _decode_file(
     file: File,
     headers: tuple[str, ...],
     ids: list[str] | None,
@@ -117,7 +117,7 @@ def _parquet(file: File) -> Any:
     return pq.ParquetFile(file.data, coerce_int96_timestamp_unit="us")
 
 
-def _opened(file: File) -> tuple[Schema, tuple[str, ...]]:
+def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
     """The schema of a file, its footer looked at before anything is read from it; and warnings."""
     import pyarrow as pa
 
@@ -181,7 +181,7 @@ def _chunks(group: Any) -> Iterator[Any]:
     return (group.column(place) for place in range(group.num_columns))
 
 
-def _extended(result: Enriched, file: File, schema: Schema, target: Path) -> pl.DataFrame:
+def _extend_file(result: Enriched, file: File, schema: Schema, target: Path) -> pl.DataFrame:
     """Write the user's columns from their file beside ours, which are put into a file of their own on the way."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -19,7 +19,7 @@ from bizverify.tables.header_vocabulary import (
     notation_of,
     purpose_of,
 )
-from bizverify.tables.role_cell import ADDRESS, PROVINCE, is_filled
+from bizverify.tables.role_content import ADDRESS, PROVINCE, is_filled
 from bizverify.tables.table import Table
 
 SAMPLE_ROWS: Final = 1000
@@ -86,13 +86,13 @@ class Preferred:
     notes: tuple[str, ...] = ()
 
 
-class Columns:
+class ColumnCandidates:
     """The columns of a table by header and by the first rows of their content (``sample``, all text)."""
 
     def __init__(self, table: Table, sample: pl.DataFrame, rated: Callable[[str, int], Choice | None]) -> None:
         self.table = table
         self._sample = sample
-        self._rated = rated
+        self._rate = rated
 
     def address(self, places: Sequence[int]) -> Preferred:
         """The address: where mail is sent rather than elsewhere, with the columns of its details joined.
@@ -103,7 +103,7 @@ class Columns:
         bases, details = self._addresses(places)
         rest = details
         if not bases:  # 상세주소 alone is the address where it holds some
-            bases, details = [one for one in details if self._rated("address", one.place) and self._begins(one)], []
+            bases, details = [one for one in details if self._rate("address", one.place) and self._begins(one)], []
         if not bases:
             return Preferred(None, self._without_address(places, rest))
         most = max(base.right for base in bases)
@@ -160,7 +160,7 @@ class Columns:
 
     def zipcode(self, places: Sequence[int], address: Choice | None) -> Preferred:
         """The postal code of the chosen address, and of none of the other addresses among ``places``."""
-        found = [self._candidate("zipcode", choice) for place in places if (choice := self._rated("zipcode", place))]
+        found = [self._candidate("zipcode", choice) for place in places if (choice := self._rate("zipcode", place))]
         if not found or address is None:
             return Preferred(max((one.choice for one in found), key=lambda one: one.confidence, default=None))
         own = self._candidate("address", address)
@@ -185,13 +185,13 @@ class Columns:
                 -one.choice.confidence,
             ),
         )
-        best, *rivals = ranked
+        best, *others = ranked
         why = f"it stands nearest to {address.header!r}" if best.purpose is None else "it is of the same kind"
-        return Preferred(best.choice, self._told("zipcode", best, rivals, why))
+        return Preferred(best.choice, self._explain_choice("zipcode", best, others, why))
 
     def name(self, places: Sequence[int]) -> Preferred:
         """The name: the column whose header says so most surely, the fuller one where headers say the same."""
-        found = [self._candidate("name", choice) for place in places if (choice := self._rated("name", place))]
+        found = [self._candidate("name", choice) for place in places if (choice := self._rate("name", place))]
         if not found:
             return Preferred(None)
         most = max(one.filled for one in found)
@@ -204,23 +204,23 @@ class Columns:
                 one.place,
             ),
         )
-        best, *rivals = [one for one in ranked if one.filled] or ranked[:1]
-        if not rivals:
+        best, *others = [one for one in ranked if one.filled] or ranked[:1]
+        if not others:
             return Preferred(best.choice)
-        if best.choice.confidence > rivals[0].choice.confidence:
+        if best.choice.confidence > others[0].choice.confidence:
             why = "its header is the more usual one"
-        elif best.filled > rivals[0].filled + _MARGIN:
+        elif best.filled > others[0].filled + _MARGIN:
             why = "it is filled in more rows"
         else:
             why = "it stands first"
-        return Preferred(best.choice, self._told("name", best, rivals, why))
+        return Preferred(best.choice, self._explain_choice("name", best, others, why))
 
-    def _among(self, best: Candidate, rivals: list[Candidate], fullest: float) -> tuple[Candidate, list[str]]:
+    def _among(self, best: Candidate, others: list[Candidate], fullest: float) -> tuple[Candidate, list[str]]:
         """The best of several addresses with what is said of the others."""
-        if not rivals:
+        if not others:
             return best, []
-        second = rivals[0]
-        same = [one for one in rivals if _address_rank(one, fullest)[:-1] == _address_rank(best, fullest)[:-1]]
+        second = others[0]
+        same = [one for one in others if _address_rank(one, fullest)[:-1] == _address_rank(best, fullest)[:-1]]
         other = next((one for one in same if not self._alike(best, one)), None)
         by_content = best.group == second.group and second.right < fullest - _MARGIN
         if other is not None:
@@ -239,25 +239,25 @@ class Columns:
             why = "addresses by road come before others" if best.notation == "road" else "those by lot come last"
         else:
             why = "its header is the more usual one"
-        blank = max(rival.filled for rival in rivals) - best.filled
+        blank = max(other.filled for other in others) - best.filled
         why += "; rows where it is blank have no address" if blank > _MARGIN else ""
-        notes = self._told("address", best, rivals, why, loud=by_content or blank > _MARGIN)
+        notes = self._explain_choice("address", best, others, why, loud=by_content or blank > _MARGIN)
         return best, list(notes)
 
-    def _told(
-        self, role: str, best: Candidate, rivals: Sequence[Candidate], why: str, *, loud: bool = False
+    def _explain_choice(
+        self, role: str, best: Candidate, others: Sequence[Candidate], why: str, *, loud: bool = False
     ) -> tuple[str, ...]:
-        if not rivals:
+        if not others:
             return ()
-        names = ", ".join(map(str, rivals))
+        names = ", ".join(map(str, others))
         text = f"{role}: {best} was taken and not {names}, because {why}"
         text += f" (as far as the first {SAMPLE_ROWS:,} rows show)" if self._sample.height == SAMPLE_ROWS else ""
-        text += f"; {parameter('columns', {role: _advice(self.table, rivals[0])})} takes another"
+        text += f"; {parameter('columns', {role: _advice(self.table, others[0])})} takes another"
         return (Alert(text) if loud else text,)
 
     def _addresses(self, places: Sequence[int]) -> tuple[list[Candidate], list[Candidate]]:
         """The columns with addresses, and those with the rest of some, unless these hold whole ones too."""
-        rated = {place: self._rated("address", place) for place in places}
+        rated = {place: self._rate("address", place) for place in places}
         details = {
             place: rated[place] or Choice(place, self.table.headers[place], 1.0, "header")
             for place in places

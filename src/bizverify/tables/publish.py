@@ -31,7 +31,7 @@ _STALE: Final = 24 * 3600.0
 
 
 @contextmanager
-def published(target: Path) -> Iterator[Path]:
+def publish_file(target: Path) -> Iterator[Path]:
     """Yield a temporary file beside ``target`` that takes its place when the block ends without an error.
 
     The file is created with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
@@ -107,7 +107,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
     if not target.parent.is_dir():
         raise OutputError(f"{target}: the folder {target.parent} does not exist; create it first")
     _sweep(target)
-    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept(target)}")
+    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
     descriptor = None
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
@@ -123,7 +123,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
     return temporary, descriptor
 
 
-def _kept(target: Path) -> str:
+def _kept_name(target: Path) -> str:
     """What the temporary file's name has of the target's: its end, as long as file systems allow, and all text."""
     return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
 
@@ -133,7 +133,7 @@ def _sweep(target: Path) -> None:
 
     They may hold people's addresses, so they are not left lying about.
     """
-    pattern = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-{re.escape(_kept(target))}")
+    pattern = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-{re.escape(_kept_name(target))}")
     with suppress(OSError):
         for left in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
             if time.time() - left.lstat().st_mtime > _STALE:
@@ -160,7 +160,7 @@ def _backup(target: Path, apart_from: Path) -> Path:
 def _copy(target: Path, backup: Path) -> None:
     os.close(create_private(backup))
     try:
-        with published(backup) as temporary:
+        with publish_file(backup) as temporary:
             shutil.copy2(target, temporary)
     except BaseException:
         backup.unlink()

@@ -14,7 +14,7 @@ _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SizeLimits:
     """Caps on what is read. Each can be raised: ``BIZVERIFY_LIMITS="cells=60M,inflated=4G"``.
 
     ``cells``: of a sheet, rows times columns between its first and its last value; of a Parquet row group.
@@ -36,14 +36,14 @@ class Limits:
     memory: int = 1_200_000_000
 
 
-def limits() -> Limits:
+def limits() -> SizeLimits:
     """The limits in force; raise :class:`UsageError` where the environment spells them wrongly."""
-    return _spelled(os.environ.get(VARIABLE, ""))
+    return _parse_limits(os.environ.get(VARIABLE, ""))
 
 
 @cache
-def _spelled(text: str) -> Limits:
-    names = [field.name for field in fields(Limits)]
+def _parse_limits(text: str) -> SizeLimits:
+    names = [field.name for field in fields(SizeLimits)]
     given = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
@@ -51,4 +51,4 @@ def _spelled(text: str) -> Limits:
         if name not in names or not digits.isdecimal() or not int(digits) * unit:
             raise UsageError(f"{VARIABLE}: {part!r} is no limit; write NAME=NUMBER, the names are {', '.join(names)}")
         given[name] = int(digits) * unit
-    return replace(Limits(), **given)
+    return replace(SizeLimits(), **given)

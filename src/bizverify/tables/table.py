@@ -97,7 +97,7 @@ class Enriched:
     record_columns: frozenset[int] = frozenset()
     warn: Callable[[str], object] = lambda _: None
 
-    def titled(self, *, lists: bool) -> pl.LazyFrame:
+    def with_titles(self, *, lists: bool) -> pl.LazyFrame:
         """The output's columns under their headers, made unique where a header repeats or is blank.
 
         ``lists``: reasons as a list of strings, for formats that have lists.

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from bizverify.watch.api import history_frame as history_frame
     from bizverify.watch.api import remove as remove
     from bizverify.watch.api import sync as sync
-    from bizverify.watch.plot import History as History
-    from bizverify.watch.recheck import check as check
+    from bizverify.watch.checking import check as check
+    from bizverify.watch.reconcile import SyncReport as SyncReport
     from bizverify.watch.report import CheckReport as CheckReport
-    from bizverify.watch.report import SyncReport as SyncReport
+    from bizverify.watch.report import History as History
     from bizverify.watch.webhook_signature import verify_signature as verify_signature
 
 _HOMES = {
     "CheckReport": "report",
-    "History": "plot",
+    "History": "report",
     "Placed": "api",
-    "SyncReport": "report",
+    "SyncReport": "reconcile",
     "add": "api",
-    "check": "recheck",
+    "check": "checking",
     "entries": "api",
     "history": "api",
     "history_frame": "api",

@@ -1,4 +1,4 @@
-"""What users call: a watch list kept in step with a file, looked at, and changed by hand."""
+"""The public functions on watch lists: synchronise one with a file, add, remove, list, show the history."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceEr
 from bizverify.options import hide_key
 from bizverify.schema import Choice, counted
 from bizverify.tables import open_table, reading
-from bizverify.watch.plot import History
-from bizverify.watch.reconcile import BUSINESS, Businesses, Reconciled, businesses, reconciled
-from bizverify.watch.report import SyncReport
+from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
+from bizverify.watch.report import History
 from bizverify.watch.service_sync import Done, Progress, Steps
-from bizverify.watch.stores import Local, ServiceTerms, WatchList, opened
-from bizverify.watch.types import Entry
+from bizverify.watch.stores import Local, ServiceTerms, WatchStore, open_store
+from bizverify.watch.types import Business
 
 _FORCE: Final = "If they shall all be removed, give `force=True`; `keep=True` removes nothing"
 _SMALL: Final = 20
@@ -63,22 +62,22 @@ def sync(
     read; what the service refuses afterwards is in the report.
     """
     hide_key(terms)
-    watches = opened(local, **terms)
+    watches = open_store(local, **terms)
     path = Path(file)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
         stages = prepare_table(table, columns, prefix)
         with reading(table):
             found = businesses(stages.rows)
-    plan = reconciled(found.frame, watches.frame())
-    mistake = None if keep else _mistaken(found, plan)
+    plan = reconcile(found.frame, watches.frame())
+    mistake = None if keep else _likely_mistake(found, plan)
     notes = (*_warnings(stages, found, plan, keep), *([f"{mistake}. {_FORCE}"] if mistake and not apply else []))
-    report = SyncReport(watches.name, str(path), _used(stages), found, plan, keep, warnings=notes)
+    report = SyncReport(watches.name, str(path), _record_columns(stages), found, plan, keep, warnings=notes)
     if not apply:
         return report
     if mistake and not force:
         raise UsageError(f"{watches.name}: {mistake}; nothing was done. {_FORCE}")
-    done = watches.carry_out(_steps(report), progress or (lambda _done, _total: None))
-    return replace(report, applied=True, done=_settled(watches, found.frame, done))
+    done = watches.carry_out(_report_steps(report), progress or (lambda _done, _total: None))
+    return replace(report, applied=True, done=_settle_doubts(watches, found.frame, done))
 
 
 def add(
@@ -94,15 +93,15 @@ def add(
     Raises :class:`NumberError` for what is no business number, and what the service says.
     """
     hide_key(terms)
-    watches = opened(local, **terms)
+    watches = open_store(local, **terms)
     entry = pl.DataFrame(
         [(business_number.compact(b_no), name or None, address or None)], schema=BUSINESS, orient="row"
     )
-    plan = _of_one(watches, entry)
+    plan = _plan_for_one(watches, entry)
     if plan.unchanged:
         return Placed(_watch_id(watches, entry), entry["biz_no"].item(), "unchanged")
     state: Literal["added", "changed"] = "changed" if plan.change.height else "added"
-    done = _settled(watches, entry, watches.carry_out(_steps_of(plan), lambda _done, _total: None))
+    done = _settle_doubts(watches, entry, watches.carry_out(_plan_steps(plan), lambda _done, _total: None))
     _raise_for(done)
     return Placed(_watch_id(watches, entry), entry["biz_no"].item(), state)
 
@@ -114,8 +113,8 @@ def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) ->
     nothing is watched under that name.
     """
     hide_key(terms)
-    watches = opened(local, **terms)
-    found = _found(watches, which)
+    watches = open_store(local, **terms)
+    found = _find_watches(watches, which)
     _raise_for(watches.carry_out(Steps(remove=found["watch_id"].to_list()), lambda _done, _total: None))
     return found.select("watch_id", *BUSINESS)
 
@@ -127,7 +126,7 @@ def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFra
     ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null where the list does not say.
     """
     hide_key(terms)
-    return shown(opened(local, **terms).frame())
+    return entries_frame(open_store(local, **terms).frame())
 
 
 def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> History:
@@ -137,8 +136,8 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
     :class:`PlanError` where the account's plan has no history.
     """
     hide_key(terms)
-    watches = opened(local, **terms)
-    found = _found(watches, which)
+    watches = open_store(local, **terms)
+    found = _find_watches(watches, which)
     if found.height > 1:
         ids = ", ".join(found["watch_id"])
         raise UsageError(f"{watches.name}: {which} is watched {found.height} times; give one of the watch ids {ids}")
@@ -159,7 +158,7 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
     return history(which, local=local, **terms).frame
 
 
-def shown(listed: pl.DataFrame) -> pl.DataFrame:
+def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
     """A list (:data:`bizverify.watch.reconcile.LISTED`) as users get it."""
     times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
     return listed.select(
@@ -173,13 +172,13 @@ def shown(listed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _used(stages: PreparedTable) -> dict[str, Choice]:
+def _record_columns(stages: PreparedTable) -> dict[str, Choice]:
     """The columns that a watch is made of."""
     return {role: choice for role, choice in stages.chosen.items() if role in ("b_no", "name", "address")}
 
 
-def _mistaken(found: Businesses, plan: Reconciled) -> str | None:
-    """What looks like a mistake: that most of a long list is to be removed, or all of any."""
+def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
+    """Return the words for a likely mistake: most of a long list is to be removed, or all of any."""
     going = plan.remove["biz_no"].n_unique()
     most = plan.watched >= _SMALL and going * 2 > plan.watched
     if not most and not (going and going == plan.watched):
@@ -189,19 +188,19 @@ def _mistaken(found: Businesses, plan: Reconciled) -> str | None:
     return f"{going:,} of {plan.watched:,} watched businesses are not in the file{rows}"
 
 
-def _steps(report: SyncReport) -> Steps:
-    return replace(_steps_of(report.plan), remove=report.to_remove["watch_id"].to_list())
+def _report_steps(report: SyncReport) -> Steps:
+    return replace(_plan_steps(report.plan), remove=report.to_remove["watch_id"].to_list())
 
 
-def _steps_of(plan: Reconciled) -> Steps:
+def _plan_steps(plan: SyncPlan) -> Steps:
     """Additions and changes."""
     return Steps(
-        add=[Entry(*row) for row in plan.add.select(*BUSINESS).iter_rows()],
-        change=[(watch_id, Entry(*row)) for watch_id, *row in plan.change.select("watch_id", *BUSINESS).iter_rows()],
+        add=[Business(*row) for row in plan.add.select(*BUSINESS).iter_rows()],
+        change=[(watch_id, Business(*row)) for watch_id, *row in plan.change.select("watch_id", *BUSINESS).iter_rows()],
     )
 
 
-def _settled(watches: WatchList, file: pl.DataFrame, done: Done) -> Done:
+def _settle_doubts(watches: WatchStore, file: pl.DataFrame, done: Done) -> Done:
     """Read the list again where it is not known what became of a request: what is as it should be was done."""
     if not done.doubts:
         return done
@@ -209,7 +208,7 @@ def _settled(watches: WatchList, file: pl.DataFrame, done: Done) -> Done:
         now = watches.frame()
     except ServiceError:
         return done  # they stay in doubt: the same command reads the list first
-    plan = reconciled(file, now)
+    plan = reconcile(file, now)
     wanted, ids = set(file["biz_no"]), set(now["watch_id"])
     open_ = {*plan.add["biz_no"], *plan.change["biz_no"]}
     added = [name for name in done.doubts if name in wanted and name not in open_]
@@ -228,17 +227,17 @@ def _raise_for(done: Done) -> None:
         raise DoubtError("it is not known whether the service did it; look at `bizverify watch list`, then try again")
 
 
-def _of_one(watches: WatchList, entry: pl.DataFrame) -> Reconciled:
+def _plan_for_one(watches: WatchStore, entry: pl.DataFrame) -> SyncPlan:
     listed = watches.frame()
     same = business_number.compact_expr(pl.col("biz_no")) == entry["biz_no"].item()
-    return reconciled(entry, listed.filter(same.fill_null(value=False)))
+    return reconcile(entry, listed.filter(same.fill_null(value=False)))
 
 
-def _watch_id(watches: WatchList, entry: pl.DataFrame) -> str:
-    return str(_found(watches, entry["biz_no"].item())["watch_id"][0])
+def _watch_id(watches: WatchStore, entry: pl.DataFrame) -> str:
+    return str(_find_watches(watches, entry["biz_no"].item())["watch_id"][0])
 
 
-def _found(watches: WatchList, which: str) -> pl.DataFrame:
+def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
     """The watches that an identifier or a business number means."""
     listed = watches.frame().with_columns(
         pl.coalesce(business_number.compact_expr(pl.col("biz_no")), "biz_no").alias("biz_no")
@@ -253,7 +252,7 @@ def _found(watches: WatchList, which: str) -> pl.DataFrame:
     return found
 
 
-def _warnings(stages: PreparedTable, found: Businesses, plan: Reconciled, keep: bool) -> tuple[str, ...]:
+def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bool) -> tuple[str, ...]:
     notes = [note for note in stages.warnings if "no address column" not in note]
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())

@@ -1,39 +1,52 @@
-"""Watches held against what was found of them: which grades changed, which businesses closed. Frames in, frames out."""
+"""The check of a local list: what is due is verified again, changes are recorded, closures are notified of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import polars as pl
 
-from bizverify.engine import LocalEngine
-from bizverify.watch.types import CLOSED
+from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
+from bizverify.errors import OutputError, UsageError, parameter
+from bizverify.labels.label_store import Labels, read_history
+from bizverify.model_store import resolve_model
+from bizverify.run.alerts import stale_registry_alert
+from bizverify.schema import Lang
+from bizverify.watch import notifications, store
+from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
+from bizverify.watch.notifications import SummaryWindow
+from bizverify.watch.report import CheckReport
+from bizverify.watch.store import VERDICT_COLUMNS
+from bizverify.watch.stores import Local, run_in_loop
+from bizverify.watch.types import CheckResult, PendingDelivery
 
-ASKED: Final[dict[str, type[pl.DataType]]] = {
+if TYPE_CHECKING:
+    from bizverify.watch.notifications import Webhook
+
+
+JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
     "b_no": pl.String,
     "name": pl.String,
     "address": pl.String,
 }
-"""What a :class:`Judge` is asked about."""
-ANSWERED: Final[dict[str, type[pl.DataType]]] = {
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "bounce_prob": pl.Float64,
-    "action": pl.String,
-}
-"""What it adds."""
-UNKNOWN: Final = "unknown"
-OPEN: Final = ("active", "suspended")
-"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
+"""The columns that a :class:`Judge` gets."""
 
 
 class Judge(Protocol):
-    """Who says what a business's status and grade are now: the seam for other sources than the registry."""
+    """A source of statuses and grades: implement it for other sources than the registry."""
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add the columns of :data:`ANSWERED` to a frame of :data:`ASKED`, each row once, in any order.
+        """Add the columns of :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
 
         A row of which nothing could be found may be left out: it stays due. Raises what the source raises.
         """
@@ -52,77 +65,339 @@ class LocalJudge:
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
         """See :meth:`Judge.judge`; raises :class:`bizverify.errors.RegistryError` and the engine's other errors."""
-        answered = self._answer(frame.lazy()).select(*ASKED, *ANSWERED)
+        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS)
         with self._engine.running():
             return answered.collect()
 
 
-def check(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
+def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
     """Ask a judge about the watches of :func:`bizverify.watch.store.due`.
 
     Returns what :func:`bizverify.watch.store.record` takes: number (Int64), name, address (String: what was asked
-    about) and the columns of :data:`ANSWERED`, one row for each that was answered. Raises what the judge raises.
+    about) and the columns of :data:`VERDICT_COLUMNS`, one row for each that was answered. Raises what the judge raises.
     """
-    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(ASKED))
-    return judge.judge(asked).select("number", "name", "address", *_cast(ANSWERED))
-
-
-def compared(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
-    """Hold what a check found against the watches as they are now; one row for each that the answer still fits.
-
-    ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
-    ``checked`` is of :func:`check`. An answer does not fit where the watch is gone, or its name or address was changed
-    meanwhile. The result has the columns of ``watches``, the last four and ``closed`` as they are to be stored, and
-
-    - ``status_before``, ``grade_before`` (String),
-    - ``changed`` (Boolean): the grade is another than at the last check; never so at the first,
-    - ``first`` (Boolean): it is the first check, or the first that found a status,
-    - ``closure`` (Boolean): found closed, and not closed before, though its status was known,
-    - ``closed_already`` (Boolean): found closed by the first check that found a status; nobody saw it close.
-
-    Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were.
-    """
-    found = pl.struct(*ANSWERED)
-    fits = pl.col("name").eq_missing(pl.col("name_asked")) & pl.col("address").eq_missing(pl.col("address_asked"))
-    work = (
-        watches.with_columns(found.alias("before"))
-        .drop(*ANSWERED)
-        .join(
-            checked.select("number", found.alias("after"), name_asked="name", address_asked="address"),
-            on="number",
-            how="inner",
-            maintain_order="left",
-        )
-        .filter(fits)
-        .drop("name_asked", "address_asked")
-    )
-    before = pl.col("before").struct.field("biz_status")
-    after = pl.col("after").struct.field("biz_status")
-    was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
-    in_the_dark = was_known & ~is_known
-    closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
-    return (
-        work.with_columns(
-            pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
-            before.alias("status_before"),
-            pl.col("before").struct.field("grade").alias("grade_before"),
-            (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
-            (closed & was_known & pl.col("closed").is_null()).alias("closure"),
-            (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
-            pl.when(open_again)
-            .then(None)
-            .when(closed)
-            .then(pl.coalesce("closed", pl.lit(now, pl.Float64)))
-            .otherwise("closed")
-            .alias("closed"),
-        )
-        .unnest("found")
-        .drop("before", "after")
-        .with_columns(
-            (pl.col("checked").is_not_null() & pl.col("grade").ne_missing(pl.col("grade_before"))).alias("changed")
-        )
-    )
+    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
+    return judge.judge(asked).select("number", "name", "address", *_cast(VERDICT_COLUMNS))
 
 
 def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
     return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
+
+
+log = logging.getLogger(__name__)
+
+SECRET: Final = "BIZVERIFY_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_SECRET_LENGTH: Final = 16
+EVERY: Final = 24.0
+"""Hours after which a watch is due again, unless others are asked for."""
+REPORT: Final = "report"
+"""The channel of the caller, who gets the report; the others are ``FILE`` and ``WEBHOOK`` of the notifications."""
+
+_SELDOM: Final = 1e6
+_AT_ONCE: Final = 10_000
+"""Watches in one transaction: what a kill costs is checked again."""
+_SHOWN: Final = (
+    *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
+)
+_GATHERED: Final = 3600.0
+"""Seconds in which a check is done: its lots share the notice of what was closed already."""
+_KEPT: Final = 90 * 86400.0
+"""Seconds after which a notice that was delivered everywhere is forgotten."""
+_PATIENCE: Final = 3
+"""Deliveries in a row that a webhook may fail before the others are left to the next check."""
+
+Tell = Callable[[CheckReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    """The channels of notifications besides the report."""
+
+    file: Path | None = None
+    webhook: Webhook | None = None
+
+    @property
+    def names(self) -> list[str]:
+        from bizverify.watch.notifications import FILE, WEBHOOK
+
+        return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
+
+
+def check(
+    *,
+    local: Local = True,
+    registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    labels: Labels = None,
+    lang: Lang = "en",
+    today: date | str | None = None,
+    every: float = EVERY,
+    everything: bool = False,
+    notify: str | Path | None = None,
+    webhook: str | None = None,
+    allow_http: bool = False,
+    forget: bool = False,
+    tell: Tell | None = None,
+    now: Callable[[], float] = time.time,
+) -> CheckReport:
+    """Verify again what is due on a local list, with the embedded engine, and notify of closures.
+
+    ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today`` as for :func:`bizverify.enrich`. A watch is
+    due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a nightly
+    run that begins a little earlier looks at it; ``everything``: all of them are due, now.
+
+    Closures are told by the report (in one notice what was closed already when it was first checked), and, where they
+    are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the secret in
+    BIZVERIFY_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered is in the
+    report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not given.
+
+    ``tell`` is called with the report when all else is done: only when it has returned are the closures of the report
+    taken for told. Without it, they are when this returns. Killed at any moment, a check loses nothing: what was found
+    is told, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list is
+    running), and what the engine raises.
+    """
+    if not 0 < every <= _SELDOM:
+        raise UsageError(f"{parameter('every', every)}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
+    path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
+    channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
+    known = read_history(labels)
+    engine = LocalEngine(
+        registry,
+        gazetteer=gazetteer,
+        model=resolve_model(model),
+        lang=lang,
+        today=today,
+        history=known.history if known else None,
+    )
+    with ExitStack() as held:
+        file = held.enter_context(LocalFile(path, create=False))
+        held.enter_context(alone(path))
+        run = _CheckRun(file, engine, every * 3600, channels, now)
+        if forget:
+            run.forget()
+        run.make_due(everything=everything)
+        run.look()
+        run.deliver()
+        report = run.report(time.monotonic() - clock)
+        if tell is not None:
+            tell(report)
+        run.acknowledge(report)
+    return report
+
+
+@dataclass
+class _CheckRun:
+    """One check of one list."""
+
+    file: LocalFile
+    engine: LocalEngine
+    interval: float
+    channels: _Channels
+    now: Callable[[], float]
+    started: float = field(init=False)
+    _due: int = field(default=0, init=False)
+    _checked: int = field(default=0, init=False)
+    _first: int = field(default=0, init=False)
+    _found: list[pl.DataFrame] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.now()
+
+    def make_due(self, *, everything: bool) -> None:
+        """Let all watches be due, or those that should be: ``every`` was another at their check, or the clock."""
+        wait = recheck_wait(self.interval)
+        with self.file.writing() as db:
+            store.make_due(db, OWNER, self.started, None if everything else wait)
+
+    def forget(self) -> None:
+        """Drop what waits for channels that are not given."""
+        with self.file.writing() as db:
+            db.execute(
+                "DELETE FROM deliveries WHERE delivered IS NULL AND owner = ?"
+                " AND channel NOT IN (SELECT value FROM json_each(?))",
+                (OWNER, json.dumps(self.channels.names)),
+            )
+
+    def look(self) -> None:
+        """Check what is due, so many watches at a time, each lot recorded with the notifications of its closures."""
+        again = self.started + recheck_wait(self.interval)
+        while True:
+            with self.file.reading() as db:
+                due = store.due(db, self.started, _AT_ONCE, [OWNER])
+            if due.is_empty():
+                return
+            checked = judge_watches(due, LocalJudge(self.engine))
+            at = max(self.now(), self.started)
+            with self.file.writing() as db:
+                window = SummaryWindow(self.started, at + _GATHERED)
+                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
+                still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
+                store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
+            self._due += due.height
+            self._checked += recorded.watches.height
+            self._first += int(recorded.watches["first"].sum())
+            self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
+
+    def deliver(self) -> None:
+        """Deliver to the file and the webhook what they have not acknowledged."""
+        from bizverify.watch.notifications import FILE, WEBHOOK
+
+        if self.channels.file is not None:
+            self._append(self._waiting(FILE), self.channels.file)
+        if self.channels.webhook is not None:
+            self._send(self._waiting(WEBHOOK), self.channels.webhook)
+
+    def report(self, seconds: float) -> CheckReport:
+        """Return what this check found, with the notifications for the caller."""
+        with self.file.reading() as db:
+            open_ = notifications.list_undelivered(db, OWNER)
+            watched, next_due = store.count(db, OWNER), store.next_due(db, OWNER)
+        found = pl.concat(self._found) if self._found else pl.DataFrame(schema=_EMPTY)
+        return CheckReport(
+            watches=str(self.file.path),
+            watched=watched,
+            due=self._due,
+            checked=self._checked,
+            first=self._first,
+            changes=found.filter("changed").select(_SHOWN),
+            closures=found.filter("closure").select(_SHOWN),
+            closed_already=found.filter("closed_already").select(_SHOWN),
+            notices=tuple(json.loads(one.payload) for one in open_ if one.channel == REPORT),
+            undelivered=tuple(_undelivered_dict(one) for one in open_ if one.channel not in (REPORT, None)),
+            next_due=next_due,
+            seconds=seconds,
+            warnings=self._warnings(),
+        )
+
+    def acknowledge(self, report: CheckReport) -> None:
+        """Mark the notifications of a report as delivered: the caller has it."""
+        ids = {one["id"] for one in report.notices}
+        with self.file.writing() as db:
+            numbers = [
+                one.number
+                for one in notifications.list_undelivered(db, OWNER)
+                if one.channel == REPORT and one.id in ids
+            ]
+            notifications.mark_many_delivered(db, [(number, REPORT) for number in numbers], self.now())
+            notifications.purge(db, self.now() - _KEPT)
+
+    def _waiting(self, channel: str) -> list[PendingDelivery]:
+        with self.file.reading() as db:
+            return [one for one in notifications.list_undelivered(db, OWNER) if one.channel == channel]
+
+    def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
+        from bizverify.watch.notifications import FILE, append_lines
+
+        if not waiting:
+            return
+        try:
+            append_lines(path, [one.payload for one in waiting])
+        except OutputError as error:
+            self._mark_failed(waiting, FILE, str(error))
+            return
+        with self.file.writing() as db:
+            notifications.mark_many_delivered(db, [(one.number, FILE) for one in waiting], self.now())
+
+    def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
+        if not waiting:
+            return
+        run_in_loop(lambda: self._send_all(waiting, webhook))
+
+    async def _send_all(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
+        from bizverify.client.webhook import WebhookSender
+        from bizverify.watch.notifications import WEBHOOK, send_notification
+
+        sender, failures = WebhookSender(), 0
+        try:
+            for place, one in enumerate(waiting):
+                outcome = await send_notification(sender, webhook, one, self.now())
+                if outcome.error is None:
+                    failures = 0
+                    with self.file.writing() as db:
+                        notifications.mark_delivered(db, one.number, WEBHOOK, self.now())
+                    continue
+                failures += 1
+                self._mark_failed([one], WEBHOOK, outcome.error)
+                if failures >= _PATIENCE:
+                    log.info("%d notifications are left to the next check", len(waiting) - place - 1)
+                    return
+        finally:
+            await sender.aclose()
+
+    def _mark_failed(self, waiting: Sequence[PendingDelivery], channel: str, error: str) -> None:
+        with self.file.writing() as db:
+            for one in waiting:
+                notifications.mark_failed(db, one.number, channel, error, self.now())
+
+    def _warnings(self) -> tuple[str, ...]:
+        from bizverify.watch.notifications import append_lines
+
+        notes: list[str] = [] if self.engine.registry is not None else [_NO_REGISTRY]
+        today = self.engine.today or date.today()
+        if stale := stale_registry_alert(self.engine.registry, self.engine.model.stale_after, today):
+            notes.append(stale)
+        if self.channels.file is not None:  # to be heard of now, not when a business closes
+            try:
+                append_lines(self.channels.file, [])
+            except OutputError as error:
+                notes.append(str(error))
+        return tuple(notes)
+
+
+_NO_REGISTRY: Final = (
+    "no registry was given, so that closures cannot be found; build one with `bizverify data build-registry` and give "
+    "it with `registry=`"
+)
+_EMPTY: Final = {
+    **dict.fromkeys(_SHOWN, pl.String),
+    "bounce_prob": pl.Float64,
+    "changed": pl.Boolean,
+    "closure": pl.Boolean,
+    "closed_already": pl.Boolean,
+}
+
+
+def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "biz_no": one.biz_no,
+        "channel": one.channel,
+        "attempts": one.attempts,
+        "error": one.error,
+        "notice": json.loads(one.payload),
+    }
+
+
+def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
+    if url is None:
+        return None
+    from bizverify.client.webhook import WebhookUrl
+    from bizverify.watch.notifications import Webhook
+
+    secret = os.environ.get(SECRET, "")
+    if not secret.strip():
+        raise UsageError(f"`webhook=` needs a secret that signs what is sent; set {SECRET}")
+    if len(secret.strip()) < _SECRET_LENGTH:
+        raise UsageError(
+            f"{SECRET}: can be guessed; take {_SECRET_LENGTH} characters and more, as of `openssl rand -hex 32`"
+        )
+    return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())
+
+
+_SLACK: Final = 0.1
+
+
+_MOST_SLACK: Final = 2 * 3600.0
+"""Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
+
+
+def recheck_wait(interval: float) -> float:
+    """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
+
+    A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
+
+    >>> wait_of(24 * 3600) / 3600, wait_of(3600) / 60
+    (22.0, 54.0)
+    """
+    return interval - min(interval * _SLACK, _MOST_SLACK)

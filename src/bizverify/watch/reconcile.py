@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.local import ROW_PROBLEM
+from bizverify.display import Shown
+from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.text_values import is_blank
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
+from bizverify.schema import Choice, counted
+from bizverify.watch.report import SHOWN, format_number, name_first
+from bizverify.watch.service_sync import Done
 
 LISTED: Final = {
     "watch_id": pl.String,
@@ -54,8 +59,8 @@ class Businesses:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What would make the list that of the file.
+class SyncPlan:
+    """The steps that would make the list that of the file.
 
     ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with name and address of the file, null where it has none.
     ``remove``: :data:`REMOVAL`, not in the file. ``repeated``: :data:`REMOVAL`, a business's second watch and further
@@ -83,14 +88,14 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
         pl.when(pl.col(ROW_PROBLEM).is_null()).then(DIGITS).alias("biz_no"),
         pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no"))).alias("problem"),
         pl.col(RIGHT).alias("right"),
-        *(_text(name, names) for name in ("name", "address")),
+        *(_sent_text(name, names) for name in ("name", "address")),
     ).collect(engine="streaming")
     given = read.drop_nulls("biz_no").sort(ROW_ID)
     texts = [pl.col(name).drop_nulls() for name in ("name", "address")]
     grouped = given.group_by("biz_no", maintain_order=True).agg(
         *(text.first() for text in texts),
         pl.len().cast(pl.UInt32).alias("rows"),
-        pl.any_horizontal(_alike(text).n_unique() > 1 for text in texts).alias("differing"),
+        pl.any_horizontal(_normalise(text).n_unique() > 1 for text in texts).alias("differing"),
         pl.col("right").first(),
     )
     return Businesses(
@@ -102,7 +107,7 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
     )
 
 
-def reconciled(file: pl.DataFrame, listed: pl.DataFrame) -> Reconciled:
+def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
     """Hold the businesses of a file (:data:`BUSINESS`) against a list (:data:`LISTED`).
 
     Names and addresses are compared as they are read: white space and Unicode's ways to write a syllable aside. What
@@ -128,7 +133,7 @@ def reconciled(file: pl.DataFrame, listed: pl.DataFrame) -> Reconciled:
         name_before="name",
         address_before="address",
     )
-    return Reconciled(
+    return SyncPlan(
         add=file.join(known, on="biz_no", how="anti", maintain_order="left").select(*BUSINESS),
         change=changed,
         remove=judged.filter(~pl.col("known")).select(*REMOVAL),
@@ -142,14 +147,14 @@ def reconciled(file: pl.DataFrame, listed: pl.DataFrame) -> Reconciled:
 def _differs(name: str) -> pl.Expr:
     """Whether the file gives something else than what the list shows."""
     given = pl.col(f"{name}_in")
-    return pl.col(f"shows_{name}") & given.is_not_null() & _alike(pl.col(name)).ne_missing(_alike(given))
+    return pl.col(f"shows_{name}") & given.is_not_null() & _normalise(pl.col(name)).ne_missing(_normalise(given))
 
 
-def _alike(text: pl.Expr) -> pl.Expr:
+def _normalise(text: pl.Expr) -> pl.Expr:
     return text.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
 
 
-def _text(name: str, names: list[str]) -> pl.Expr:
+def _sent_text(name: str, names: list[str]) -> pl.Expr:
     """A cell as it is sent: without outer white space, null where it says nothing (``없음``, a dash)."""
     if name not in names:
         return pl.lit(None, pl.String).alias(name)
@@ -166,3 +171,121 @@ def _unusable(read: pl.DataFrame) -> pl.DataFrame:
         .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
         .sort(ROW_ID)
     )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SyncReport(Shown):
+    """A file held against a watch list, and what was done about it.
+
+    ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
+    ``rows``, ``differing``) its rows without a number, and numbers in several rows. ``add``, ``change``, ``remove`` and
+    ``repeated_watches`` are the watches that differ (see :class:`bizverify.watch.reconcile.SyncPlan`), ``kept`` those
+    of them that stay all the same. ``unchanged``: watches as the file says. ``done`` is ``None`` where nothing was to
+    be done (``applied`` false).
+    """
+
+    watches: str
+    file: str
+    columns: Mapping[str, Choice]
+    found: Businesses
+    plan: SyncPlan
+    kept: bool = False
+    applied: bool = False
+    done: Done = field(default_factory=Done)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def to_remove(self) -> pl.DataFrame:
+        """The watches that go: those not in the file, then second ones of a business; none where they are kept."""
+        gone = pl.concat([self.plan.remove, self.plan.repeated])
+        return gone.clear() if self.kept else gone
+
+    @property
+    def to_do(self) -> int:
+        """The number of watches that are not as they should be."""
+        return self.plan.add.height + self.plan.change.height + self.to_remove.height
+
+    @property
+    def left(self) -> int:
+        """The number of them that still are not, after what was done."""
+        return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
+
+    @property
+    def exit_code(self) -> int:
+        """0; 3 where the service refused some or it is not known what became of some; 4 refused, 5 paused."""
+        if self.done.halt is not None:
+            return 4 if self.done.halt.why == "refused" else 5
+        return 3 if self.done.refused or self.done.doubts else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return {
+            "list": self.watches,
+            "file": self.file,
+            "applied": self.applied,
+            "rows": self.found.rows,
+            "businesses": self.found.frame.height,
+            "watched_before": self.plan.watched,
+            "unchanged": self.plan.unchanged,
+            "add": self.plan.add.to_dicts(),
+            "change": self.plan.change.to_dicts(),
+            "remove": self.to_remove.to_dicts(),
+            "kept": pl.concat([self.plan.remove, self.plan.repeated]).to_dicts() if self.kept else [],
+            "unusable_rows": self.found.unusable.to_dicts(),
+            "repeated": self.found.repeated.to_dicts(),
+            "wrong_check_digits": self.found.suspect,
+            "added": self.done.added,
+            "changed": self.done.changed,
+            "removed": self.done.removed,
+            "left": self.left if self.applied else self.to_do,
+            "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
+            "in_doubt": list(self.done.doubts),
+            "paused": self.done.halt.note if self.done.halt else None,
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the report as (what, how much) for people: the list, the differences, what was done."""
+        return list(self._describe())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        yield "list", f"{self.watches}: {counted(self.plan.watched, 'business', 'businesses')}"
+        yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
+        yield from self._rows_left_out()
+        yield "unchanged", f"{self.plan.unchanged:,}"
+        yield "to add", name_first(self.plan.add)
+        yield "to change", name_first(self.plan.change)
+        if self.kept:
+            yield "kept", f"{name_first(self.plan.remove)}; they are not in the file"
+        else:
+            yield "to remove", name_first(self.plan.remove)
+        if self.plan.repeated.height:
+            what = "left" if self.kept else "removed, too"
+            yield "watched twice", f"{name_first(self.plan.repeated)}; the second watch is {what}"
+        yield from self._outcome()
+
+    def _rows_left_out(self) -> Iterator[tuple[str, str]]:
+        problems = self.found.unusable.group_by("problem", maintain_order=True).agg(ROW_ID).rows()
+        for problem, rows in problems:
+            words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
+            places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
+            more = " …" if len(rows) > SHOWN else ""
+            yield "no number", f"{counted(len(rows), 'row')} ({places}{more}): {words}"
+
+    def _outcome(self) -> Iterator[tuple[str, str]]:
+        if not self.applied:
+            yield "", "nothing was changed; `apply=True` does it" if self.to_do else "nothing is to be done"
+            return
+        yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
+        for name, note in self.done.refused[:SHOWN]:
+            yield "refused", f"{format_number(name)}: {note}"
+        if len(self.done.refused) > SHOWN:
+            yield "refused", f"… and {len(self.done.refused) - SHOWN:,} more"
+        if self.done.doubts:
+            names = ", ".join(map(format_number, self.done.doubts[:SHOWN]))
+            yield "in doubt", f"{len(self.done.doubts):,} ({names}); the same command looks first, and goes on"
+        if self.done.halt is not None:
+            yield "stopped", f"{self.left:,} left: {self.done.halt.note}"

@@ -1,145 +1,27 @@
-"""What watching did: the reports that people and scripts read."""
+"""A check, a list and a history as people and scripts read them: reports, lines, a plot."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
 from typing import Any, Final
 
 import polars as pl
 
 from bizverify import business_number
 from bizverify.display import Shown
-from bizverify.engine.local import ROW_PROBLEMS
-from bizverify.run.records import ROW_ID
-from bizverify.schema import Choice, counted
-from bizverify.watch.notices import EVENT, SUMMARY
-from bizverify.watch.reconcile import Businesses, Reconciled
-from bizverify.watch.service_sync import Done
+from bizverify.schema import GRADES
+from bizverify.watch.notifications import EVENT, SUMMARY
+from bizverify.watch.types import Change
 
 SHOWN: Final = 5
-"""How many watches of a kind the text of a report names."""
+"""Watches of a kind that the text of a report names."""
 
 _LONGEST: Final = 60
 """Characters that a business's number and name may take in a line."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SyncReport(Shown):
-    """A file held against a watch list, and what was done about it.
-
-    ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
-    ``rows``, ``differing``) its rows without a number, and numbers in several rows. ``add``, ``change``, ``remove`` and
-    ``repeated_watches`` are the watches that differ (see :class:`bizverify.watch.reconcile.Reconciled`), ``kept`` those
-    of them that stay all the same. ``unchanged``: watches as the file says. ``done`` is ``None`` where nothing was to
-    be done (``applied`` false).
-    """
-
-    watches: str
-    file: str
-    columns: Mapping[str, Choice]
-    found: Businesses
-    plan: Reconciled
-    kept: bool = False
-    applied: bool = False
-    done: Done = field(default_factory=Done)
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def to_remove(self) -> pl.DataFrame:
-        """The watches that go: those not in the file, then second ones of a business; none where they are kept."""
-        gone = pl.concat([self.plan.remove, self.plan.repeated])
-        return gone.clear() if self.kept else gone
-
-    @property
-    def to_do(self) -> int:
-        """How many watches are not as they should be."""
-        return self.plan.add.height + self.plan.change.height + self.to_remove.height
-
-    @property
-    def left(self) -> int:
-        """How many of them still are not, after what was done."""
-        return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
-
-    @property
-    def exit_code(self) -> int:
-        """0; 3 where the service refused some or it is not known what became of some; 4 refused, 5 paused."""
-        if self.done.halt is not None:
-            return 4 if self.done.halt.why == "refused" else 5
-        return 3 if self.done.refused or self.done.doubts else 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
-        return {
-            "list": self.watches,
-            "file": self.file,
-            "applied": self.applied,
-            "rows": self.found.rows,
-            "businesses": self.found.frame.height,
-            "watched_before": self.plan.watched,
-            "unchanged": self.plan.unchanged,
-            "add": self.plan.add.to_dicts(),
-            "change": self.plan.change.to_dicts(),
-            "remove": self.to_remove.to_dicts(),
-            "kept": pl.concat([self.plan.remove, self.plan.repeated]).to_dicts() if self.kept else [],
-            "unusable_rows": self.found.unusable.to_dicts(),
-            "repeated": self.found.repeated.to_dicts(),
-            "wrong_check_digits": self.found.suspect,
-            "added": self.done.added,
-            "changed": self.done.changed,
-            "removed": self.done.removed,
-            "left": self.left if self.applied else self.to_do,
-            "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
-            "in_doubt": list(self.done.doubts),
-            "paused": self.done.halt.note if self.done.halt else None,
-            "warnings": list(self.warnings),
-        }
-
-    def lines(self) -> list[tuple[str, str]]:
-        """What people read: what is the case, what differs, what was done."""
-        return list(self._said())
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _said(self) -> Iterator[tuple[str, str]]:
-        yield "list", f"{self.watches}: {counted(self.plan.watched, 'business', 'businesses')}"
-        yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
-        yield from self._rows_left_out()
-        yield "unchanged", f"{self.plan.unchanged:,}"
-        yield "to add", _some(self.plan.add)
-        yield "to change", _some(self.plan.change)
-        if self.kept:
-            yield "kept", f"{_some(self.plan.remove)}; they are not in the file"
-        else:
-            yield "to remove", _some(self.plan.remove)
-        if self.plan.repeated.height:
-            what = "left" if self.kept else "removed, too"
-            yield "watched twice", f"{_some(self.plan.repeated)}; the second watch is {what}"
-        yield from self._outcome()
-
-    def _rows_left_out(self) -> Iterator[tuple[str, str]]:
-        problems = self.found.unusable.group_by("problem", maintain_order=True).agg(ROW_ID).rows()
-        for problem, rows in problems:
-            words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
-            places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
-            more = " …" if len(rows) > SHOWN else ""
-            yield "no number", f"{counted(len(rows), 'row')} ({places}{more}): {words}"
-
-    def _outcome(self) -> Iterator[tuple[str, str]]:
-        if not self.applied:
-            yield "", "nothing was changed; `apply=True` does it" if self.to_do else "nothing is to be done"
-            return
-        yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
-        for name, note in self.done.refused[:SHOWN]:
-            yield "refused", f"{dashed(name)}: {note}"
-        if len(self.done.refused) > SHOWN:
-            yield "refused", f"… and {len(self.done.refused) - SHOWN:,} more"
-        if self.done.doubts:
-            names = ", ".join(map(dashed, self.done.doubts[:SHOWN]))
-            yield "in doubt", f"{len(self.done.doubts):,} ({names}); the same command looks first, and goes on"
-        if self.done.halt is not None:
-            yield "stopped", f"{self.left:,} left: {self.done.halt.note}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -171,7 +53,7 @@ class CheckReport(Shown):
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing to be told."""
+        """Whether there is nothing to report."""
         return self.changes.is_empty() and not self.notices and not self.undelivered
 
     @property
@@ -181,8 +63,6 @@ class CheckReport(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON has it."""
-        from bizverify.watch.times import local_text
-
         return {
             "list": self.watches,
             "watched": self.watched,
@@ -190,16 +70,16 @@ class CheckReport(Shown):
             "checked": self.checked,
             "first_checks": self.first,
             "changes": self.changes.to_dicts(),
-            "closures": [notice for notice in self.notices if notice["event"] == EVENT],
-            "closed_already": [number for notice in self._summaries for number in notice["biz_nos"]],
+            "closures": [one for one in self.notices if one["event"] == EVENT],
+            "closed_already": [number for one in self._summaries for number in one["biz_nos"]],
             "undelivered": list(self.undelivered),
-            "next_check_at": local_text(self.next_due),
+            "next_check_at": local_iso(self.next_due),
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """What people read: how much was checked, closures, other changes of grade, what could not be told."""
+        """Return the report as (what, how much) for people: progress, closures, changes of grade, undelivered."""
         return [("checked", self._progress()), *self.news()]
 
     def __repr__(self) -> str:
@@ -207,50 +87,49 @@ class CheckReport(Shown):
 
     @property
     def _summaries(self) -> list[dict[str, Any]]:
-        return [notice for notice in self.notices if notice["event"] == SUMMARY]
+        return [one for one in self.notices if one["event"] == SUMMARY]
 
     def _progress(self) -> str:
-        from bizverify.watch.times import local_text
 
         if self.due or self.next_due is None:
             return f"{self.checked:,} of {self.watched:,}"
-        at = str(local_text(self.next_due))[:16].replace("T", " ")
+        at = str(local_iso(self.next_due))[:16].replace("T", " ")
         return f"0 of {self.watched:,}: nothing was due; the next is due {at}"
 
     def news(self) -> Iterator[tuple[str, str]]:
         """The lines of what happened; none where nothing did."""
-        yield from self._closed()
-        told = [notice["watch_id"] for notice in self.notices if notice["event"] == EVENT]
-        others = self.changes.filter(~pl.col("watch_id").is_in(told))
+        yield from self._closed_lines()
+        closed = [one["watch_id"] for one in self.notices if one["event"] == EVENT]
+        others = self.changes.filter(~pl.col("watch_id").is_in(closed))
         for change in others.head(4 * SHOWN).iter_rows(named=True):
             yield "grade", f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
         if others.height > 4 * SHOWN:
             yield "grade", f"… and {others.height - 4 * SHOWN:,} more; the report as JSON lists all"
         for one in self.undelivered[:SHOWN]:
-            what = dashed(one["biz_no"]) or f"{one['notice']['closed']:,} closed already"
+            what = format_number(one["biz_no"]) or f"{one['notice']['closed']:,} closed already"
             yield "undelivered", f"{what} by {one['channel']}: {one['error'] or 'not tried yet'}"
         if len(self.undelivered) > SHOWN:
             yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
 
-    def _closed(self) -> Iterator[tuple[str, str]]:
-        """What closed one by one, then in one line what was closed already."""
-        for notice in self.notices:
-            if notice["event"] == EVENT:
-                before = f" (was {notice['status_before']})" if notice["status_before"] else ""
-                yield "closed", f"{_business(notice)}{before}"
-        numbers = [number for notice in self._summaries for number in notice["biz_nos"]]
+    def _closed_lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the closures one by one, then in one line what was closed already."""
+        for closure in self.notices:
+            if closure["event"] == EVENT:
+                before = f" (was {closure['status_before']})" if closure["status_before"] else ""
+                yield "closed", f"{_business(closure)}{before}"
+        numbers = [number for one in self._summaries for number in one["biz_nos"]]
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
-        first = ", ".join(called(number, names.get(number)) for number in numbers[:SHOWN])
+        first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
         more = " …" if len(numbers) > SHOWN else ""
         some = f" of the {self.first:,}" if len(names) == len(numbers) else ""  # else an earlier check found them
         were = "was" if len(numbers) == 1 else "were"
         yield "closed", f"{len(numbers):,}{some} checked for the first time {were} closed already: {first}{more}"
 
 
-def _some(frame: pl.DataFrame) -> str:
-    """How many, and the first few by number and name."""
+def name_first(frame: pl.DataFrame) -> str:
+    """Return the number of businesses, and the first few by number and name."""
     if frame.is_empty():
         return "0"
     first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
@@ -258,16 +137,210 @@ def _some(frame: pl.DataFrame) -> str:
 
 
 def _business(row: Mapping[str, Any]) -> str:
-    return called(row["biz_no"], row.get("name"))
+    return business_label(row["biz_no"], row.get("name"))
 
 
-def called(biz_no: str | None, name: str | None) -> str:
+def business_label(biz_no: str | None, name: str | None) -> str:
     """A business on a line for people: without what a terminal would obey, and not too long."""
-    text = " ".join(part for part in (dashed(biz_no), name) if part)
+    text = " ".join(part for part in (format_number(biz_no), name) if part)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
-def dashed(text: str | None) -> str:
+def format_number(text: str | None) -> str:
     """Ten digits with hyphens; anything else as it is."""
     return f"{text[:3]}-{text[3:5]}-{text[5:]}" if text and len(text) == 10 and text.isdecimal() else text or ""
+
+
+_WIDE: Final = (
+    r"[\u{1100}-\u{115f}\u{2e80}-\u{a4cf}\u{ac00}-\u{d7a3}\u{f900}-\u{faff}"
+    r"\u{fe30}-\u{fe6f}\u{ff00}-\u{ff60}\u{ffe0}-\u{ffe6}\u{1f300}-\u{1faff}]"
+)
+"""Characters that take two columns of a terminal."""
+_UNSEEN: Final = r"[\p{Cc}\p{Zl}\p{Zp}]+"
+_LONGEST_CELL: Final = 24
+"""Characters of a name or an address that a line has room for."""
+
+
+def list_lines(frame: pl.DataFrame) -> list[str]:
+    """The lines of :func:`bizverify.watch.entries`, with a header, and a last one that counts."""
+    shown = with_local_times(frame).select(
+        pl.coalesce(business_number.format_expr(pl.col("biz_no")), "biz_no").alias("number"),
+        "name",
+        pl.col("biz_status").alias("status"),
+        "grade",
+        pl.col("checked_at").str.slice(0, 16).str.replace("T", " ").fill_null("not yet").alias("checked"),
+        "address",
+        pl.col("watch_id").alias("watch id"),
+    )
+    total = f"{frame.height:,} watched" + (f", {closed:,} of them closed" if (closed := _count_closed(frame)) else "")
+    if frame.is_empty():
+        return ["nothing is watched"]
+    if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
+        shown = shown.drop("checked")  # a service that tells no times
+    return [*_columns(shown), total]
+
+
+def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
+    """Times as ISO 8601 text in this machine's time zone."""
+    # the rules of this machine's zone are known to Python alone
+    times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
+    return frame.with_columns(pl.col(times).map_elements(_local_iso, return_dtype=pl.String)) if times else frame
+
+
+def _columns(shown: pl.DataFrame) -> list[str]:
+    """The rows under their headers, each column as wide as its widest cell."""
+    texts = shown.select(_cell(name) for name in shown.columns)
+    headed = pl.concat([pl.DataFrame({name: [name] for name in shown.columns}), texts])
+    padded = headed.select(_pad(name) for name in headed.columns)
+    return padded.select(pl.concat_str(pl.all(), separator="  ").str.strip_chars_end()).to_series().to_list()
+
+
+def _cell(name: str) -> pl.Expr:
+    text = pl.col(name).cast(pl.String).fill_null("").str.replace_all(_UNSEEN, " ")
+    if name not in ("name", "address"):
+        return text
+    return pl.when(text.str.len_chars() > _LONGEST_CELL).then(text.str.head(_LONGEST_CELL - 1) + "…").otherwise(text)
+
+
+def _pad(name: str) -> pl.Expr:
+    width = pl.col(name).str.len_chars() + pl.col(name).str.count_matches(_WIDE)
+    return pl.col(name) + pl.lit(" ").repeat_by(width.max() - width).list.join("")
+
+
+def _count_closed(frame: pl.DataFrame) -> int:
+    return frame.filter(pl.col("biz_status") == "closed").height
+
+
+def _local_iso(at: datetime) -> str:
+    return at.astimezone().isoformat(timespec="seconds")
+
+
+_WIDTH: Final = 560
+_LEFT: Final = 46
+_RIGHT: Final = 16
+_TOP: Final = 14
+_STEP: Final = 22
+_BOTTOM: Final = 26
+_AFTER: Final = 0.06
+"""The length of the last grade's line behind the last change, as a share of the width."""
+_DAY: Final = 86400.0
+_LEVELS: Final = 12
+"""Grades that a plot has room for."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class History(Shown):
+    """The changes of grade of one watched business, the oldest first; ``grade`` is the one it has now.
+
+    ``created``: when it was put on the list, in seconds since 1970, where that is known. Displays as a plot and a table
+    in a notebook.
+    """
+
+    watch_id: str
+    biz_no: str
+    name: str | None
+    grade: str | None
+    created: float | None
+    changes: tuple[Change, ...]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """One row a change: ``at`` (Datetime, UTC; null if not known), ``before``, ``after``, ``biz_status``."""
+        rows = [(None if math.isnan(c.at) else c.at, c.before, c.after, c.biz_status) for c in self.changes]
+        names = ("at", "before", "after", "biz_status")
+        frame = pl.DataFrame(
+            rows, schema={name: pl.Float64 if name == "at" else pl.String for name in names}, orient="row"
+        )
+        at = (pl.col("at") * 1e6).round().cast(pl.Int64)
+        return frame.with_columns(pl.from_epoch(at, time_unit="us").dt.replace_time_zone("UTC").alias("at"))
+
+    @property
+    def title(self) -> str:
+        """Which business it is."""
+        return business_label(self.biz_no, self.name)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return (when, what) of each change, in this machine's time zone."""
+        return [
+            (
+                local_iso(change.at) or "at an unknown time",
+                f"{change.before or '–'} → {change.after or '–'}"
+                + (f", {change.biz_status}" if change.biz_status else ""),
+            )
+            for change in self.changes
+        ]
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        if not self.changes:
+            return f"{self.title}: no change of grade{f', still {self.grade}' if self.grade else ''}"
+        return "\n".join([self.title, *(f"{when:<28}{what}" for when, what in self.lines())])
+
+    def _repr_html_(self) -> str:
+        if not self.changes:
+            return f"<p>{escape(repr(self))}</p>"
+        return f"<div>{escape(self.title)}</div>{self._plot()}{Shown._repr_html_(self)}"
+
+    def _plot(self) -> str:
+        """Grades over time as steps; nothing where no time is known, or there are too many grades."""
+        known = [change for change in self.changes if not math.isnan(change.at)]
+        levels = _levels(known)
+        if not known or len(levels) > _LEVELS:
+            return ""
+        begin = known[0].at if self.created is None else min(self.created, known[0].at)
+        if begin == known[-1].at:
+            begin -= _DAY
+        end = known[-1].at + (known[-1].at - begin) * _AFTER
+        height = _TOP + _STEP * (len(levels) - 1) + _BOTTOM
+
+        def x(at: float) -> str:
+            return f"{_LEFT + (at - begin) / (end - begin) * (_WIDTH - _LEFT - _RIGHT):.1f}"
+
+        def y(grade: str | None) -> str:
+            return f"{_TOP + _STEP * levels.index(grade or '–')}"
+
+        path = f"M{x(begin)},{y(known[0].before)}"
+        path += "".join(f" H{x(change.at)} V{y(change.after)}" for change in known) + f" H{x(end)}"
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" '
+            f'aria-label="{escape(f"Grade of {self.title} over time")}" style="font:11px sans-serif">'
+            + "".join(_grid(level, y(level)) for level in levels)
+            + f'<path d="{path}" fill="none" stroke="#1f6fb2" stroke-width="2"/>'
+            + "".join(_dot(change, x(change.at), y(change.after)) for change in known)
+            + _date(begin, _LEFT, height, "start")
+            + _date(known[-1].at, _WIDTH - _RIGHT, height, "end")
+            + "</svg>"
+        )
+
+
+def _levels(changes: list[Change]) -> list[str]:
+    """The grades on the axis, the best at the top: the usual five, or those of the service in their order."""
+    seen = dict.fromkeys(grade or "–" for change in changes for grade in (change.before, change.after))
+    return list(GRADES) if set(seen) <= set(GRADES) else sorted(seen, key=lambda grade: (grade == "–", grade))
+
+
+def _grid(level: str, y: str) -> str:
+    return (
+        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" stroke="#8884" stroke-width="1"/>'
+        f'<text x="{_LEFT - 8}" y="{y}" dy="4" text-anchor="end" fill="currentColor">{escape(level[:6])}</text>'
+    )
+
+
+def _dot(change: Change, x: str, y: str) -> str:
+    said = f"{local_iso(change.at)}: {change.before or '–'} → {change.after or '–'}"
+    return f'<circle cx="{x}" cy="{y}" r="3.5" fill="#1f6fb2"><title>{escape(said)}</title></circle>'
+
+
+def _date(at: float, x: float, height: int, anchor: str) -> str:
+    day = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}"
+    return f'<text x="{x}" y="{height - 6}" text-anchor="{anchor}" fill="currentColor">{day}</text>'
+
+
+def local_iso(seconds: float | None) -> str | None:
+    """A time as ISO 8601 in this machine's time zone, to the second; ``None`` where there is none."""
+    if seconds is None or math.isnan(seconds):
+        return None
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

@@ -23,7 +23,7 @@ from bizverify.errors import (
 )
 from bizverify.purchase.dispatcher import PATIENCE, WEIGHT, Halt, Stop, is_long, is_redirect, is_strain
 from bizverify.purchase.limits import Rate, Retries, Throttle
-from bizverify.watch.types import Entry
+from bizverify.watch.types import Business
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry
@@ -42,8 +42,8 @@ _TRIES: Final = 6
 class Steps:
     """What is to be done to a list: additions, then changes (watch_id, as it is to be), then removals (watch_id)."""
 
-    add: Sequence[Entry] = ()
-    change: Sequence[tuple[str, Entry]] = ()
+    add: Sequence[Business] = ()
+    change: Sequence[tuple[str, Business]] = ()
     remove: Sequence[str] = ()
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class Errands:
         self._full: RejectedError | None = None
         self._waiting: list[_Step] = []
 
-    async def put(self, add: Sequence[Entry], change: Sequence[tuple[str, Entry]]) -> None:
+    async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
         """Add and change watches. A change is a second POST; if the service made a watch of it, the first one goes."""
         await self._carry_out(
             (
@@ -116,14 +116,14 @@ class Errands:
         if self._full is not None:
             self.stop.pull(Halt("quota", str(self._full), self._full))
 
-    def _adding(self, entry: Entry) -> Callable[[], Awaitable[None]]:
+    def _adding(self, entry: Business) -> Callable[[], Awaitable[None]]:
         async def go() -> None:
             await self._client.watch_add(entry.biz_no, entry.name, entry.address)
             self._done.added += 1
 
         return go
 
-    def _changing(self, watch_id: str, entry: Entry) -> Callable[[], Awaitable[None]]:
+    def _changing(self, watch_id: str, entry: Business) -> Callable[[], Awaitable[None]]:
         made: WatchEntry | None = None
 
         async def go() -> None:

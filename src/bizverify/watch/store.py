@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from bizverify.watch.checking import compared
-from bizverify.watch.notices import Gathering, announce, summarise
-from bizverify.watch.types import Added, Change, Entry, Recorded, Watch
+from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
+from bizverify.watch.types import CLOSED, Added, Business, Change, CheckResult, WatchedBusiness
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
 _FRAME: Final = {
@@ -38,7 +37,7 @@ _BLOCK: Final = 10
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
-def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[Watch, bool]:
+def add(db: sqlite3.Connection, owner: str, entry: Business, now: float) -> tuple[WatchedBusiness, bool]:
     """Put a business on an owner's list, due at once; return it and whether it is new.
 
     A business is on a list once: given again, its name and address are replaced as far as they are given, and only if
@@ -52,7 +51,7 @@ def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[W
             (id_, owner, entry.biz_no, entry.name or None, entry.address or None, now, now),
         )
     else:
-        before = Watch(*found)
+        before = WatchedBusiness(*found)
         id_, name, address = before.watch_id, entry.name or before.name, entry.address or before.address
         if (name, address) != (before.name, before.address):
             db.execute("UPDATE watches SET name = ?, address = ?, due = ? WHERE id = ?", (name, address, now, id_))
@@ -61,7 +60,7 @@ def add(db: sqlite3.Connection, owner: str, entry: Entry, now: float) -> tuple[W
     return stored, found is None
 
 
-def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Entry], now: float) -> Added:
+def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], now: float) -> Added:
     """Put many businesses on an owner's list, each as :func:`add` does."""
     before = count(db, owner)
     done = db.executemany(
@@ -77,21 +76,21 @@ def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Entry], now: 
 
 
 def count(db: sqlite3.Connection, owner: str) -> int:
-    """How many businesses an owner watches."""
+    """Return the number of businesses that an owner watches."""
     row = db.execute("SELECT watches FROM watch_counts WHERE owner = ?", (owner,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
-def get(db: sqlite3.Connection, owner: str, watch_id: str) -> Watch | None:
+def get(db: sqlite3.Connection, owner: str, watch_id: str) -> WatchedBusiness | None:
     """One of an owner's watches."""
     row = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
-    return None if row is None else Watch(*row)
+    return None if row is None else WatchedBusiness(*row)
 
 
-def every(db: sqlite3.Connection, owner: str) -> list[Watch]:
+def every(db: sqlite3.Connection, owner: str) -> list[WatchedBusiness]:
     """All watches of an owner, in the order in which they were added."""
     rows = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? ORDER BY number", (owner,))
-    return [Watch(*row) for row in rows]
+    return [WatchedBusiness(*row) for row in rows]
 
 
 def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
@@ -159,7 +158,7 @@ def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
     return Block(text or b"", total)
 
 
-def rendered(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
+def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
     """The number of one of an owner's watches, and the watch as the service says it."""
     query = "SELECT number, CAST(entry AS BLOB) FROM watches WHERE owner = ? AND id = ?"
     found: tuple[int, bytes] | None = db.execute(query, (owner, watch_id)).fetchone()
@@ -167,13 +166,13 @@ def rendered(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, by
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """When the next of an owner's watches is due; ``None`` where there are none."""
+    """Return the time when the next of an owner's watches is due; ``None`` where there are none."""
     found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
 
 def last_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """When the last of an owner's watches is due; ``None`` where there are none."""
+    """Return the time when the last of an owner's watches is due; ``None`` where there are none."""
     found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
@@ -220,22 +219,22 @@ def record(
     now: float,
     next_due: float | pl.Expr,
     channels: Sequence[str] = (),
-    gathering: Gathering | None = None,
-) -> Recorded:
-    """Write down what a check found: the watches, the changes of grade, and a notice of each closure.
+    window: SummaryWindow | None = None,
+) -> CheckResult:
+    """Record what a check found: the watches, the changes of grade, and a notification of each closure.
 
-    What was closed already when it was first checked is told in one notice, with what other checks found of the kind,
-    as far as ``gathering`` says.
+    What was closed already when it was first checked is in one notification, with what other checks found of the kind,
+    as far as ``window`` says.
 
-    ``checked`` is of :func:`bizverify.watch.checking.check`; what does not fit its watch any more (removed, or its name
-    or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an expression
-    of times over the columns of :func:`due`. Each notice is to be delivered on all ``channels``.
+    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`; what does not fit its watch any more (removed, or
+    its name or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an
+    expression of times over the columns of :func:`due`. Each notification is to be delivered on all ``channels``.
     """
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
     )
-    found = compared(_frame(rows), checked, now)
+    found = compare_with_check(_frame(rows), checked, now)
     again = next_due if isinstance(next_due, pl.Expr) else pl.lit(next_due, pl.Float64)
     db.executemany(
         "UPDATE watches SET checked = ?, due = ?, biz_status = ?, grade = ?, bounce_prob = ?, action = ?, closed = ?"
@@ -257,9 +256,9 @@ def record(
         .select("number", pl.lit(now, pl.Float64).alias("at"), "grade_before", "grade", "biz_status")
         .iter_rows(),
     )
-    announce(db, found.filter("closure"), now, channels)
-    summarise(db, found.filter("closed_already"), now, channels, gathering or Gathering(now, now))
-    return Recorded(found)
+    add_notifications(db, found.filter("closure"), now, channels)
+    add_summaries(db, found.filter("closed_already"), now, channels, window or SummaryWindow(now, now))
+    return CheckResult(found)
 
 
 def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
@@ -272,3 +271,77 @@ def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None
 
 def _frame(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=_FRAME, orient="row")
+
+
+VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+}
+"""The columns that a judge adds to those of :data:`bizverify.watch.checking.JUDGED_COLUMNS`."""
+
+
+UNKNOWN: Final = "unknown"
+
+
+OPEN: Final = ("active", "suspended")
+"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
+
+
+def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
+    """Hold what a check found against the watches as they are now; one row for each that the answer still fits.
+
+    ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
+    ``checked`` is of :func:`bizverify.watch.checking.judge_watches`. An answer does not fit where the watch is gone, or
+    its name or address was changed meanwhile. The result has the columns of ``watches``, the last four and ``closed``
+    as they are to be stored, and
+
+    - ``status_before``, ``grade_before`` (String),
+    - ``changed`` (Boolean): the grade is another than at the last check; never so at the first,
+    - ``first`` (Boolean): it is the first check, or the first that found a status,
+    - ``closure`` (Boolean): found closed, and not closed before, though its status was known,
+    - ``closed_already`` (Boolean): found closed by the first check that found a status; nobody saw it close.
+
+    Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were.
+    """
+    found = pl.struct(*VERDICT_COLUMNS)
+    fits = pl.col("name").eq_missing(pl.col("name_asked")) & pl.col("address").eq_missing(pl.col("address_asked"))
+    work = (
+        watches.with_columns(found.alias("before"))
+        .drop(*VERDICT_COLUMNS)
+        .join(
+            checked.select("number", found.alias("after"), name_asked="name", address_asked="address"),
+            on="number",
+            how="inner",
+            maintain_order="left",
+        )
+        .filter(fits)
+        .drop("name_asked", "address_asked")
+    )
+    before = pl.col("before").struct.field("biz_status")
+    after = pl.col("after").struct.field("biz_status")
+    was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
+    in_the_dark = was_known & ~is_known
+    closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
+    return (
+        work.with_columns(
+            pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
+            before.alias("status_before"),
+            pl.col("before").struct.field("grade").alias("grade_before"),
+            (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
+            (closed & was_known & pl.col("closed").is_null()).alias("closure"),
+            (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
+            pl.when(open_again)
+            .then(None)
+            .when(closed)
+            .then(pl.coalesce("closed", pl.lit(now, pl.Float64)))
+            .otherwise("closed")
+            .alias("closed"),
+        )
+        .unnest("found")
+        .drop("before", "after")
+        .with_columns(
+            (pl.col("checked").is_not_null() & pl.col("grade").ne_missing(pl.col("grade_before"))).alias("changed")
+        )
+    )

@@ -1,10 +1,13 @@
-"""Two watch lists behind one door: the hosted service's, and one in a local file."""
+"""The two kinds of watch list behind one protocol: the hosted service's, and one in a local file."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
@@ -18,7 +21,6 @@ from bizverify.watch import store
 from bizverify.watch.local import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
 from bizverify.watch.service_sync import Done, Errands, Progress, Steps
-from bizverify.watch.times import seconds_of
 from bizverify.watch.types import Change
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class ServiceTerms(TypedDict, total=False):
     drain: float
 
 
-class WatchList(Protocol):
+class WatchStore(Protocol):
     """A list of watched businesses. ``name`` says which one, for people."""
 
     name: str
@@ -67,7 +69,7 @@ class WatchList(Protocol):
         ...
 
 
-def opened(local: Local = None, **terms: Any) -> WatchList:
+def open_store(local: Local = None, **terms: Any) -> WatchStore:
     """Return the local list where ``local`` says so (a path, or true for the user's own), else the service's.
 
     ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` where they contradict ``local``.
@@ -79,13 +81,13 @@ def opened(local: Local = None, **terms: Any) -> WatchList:
             raise UsageError(
                 f"no base URL: give the service's address, or set {ENV_BASE_URL}; for a local list: `local=True`"
             )
-        return ServiceList(**terms)
+        return ServiceStore(**terms)
     if terms:
         raise UsageError(f"{parameter(next(iter(terms)))} is for the service's list, not for a local one")
-    return LocalList(None if local is True else local)
+    return LocalStore(None if local is True else local)
 
 
-class ServiceList:
+class ServiceStore:
     """The watch list at the hosted service (INTERFACE §4.5 to §4.8)."""
 
     def __init__(self, **terms: Any) -> None:
@@ -101,16 +103,16 @@ class ServiceList:
         self.name = self._url.origin
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchList`. Raises what the service says."""
-        return self._asked(_listed)
+        """See :class:`WatchStore`. Raises what the service says."""
+        return self._call(_list_frame)
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchList`. A time that cannot be read is ``NaN``."""
-        changes = self._asked(lambda client: client.watch_history(watch_id))
+        """See :class:`WatchStore`. A time that cannot be read is ``NaN``."""
+        changes = self._call(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchList`. A request of which it is not known what became of it is not sent again."""
+        """See :class:`WatchStore`. A request of which it is not known what became of it is not sent again."""
         brake, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
@@ -125,7 +127,7 @@ class ServiceList:
                 done.halt = errands.stop.halt
 
         try:
-            self._asked(main, brake)
+            self._call(main, brake)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"{done.added:,} added, {done.changed:,} changed, {done.removed:,} removed in this run; "
@@ -135,7 +137,7 @@ class ServiceList:
             raise done.halt.error
         return done
 
-    def _asked(self, ask: Callable[[Client], Awaitable[T]], brake: CancelToken | None = None) -> T:
+    def _call(self, ask: Callable[[Client], Awaitable[T]], brake: CancelToken | None = None) -> T:
         from bizverify.client import Client
 
         terms = self._terms
@@ -146,10 +148,10 @@ class ServiceList:
             async with client:
                 return await ask(client)
 
-        return in_a_loop(main) if brake is None else run_async(main, brake)
+        return run_in_loop(main) if brake is None else run_async(main, brake)
 
 
-class LocalList:
+class LocalStore:
     """The watch list in a file (see :mod:`bizverify.watch.local`), made by the first addition."""
 
     def __init__(self, path: str | Path | None = None, *, now: Callable[[], float] = time.time) -> None:
@@ -158,19 +160,19 @@ class LocalList:
         self._now = now
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchList`; empty where there is no file yet. Raises :class:`StoreError`."""
+        """See :class:`WatchStore`; empty where there is no file yet. Raises :class:`StoreError`."""
         if not self.path.exists():
             return pl.DataFrame(schema=LISTED)
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return local_frame(db)
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchList`."""
+        """See :class:`WatchStore`."""
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return store.history(db, OWNER, watch_id) or []
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchList`: all of it, or nothing."""
+        """See :class:`WatchStore`: all of it, or nothing."""
         with LocalFile(self.path) as file, file.writing() as db:
             entries = [*steps.add, *(entry for _, entry in steps.change)]
             added = store.add_many(db, OWNER, entries, self._now())
@@ -197,16 +199,16 @@ _TIMES: Final = {
     "due": ("next_check_at", "next_check", "nextCheckAt"),
     "closed": ("closed_at", "closedAt"),
 }
-"""How a service may call the times of a watch; INTERFACE.md does not say."""
+"""Field names of a watch's times at services; INTERFACE.md does not give them."""
 
 
-async def _listed(client: Client) -> pl.DataFrame:
+async def _list_frame(client: Client) -> pl.DataFrame:
     return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
 
 
 def _row(entry: WatchEntry) -> tuple[object, ...]:
     more = entry.model_extra or {}
-    times = (next((seconds_of(more[name]) for name in names if name in more), None) for names in _TIMES.values())
+    times = (next((parse_time(more[name]) for name in names if name in more), None) for names in _TIMES.values())
     given = entry.model_fields_set
     return (
         *(entry.watch_id, entry.biz_no, entry.name, entry.address, entry.biz_status, entry.grade),
@@ -217,14 +219,14 @@ def _row(entry: WatchEntry) -> tuple[object, ...]:
 
 
 def _change(change: WatchChange) -> Change:
-    at = seconds_of(change.at)
+    at = parse_time(change.at)
     status = getattr(change, "biz_status", None)
     return Change(
         float("nan") if at is None else at, change.before, change.after, None if status is None else str(status)
     )
 
 
-def in_a_loop(main: Callable[[], Awaitable[T]]) -> T:
+def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
     """Run async code in an event loop of its own thread, whatever loop runs in this one; Ctrl-C cancels it."""
     from anyio.from_thread import start_blocking_portal
 
@@ -237,3 +239,32 @@ def in_a_loop(main: Callable[[], Awaitable[T]]) -> T:
         except KeyboardInterrupt:
             task.cancel()
             raise
+
+
+_MILLISECONDS: Final = 1e11
+"""A number of seconds that large is in the year 5138, so it is milliseconds."""
+
+
+def parse_time(text: object) -> float | None:
+    """A time that a service wrote, as seconds since 1970; ``None`` for what is none.
+
+    It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
+
+    >>> seconds_of("2026-11-22T09:00:00+09:00") == seconds_of("1795305600") == seconds_of(1795305600000)
+    True
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        return None
+    if isinstance(text, str) and re.fullmatch(r"\s*\d{1,4}-\d.*", text, flags=re.A | re.S):
+        try:
+            read = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return None
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = float(text)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(number) or not 0 <= number < _MILLISECONDS * 1000:
+        return None
+    return number / 1000 if number >= _MILLISECONDS else number

@@ -1,4 +1,4 @@
-"""What a watch list holds, as values. Times are seconds since 1970; who shows them makes them local."""
+"""The values of a watch list. Times are seconds since 1970."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 """Korea has had no summer time since 1988, so that no time zone database is needed."""
 
 CLOSED: Final = "closed"
-"""The ``biz_status`` of which a notice is sent."""
+"""The ``biz_status`` that is notified of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Business:
     """A business to be watched: ten digits, and what is known of name and address."""
 
     biz_no: str
@@ -25,7 +25,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedBusiness:
     """A watched business, and what its last check found. ``closed``: when its closure was found, ``None`` if open."""
 
     watch_id: str
@@ -54,19 +54,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What adding many entries did: watches that are new, and known ones whose name or address is another now."""
+    """The result of adding many businesses: new watches, and known ones whose name or address changed."""
 
     new: int
     changed: int
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What a check found out: one row of ``watches`` for each watch that was checked.
+class CheckResult:
+    """The findings of a check: one row of ``watches`` for each watch that was checked.
 
     Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
     grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
-    :func:`bizverify.watch.checking.compared`).
+    :func:`bizverify.watch.store.compare_with_check`).
     """
 
     watches: pl.DataFrame
@@ -78,27 +78,27 @@ class Recorded:
 
     @property
     def closures(self) -> pl.DataFrame:
-        """The watches that were found closed, and were not before; a notice was made of each."""
+        """The watches that were found closed, and were not before; each has a notification."""
         return self.watches.filter("closure")
 
     @property
     def closed_already(self) -> pl.DataFrame:
-        """The watches that were closed when they were first checked; they are in one notice."""
+        """The watches that were closed when they were first checked; they are in one notification."""
         return self.watches.filter("closed_already")
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """A notice that is to be told on one channel.
+class PendingDelivery:
+    """A notification that is to be delivered on one channel.
 
-    ``notice`` is its number in the file; ``id`` names it for ever, so that a receiver can tell repeats; ``payload`` is
-    the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it tells of several
-    businesses (:data:`bizverify.watch.notices.SUMMARY`). ``due``: when it is tried again, ``None`` if
-    it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
+    ``number`` is that of the notification in the file; ``id`` names it for ever, so that a receiver can tell repeats;
+    ``payload`` is the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it is
+    about several businesses (:data:`bizverify.watch.notifications.SUMMARY`). ``due``: when it is tried again, ``None``
+    if it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
     closure was found.
     """
 
-    notice: int
+    number: int
     id: str
     owner: str
     biz_no: str
@@ -111,6 +111,6 @@ class Delivery:
     error: str | None
 
 
-def as_text(seconds: float) -> str:
+def korean_iso(seconds: float) -> str:
     """A time as the service says it: ISO 8601 in Korea's time, to the second."""
     return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

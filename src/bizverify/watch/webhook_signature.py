@@ -25,7 +25,7 @@ TOLERANCE: Final = 300.0
 _MOST_PARTS: Final = 8
 
 
-def signed(secret: str, event: str, delivery: str, body: bytes, now: float) -> dict[str, str]:
+def signature_headers(secret: str, event: str, delivery: str, body: bytes, now: float) -> dict[str, str]:
     """The headers that a notice is sent with; the signature covers the time and the body."""
     at = str(int(now))
     return {

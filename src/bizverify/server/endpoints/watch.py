@@ -20,7 +20,7 @@ from bizverify.server.listing import Listed
 from bizverify.server.refusals import JSON, Refusal, not_found, not_in_plan
 from bizverify.server.wire import WatchChange, WatchHistory, WatchRemoved, WatchRequest, encode
 from bizverify.watch import store
-from bizverify.watch.types import Entry
+from bizverify.watch.types import Business
 
 _SLICE: Final = 256 << 10
 """Bytes of a long list that are handed on at a time, so that a slow reader does not make the rest wait in memory."""
@@ -37,10 +37,10 @@ async def add(request: Request) -> Response:
     limit, now = context.keys.plan(key).watches, context.clock.now()
 
     def added(db: sqlite3.Connection) -> tuple[int, bytes, bool, bool]:
-        watch, is_new = store.add(db, key.id, Entry(wanted.biz_no, wanted.name, wanted.address), now)
+        watch, is_new = store.add(db, key.id, Business(wanted.biz_no, wanted.name, wanted.address), now)
         if is_new and (count := store.count(db, key.id)) > limit:
             raise _full(limit, count - 1)
-        written = store.rendered(db, key.id, watch.watch_id)
+        written = store.rendered_entry(db, key.id, watch.watch_id)
         assert written is not None  # noqa: S101 - in this transaction
         return *written, is_new, watch.due <= now
 

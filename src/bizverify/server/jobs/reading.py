@@ -18,7 +18,7 @@ from bizverify.errors import BizverifyError, ColumnError, OutputError
 from bizverify.run.cross_row_features import CROWDED, SEVERAL, with_cross_row_features
 from bizverify.run.records import ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
-from bizverify.tables import open_table, published, reading
+from bizverify.tables import open_table, publish_file, reading
 from bizverify.tables.isolation import limit_memory
 
 _PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
@@ -47,7 +47,7 @@ def read(path: Path, target: Path, most: int) -> dict[str, Any]:
             total = table.count()
         if total > most:
             return {"rows": total}
-        with published(target) as temporary, reading(table):
+        with publish_file(target) as temporary, reading(table):
             _records(stages).sink_parquet(temporary, row_group_size=_GROUP)
             return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}
 

@@ -14,7 +14,7 @@ from bizverify import business_number
 from bizverify.engine import LocalEngine
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR
 from bizverify.server.sources import StatusSource
-from bizverify.tables import published
+from bizverify.tables import publish_file
 
 ROWS: Final = 20_000
 """Rows of a slice, and of a row group of the results."""
@@ -77,7 +77,7 @@ def put_in_order(parts: list[Path], target: Path) -> None:
 
     Each part is in that order already, so a slice of the result is one stretch of each part.
     """
-    with published(target) as temporary:
+    with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
             for slice_ in _merged(parts):

@@ -5,7 +5,7 @@ cannot read.
 """
 
 from bizverify.tables.csv.dialect import Dialect
-from bizverify.tables.csv.read import explained, read, written_rows
+from bizverify.tables.csv.read import explain_error, read, written_rows
 from bizverify.tables.csv.write import dialect_for, write
 
-__all__ = ["Dialect", "dialect_for", "explained", "read", "write", "written_rows"]
+__all__ = ["Dialect", "dialect_for", "explain_error", "read", "write", "written_rows"]

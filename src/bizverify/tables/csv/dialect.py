@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bizverify.errors import InputError
+from bizverify.tables.csv.encoding import MARKED_UTF8, Coding
 from bizverify.tables.csv.line_check import bare_cr
-from bizverify.tables.csv.text import MARKED_UTF8, Coding
 from bizverify.tables.heading import LOOK, Heading, find_heading, headless
 from bizverify.tables.size_limits import VARIABLE, limits
 
@@ -57,7 +57,7 @@ class Dialect:
         return self.prolog.count("\n")
 
 
-def sniffed(
+def sniff_dialect(
     path: Path, name: Path, coding: Coding, sample: str, *, ended: bool, has_header: bool
 ) -> tuple[Dialect, tuple[str, ...]]:
     """Return the dialect and the headers of the file ``path`` from its first part, ``sample``, of whole lines.
@@ -92,10 +92,12 @@ def _split(
         records, starts = _records(lines, delimiter)
         if not records:
             break
-        _bound(path, min(filter(None, map(len, records[:LOOK])), default=0))  # finding a header looks at every cell
+        _refuse_wide(
+            path, min(filter(None, map(len, records[:LOOK])), default=0)
+        )  # finding a header looks at every cell
         rows = records[1:] if _named_delimiter(lines) else records
         heading = (None if has_header else headless(rows, name=str(path))) or find_heading(records, name=str(path))
-        _bound(path, len(heading.headers))
+        _refuse_wide(path, len(heading.headers))
         if delimiter == alone or len(heading.headers if heading.last < 0 else records[heading.last]) > 1:
             return delimiter, records, starts, heading
     if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
@@ -103,7 +105,7 @@ def _split(
     raise InputError(f"{path}: has no header line, or its quotes do not match")
 
 
-def _bound(path: Path, columns: int) -> None:
+def _refuse_wide(path: Path, columns: int) -> None:
     """Refuse a table that is too wide: polars takes a minute for a million columns."""
     most = limits().columns
     if columns > most:

@@ -1,19 +1,27 @@
-"""How many fields each line of a CSV file has: what polars pads or passes over without a word is found here.
+"""How many fields each line of a CSV file has, and a readable copy of files that polars would not read right.
 
-Of every line the *shape* is looked at: its delimiters, quotes, CR and NUL, nothing else. A file of a million lines has
-a handful of shapes, so that only the first line of each shape, and lines of an unusual one, cost anything.
+:class:`Survey` finds what polars pads or passes over without a word. Of every line it looks at the *shape*: its
+delimiters, quotes, CR and NUL, nothing else. A file of a million lines has a handful of shapes, so that only the first
+line of each shape, and lines of an unusual one, cost anything.
+
+:func:`repair` copies a file that polars would not read right by the csv module: one with quotes within cells that are
+not quoted (``5" pipe``), delimiters behind the last column, or a last header line narrower than the table. It goes row
+by row in Python, two seconds or so for a million rows, which these files alone pay.
 """
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import polars as pl
 
 from bizverify.errors import InputError
+from bizverify.tables.table import column_ids
 
 NAMED: Final = 10
 _OPEN: Final = 4 << 20
@@ -26,7 +34,7 @@ class Irregular(Exception):
 
 
 @dataclass(slots=True)
-class Places:
+class LineNumbers:
     """Line numbers: the first ten, and how many there are."""
 
     first: list[int] = field(default_factory=list)
@@ -51,7 +59,7 @@ class Survey:
 
     def __init__(self, path: Path, delimiter: str, width: int, skip: int, *, headed: bool) -> None:
         self.rows = -1 if headed else 0  # the header is no row
-        self.short = Places()
+        self.short = LineNumbers()
         self._path = path
         self._delimiter = delimiter.encode()
         self._width = width
@@ -198,3 +206,89 @@ def _place(record: bytes, at: int, line: int) -> tuple[int, int]:
     """The line and the character, from 1, of a byte of a record that begins in ``line``."""
     before = record[:at]
     return line + before.count(b"\n"), len(before[before.rfind(b"\n") + 1 :].decode()) + 1
+
+
+@dataclass(slots=True)
+class Repaired:
+    """Rows below the header; lines that are short, whose surplus fields are all blank, and that are too long."""
+
+    rows: int = 0
+    short: LineNumbers = field(default_factory=LineNumbers)
+    surplus: LineNumbers = field(default_factory=LineNumbers)
+    long: LineNumbers = field(default_factory=LineNumbers)
+    fields: int = 0
+
+    def add(self, line: int, fields: list[str], width: int) -> None:
+        """Note a row that begins in a line."""
+        self.rows += 1
+        if len(fields) > width:
+            if width == 1 or any(fields[width:]):  # of one column, nobody knows what its delimiter is
+                self.fields = self.fields or len(fields)
+                self.long.add(line)
+            else:
+                self.surplus.add(line)
+        elif fields and len(fields) < width:
+            self.short.add(line)
+
+
+def repair(
+    path: Path, plain: Path, copy: Path, *, delimiter: str, width: int, skip: int, headed: bool = True
+) -> Repaired:
+    """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row within ``width`` columns.
+
+    ``path`` is what messages call the file; ``headed``: whether ``plain`` has a header line below ``skip`` others.
+    Raises :class:`InputError` for lines with more fields than the header that are not blank, for quotes that do not
+    match, and for what :class:`~bizverify.tables.csv.line_check.Survey` refuses.
+    """
+    found = Repaired()
+    with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:
+        minimal = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+        quoting = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        minimal.writerow(column_ids(width))
+        records = _records(path, text, delimiter, skip)
+        if headed:
+            next(records)
+        for line, fields in records:
+            found.add(line, fields, width)
+            writer = quoting if any("\r" in cell for cell in fields) else minimal
+            writer.writerow(fields[:width])
+    if found.long.count:
+        raise _too_long(path, found, width, delimiter, "the header" if headed else "the first ones")
+    return found
+
+
+def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tuple[int, list[str]]]:
+    """Each record and the line it begins in; lines end in LF, so that a CR elsewhere is one too many."""
+    for _ in range(skip):
+        text.readline()
+    reader = csv.reader(_lines(path, text, skip), delimiter=delimiter, strict=True)
+    line = skip + 1
+    try:
+        for fields in reader:
+            yield line, fields
+            line = reader.line_num + skip + 1
+    except csv.Error as error:
+        if "new-line" in str(error):
+            raise bare_cr(path, reader.line_num + skip) from error
+        endless = f", or it is longer than {csv.field_size_limit():,} characters" if "limit" in str(error) else ""
+        raise InputError(
+            f"{path}: line {line}: the quotes of a cell do not match{endless}; put the whole cell in quotes and write "
+            "a quote in it twice"
+        ) from error
+
+
+def _lines(path: Path, text: TextIO, skip: int) -> Iterator[str]:
+    for number, line in enumerate(text, skip + 1):
+        if "\0" in line:
+            raise nul_byte(path, number, line.index("\0") + 1)
+        if line.endswith("\r\r\n"):
+            raise bare_cr(path, number)
+        yield line
+
+
+def _too_long(path: Path, found: Repaired, width: int, delimiter: str, others: str) -> InputError:
+    line = found.long.first[0]
+    more = f" ({found.long.count:,} such lines: {found.long})" if found.long.count > 1 else ""
+    return InputError(
+        f"{path}: line {line} has {found.fields} fields, {others} {width}{more}; quote cells that hold {delimiter!r}"
+    )

@@ -13,11 +13,9 @@ import polars as pl
 from bizverify.errors import InputError
 from bizverify.schema import counted
 from bizverify.tables.compression import File, private_folder
-from bizverify.tables.csv.dialect import Dialect, sniffed
-from bizverify.tables.csv.line_check import Irregular, Places, Survey
-from bizverify.tables.csv.raw_space import SPACE
-from bizverify.tables.csv.repair import Repaired, repair
-from bizverify.tables.csv.text import Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
+from bizverify.tables.csv.dialect import Dialect, sniff_dialect
+from bizverify.tables.csv.encoding import SPACE, Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
+from bizverify.tables.csv.line_check import Irregular, LineNumbers, Repaired, Survey, repair
 from bizverify.tables.heading import headless_note
 from bizverify.tables.table import Table, column_ids
 
@@ -63,7 +61,7 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
     raise InputError(f"{file.path}: {failures[0]}; name its encoding with `encoding=`{_TWO}") from failures[0]
 
 
-def explained(file: File, dialect: Dialect, error: Exception) -> InputError:
+def explain_error(file: File, dialect: Dialect, error: Exception) -> InputError:
     """Return the reason why polars gave a file up, with the line where it can be found."""
     with private_folder() as folder:
         plain, copy = folder / "plain.csv", folder / "copy.csv"
@@ -96,7 +94,7 @@ def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _CheckedFile:
     """A file that was looked through: where polars reads it, how many lines it skips there, and if a header follows.
 
     ``raw_spaces``: no-break spaces that its encoding does not have.
@@ -111,15 +109,15 @@ class _Looked:
 
 def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool) -> Table:
     sample = sample_of(file, coding)
-    dialect, headers = sniffed(
+    dialect, headers = sniff_dialect(
         file.path, file.name, coding, sample, ended=_is_ended(file, coding), has_header=has_header
     )
-    looked = _looked_through(file, dialect, resources)
+    looked = _check_file(file, dialect, resources)
     frame = _scan(looked.source, replace(dialect, headed=looked.headed), looked.skip)
     try:
         width = len(frame.collect_schema())
     except pl.exceptions.PolarsError as error:
-        raise explained(file, dialect, error) from error
+        raise explain_error(file, dialect, error) from error
     if width != len(headers):
         raise InputError(f"{file.path}: the header line cannot be read; check its quotes")
     return Table(
@@ -151,23 +149,23 @@ def _scan(source: Path, dialect: Dialect, skip: int) -> pl.LazyFrame:
     )
 
 
-def _looked_through(file: File, dialect: Dialect, resources: ExitStack) -> _Looked:
+def _check_file(file: File, dialect: Dialect, resources: ExitStack) -> _CheckedFile:
     """Verify every byte, find ragged lines, and make the copy that polars reads where it cannot read the file."""
     plain = dialect.coding.is_plain
     source = file.data if plain else _private(resources)
     width = len(dialect.header)
     survey = Survey(file.path, dialect.delimiter, width, dialect.skip, headed=dialect.headed)
     with nullcontext() if plain else source.open("wb") as out:
-        regular, raw_spaces = _surveyed(file, dialect.coding, survey, out)
+        regular, raw_spaces = _survey_blocks(file, dialect.coding, survey, out)
     if regular:
-        return _Looked(source, dialect.skip, dialect.headed, survey, raw_spaces)
+        return _CheckedFile(source, dialect.skip, dialect.headed, survey, raw_spaces)
     copy = _private(resources)
     skip, headed = dialect.skip, dialect.headed
     found = repair(file.path, source, copy, delimiter=dialect.delimiter, width=width, skip=skip, headed=headed)
-    return _Looked(copy, 0, True, found, raw_spaces)
+    return _CheckedFile(copy, 0, True, found, raw_spaces)
 
 
-def _surveyed(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> tuple[bool, int]:
+def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> tuple[bool, int]:
     """Whether all lines are such as polars reads, and how many no-break spaces the encoding does not have.
 
     The file is verified, and copied, to its end in any case.
@@ -202,7 +200,7 @@ def _is_ended(file: File, coding: Coding) -> bool:
         return stream.read() == end
 
 
-def _notes(looked: _Looked, width: int, dialect: Dialect) -> tuple[str, ...]:
+def _notes(looked: _CheckedFile, width: int, dialect: Dialect) -> tuple[str, ...]:
     notes, found, most = [], looked.found, f"the header's {width}" if dialect.headed else f"{width}"
     if found.short.count:
         notes.append(_note(found.short, f"fewer fields than {most}; their missing cells are blank"))
@@ -214,6 +212,6 @@ def _notes(looked: _Looked, width: int, dialect: Dialect) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _note(places: Places, what: str) -> str:
+def _note(places: LineNumbers, what: str) -> str:
     lines = f"{places.count:,} lines have" if places.count > 1 else "1 line has"
     return f"{lines} {what}: {places}"

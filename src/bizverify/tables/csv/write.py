@@ -17,7 +17,7 @@ from bizverify.errors import OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.compression import unpacked_name
 from bizverify.tables.csv.dialect import Dialect
-from bizverify.tables.csv.text import Coding, coding_named
+from bizverify.tables.csv.encoding import Coding, coding_named
 from bizverify.tables.table import Enriched, Table, flat, positional, refuse_binary
 
 _CHUNK: Final = 1 << 20
@@ -34,10 +34,10 @@ def write(result: Enriched, target: Path, stream: BinaryIO, encoding: str | None
     Raises :class:`OutputError` naming the cell whose text the encoding lacks.
     """
     dialect = dialect_for(result.table, target, encoding)
-    titled = replace(result, frame=_defused(result)).titled(lists=False)
+    titled = replace(result, frame=_escape_formulas(result)).with_titles(lists=False)
     refuse_binary(titled, "CSV")
-    rows = _spelled(flat(titled))
-    query = _quoted(rows, result, dialect)
+    rows = _format_times(flat(titled))
+    query = _quote_cells(rows, result, dialect)
     stream.write(dialect.coding.mark)
     lacking: list[str] = []
     try:
@@ -71,18 +71,18 @@ def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
     if table.file is None or table.file.name.suffix != suffix:
         tabs = suffix.lower() in (".tsv", ".tab")
         delimiter = "\t" if tabs else "," if delimiter == "\t" else delimiter
-    coding = _recoded(dialect.coding, encoding) if encoding else dialect.coding
-    prolog = dialect.prolog if delimiter == dialect.delimiter else _redelimited(dialect, delimiter)
+    coding = _change_encoding(dialect.coding, encoding) if encoding else dialect.coding
+    prolog = dialect.prolog if delimiter == dialect.delimiter else _change_delimiter(dialect, delimiter)
     return replace(dialect, coding=coding, delimiter=delimiter, prolog=prolog, headed=True)
 
 
-def _recoded(own: Coding, encoding: str) -> Coding:
+def _change_encoding(own: Coding, encoding: str) -> Coding:
     """Another encoding than the input's own; the same by name keeps its no-break spaces."""
     coding = coding_named(encoding)
     return replace(coding, bare_cr=own.bare_cr, raw_spaces=own.raw_spaces and coding.codec == own.codec)
 
 
-def _redelimited(dialect: Dialect, delimiter: str) -> str:
+def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
     """The lines above the header with another delimiter; ``sep=`` would name the old one."""
     out = io.StringIO()
     lines = csv.reader(io.StringIO(dialect.prolog, newline=""), delimiter=dialect.delimiter)
@@ -110,7 +110,7 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
     return dialect.prolog + out.getvalue()
 
 
-def _defused(result: Enriched) -> pl.LazyFrame:
+def _escape_formulas(result: Enriched) -> pl.LazyFrame:
     """Our own texts with a ``'`` before what a spreadsheet would take for a formula."""
     schema = result.frame.collect_schema()
     ours = [name for name, _ in result.layout if name in OUR_COLUMNS and schema[name] == pl.String]
@@ -123,7 +123,7 @@ def _defused(result: Enriched) -> pl.LazyFrame:
     )
 
 
-def _spelled(frame: pl.LazyFrame) -> pl.LazyFrame:
+def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Times and durations as people write them; a date-time with a zone keeps it."""
     forms = {pl.Time: "%H:%M:%S%.f", pl.Datetime: "%Y-%m-%d %H:%M:%S%.f", pl.Duration: "iso"}
     schema = frame.collect_schema()
@@ -141,7 +141,7 @@ def _quote_style(dialect: Dialect) -> Literal["necessary", "non_numeric", "never
     return "non_numeric" if len(dialect.quoted) == len(dialect.header) else "never"
 
 
-def _quoted(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFrame:
+def _quote_cells(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFrame:
     """Cells ready for the dialect's style of quoting: by column, as the input has them.
 
     Where every column is quoted, polars quotes whatever is text; where some are, the quotes are put here.

@@ -11,9 +11,8 @@ import polars.selectors as cs
 from bizverify.errors import OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.excel.cells import MAX_COLUMNS
-from bizverify.tables.excel.count import count_rows
 from bizverify.tables.excel.create import create
-from bizverify.tables.excel.extend import extend
+from bizverify.tables.excel.extend import count_rows, extend
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, flat, refuse_binary
@@ -69,7 +68,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
         extend(result, frame, file, source, target)
         return tally
     cells = result.frame.select(column for column, _ in result.layout)
-    refuse_binary(result.titled(lists=False), "Excel")
+    refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
     create(result, frame, result.summary(tally) if result.summary else (), target)
     return tally

@@ -86,7 +86,7 @@ Style = str | pl.Expr
 """The number of a cell format: one for all rows (``""`` for none), or one for each (null for none)."""
 
 
-def rendered(
+def render_rows(
     frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int, *, blanks: bool = False
 ) -> pl.DataFrame:
     """Render rows of cells: ``r`` (Int64, the sheet's row, from ``first`` on) and ``cells`` (String).
@@ -100,7 +100,7 @@ def rendered(
     pieces: list[pl.Expr | str] = []
     for column, number in sorted(columns.items(), key=lambda item: item[1]):
         pieces += _cell(frame[column], column_letter(number), styles[column], blanks)
-    return work.select("r", _joined(pieces).alias("cells"))
+    return work.select("r", _concat_pieces(pieces).alias("cells"))
 
 
 def _cell(values: pl.Series, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
@@ -118,8 +118,8 @@ def _cell(values: pl.Series, letter: str, style: Style, blanks: bool) -> list[pl
     if number.null_count() == len(values):
         if not nulls:
             return as_text
-        return [pl.when(values.is_null()).then(_joined(blank)).otherwise(_joined(as_text))]
-    return [pl.coalesce(_joined(as_number), _joined(as_text), _joined(blank))]
+        return [pl.when(values.is_null()).then(_concat_pieces(blank)).otherwise(_concat_pieces(as_text))]
+    return [pl.coalesce(_concat_pieces(as_number), _concat_pieces(as_text), _concat_pieces(blank))]
 
 
 def _attribute(style: Style) -> pl.Expr | str:
@@ -131,11 +131,11 @@ def _attribute(style: Style) -> pl.Expr | str:
 def _blank(start: list[pl.Expr | str], style: Style) -> pl.Expr:
     """An empty cell that shows its style, where it has one."""
     if isinstance(style, str):
-        return _joined([*start, "/>"]) if style else pl.lit("")
-    return pl.when(style.is_null()).then(pl.lit("")).otherwise(_joined([*start, "/>"]))
+        return _concat_pieces([*start, "/>"]) if style else pl.lit("")
+    return pl.when(style.is_null()).then(pl.lit("")).otherwise(_concat_pieces([*start, "/>"]))
 
 
-def _joined(pieces: list[pl.Expr | str]) -> pl.Expr:
+def _concat_pieces(pieces: list[pl.Expr | str]) -> pl.Expr:
     """Pieces put together, constants that stand side by side first."""
     merged: list[pl.Expr | str] = []
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""A new workbook: a skeleton made by openpyxl, its rows rendered by the same expressions as a spliced sheet's."""
+"""The new workbook of a table: a skeleton made by openpyxl, rows rendered as in a spliced sheet, a summary sheet."""
 
 from __future__ import annotations
 
@@ -13,27 +13,70 @@ from zipfile import ZipFile
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.schema import GRADES
-from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, rendered, titles
+from bizverify.schema import ACTIONS, GRADES
+from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, render_rows, titles
 from bizverify.tables.excel.package import copy_package, sheet_parts
-from bizverify.tables.excel.rows import encoded
-from bizverify.tables.excel.sheet_metadata import dimension_edits
-from bizverify.tables.excel.sheet_xml import SheetXml
-from bizverify.tables.excel.styles import GRADE_COLOURS
-from bizverify.tables.excel.summary import add_summary
-from bizverify.tables.excel.xml_edit import edited
+from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
+from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
+from bizverify.tables.excel.xml_edit import apply_edits
 from bizverify.tables.table import Enriched, Section
 
 if TYPE_CHECKING:
+    from openpyxl import Workbook
+    from openpyxl.chart import BarChart
     from openpyxl.worksheet.worksheet import Worksheet
 
+SUMMARY: Final = "summary"
+_CHARTED: Final = (set(GRADES), set(ACTIONS))
+"""The figures that a chart is made of."""
+_CHART_ROWS: Final = 15
+"""Rows of the sheet that a chart is high."""
 SHEET: Final = "bizverify"
 """The name of the sheet; further ones are called ``bizverify 2`` and so on."""
 MAX_ROWS: Final = 1_048_575
 """What a sheet holds below its header."""
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
-_ROW: Final = ("start", "r", "open", "cells", "end")
+_ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
+
+
+def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
+    """Add the sheet: each section a title and its figures, beside them bar charts of the grades and of the actions."""
+    from openpyxl.styles import Font, PatternFill
+
+    sheet = book.create_sheet(SUMMARY)
+    sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 32, 14
+    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
+    sheet.sheet_properties.pageSetUpPr.fitToPage = True
+    row, chart_row = 1, 1
+    for section in sections:
+        title = sheet.cell(row, 1, section.title)
+        title.font = Font(name="Calibri", size=11, bold=True)
+        for column in (1, 2):
+            sheet.cell(row, column).fill = PatternFill("solid", fgColor="DDE7F0")
+        for place, (label, count) in enumerate(section.rows, row + 1):
+            sheet.cell(place, 1, label)
+            sheet.cell(place, 2, count).number_format = "#,##0"
+        if {label for label, _ in section.rows} in _CHARTED:
+            sheet.add_chart(_chart(sheet, section, row), f"D{chart_row}")
+            chart_row += _CHART_ROWS
+        row += len(section.rows) + 2
+
+
+def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
+    from openpyxl.chart import BarChart, Reference
+    from openpyxl.chart.label import DataLabelList
+
+    chart = BarChart()
+    chart.type, chart.style, chart.title, chart.legend = "bar", 10, section.title, None
+    chart.add_data(Reference(sheet, min_col=2, min_row=row + 1, max_row=row + len(section.rows)))
+    chart.set_categories(Reference(sheet, min_col=1, min_row=row + 1, max_row=row + len(section.rows)))
+    chart.y_axis.number_format, chart.y_axis.majorGridlines = "#,##0", None
+    chart.x_axis.scaling.orientation = "maxMin"  # the first row on top, as in the table
+    chart.x_axis.delete = chart.y_axis.delete = False
+    chart.dataLabels = DataLabelList(showVal=True, showCatName=False, showSerName=False, showLegendKey=False)
+    chart.width, chart.height, chart.gapWidth = 16, 7, 60
+    return chart
 
 
 def create(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
@@ -65,7 +108,7 @@ def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: Title
     header = len(above) + 1
     wide = max(len(columns), *map(len, above), 1)
     edits = dimension_edits(model.around, model.elements, wide, frame.height + header)
-    yield edited(model.around[: model.cut], edits)
+    yield apply_edits(model.around[: model.cut], edits)
     if above:
         yield _title_rows(above, wide)
     yield _rows(titles(result, columns), columns, _styles(model, columns, 1), header)
@@ -84,8 +127,10 @@ def _title_rows(above: TitleRows, wide: int) -> bytes:
 
 
 def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
-    cells = rendered(frame, columns, styles, first)
-    return encoded(cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW)
+    cells = render_rows(frame, columns, styles, first)
+    return encode_rows(
+        cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW_PIECES
+    )
 
 
 def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, Style]:
@@ -126,12 +171,12 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         width = WIDTHS.get(column) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
-            _colour(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
+            _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
     sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
     sheet.auto_filter.ref = f"A{header}:{column_letter(len(result.layout))}{bottom}"
 
 
-def _colour(sheet: Worksheet, cells: str) -> None:
+def _colour_grades(sheet: Worksheet, cells: str) -> None:
     from openpyxl.formatting.rule import CellIsRule
     from openpyxl.styles import Font, PatternFill
 

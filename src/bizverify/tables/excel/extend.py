@@ -1,10 +1,12 @@
-"""The user's own workbook, its sheet extended by new columns: cells spliced into the XML, all else as it stands."""
+"""Extends the user's own workbook by new columns, proves that nothing else changed, and counts the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import ZipFile
+from typing import Final
+from zipfile import ZipFile, ZipInfo
 
 import polars as pl
 
@@ -12,23 +14,143 @@ from bizverify.errors import AccountingError, OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.excel import sheet_metadata
-from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, titles
+from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, render_rows, titles
+from bizverify.tables.excel.create import SHEET
 from bizverify.tables.excel.drawings import warn_of_drawings
 from bizverify.tables.excel.package import (
     copy_package,
+    entries_of,
     part_pieces,
-    proved_same,
+    prove_same_parts,
     read_part,
     sheet_part,
+    sheet_parts,
     styles_part,
 )
 from bizverify.tables.excel.ranges import AddedColumns, RangeEdits, widen
 from bizverify.tables.excel.read import Sheet
-from bizverify.tables.excel.sheet_xml import SheetXml
-from bizverify.tables.excel.splice import Splice
-from bizverify.tables.excel.styles import Styles
-from bizverify.tables.excel.xml_edit import Edit, edited
-from bizverify.tables.table import Enriched
+from bizverify.tables.excel.sheet_metadata import Styles
+from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows, split_rows, unusual
+from bizverify.tables.excel.xml_edit import Edit, apply_edits, elements_of
+from bizverify.tables.table import Enriched, Table
+
+_BLOCK: Final = 20_000
+_FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
+
+
+@dataclass(frozen=True)
+class Splice:
+    """What goes where: ``titles`` and ``frame`` into ``columns`` (name → column of the sheet), from row ``header`` on.
+
+    ``head`` and ``tail`` are what will stand around the rows. ``crossing``: something stands in the columns already, or
+    behind them; else the cells are put to the end of their rows. ``styles`` may refer to columns of ``frame``.
+    """
+
+    sheet: SheetXml
+    head: bytes
+    tail: bytes
+    titles: pl.DataFrame
+    frame: pl.DataFrame
+    columns: Mapping[str, int]
+    header: int
+    styles: Mapping[str, Style]
+    title_styles: Mapping[str, Style]
+    crossing: bool
+
+    @property
+    def bottom(self) -> int:
+        """The last row that gets cells."""
+        return self.header + self.frame.height
+
+    def pieces(self) -> Iterator[bytes]:
+        """The finished sheet in pieces, made as they are asked for."""
+        rows = self.sheet.rows
+        yield self.head + encode_rows(rows.filter(pl.col("r") < self.header), "xml", "end")
+        yield self._splice_rows(render_rows(self.titles, self.columns, self.title_styles, self.header))
+        for start in range(0, self.frame.height, _BLOCK):
+            block, first = self.frame.slice(start, _BLOCK), self.header + 1 + start
+            yield self._splice_rows(render_rows(block, self.columns, self.styles, first, blanks=True))
+        yield encode_rows(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
+
+    def prove(self, pieces: Iterable[bytes]) -> None:
+        """Take the cells out of the finished sheet again and hold what is left against what was there.
+
+        Raises :class:`AccountingError` unless that is the same, byte for byte, and the cells are as many as there were
+        values, each in its row.
+        """
+        elements_of(self.head + self.tail, "its new sheet")
+        new = split_rows(pieces, cells=False)
+        rows, old = new.rows(), self.sheet
+        outside = ~pl.col("r").is_between(self.header, self.bottom)
+        if not (
+            (new.head, new.rest, new.tail) == (self.head, old.rest, self.tail)
+            and rows.filter(outside).equals(old.rows.filter(outside))
+            and self._holds(self._cut_rows(replace(old, rows=rows), self.header, self.bottom))
+        ):
+            raise AccountingError(
+                "nothing was published: the workbook would not be what it was but for the new cells; "
+                "write another format, `output='OUT.csv'`"
+            )
+
+    def _holds(self, found: pl.DataFrame) -> bool:
+        """Whether rows of a finished sheet, taken apart, are the old ones with all the cells in them."""
+        old = self._cut_rows(self.sheet, self.header, self.bottom)
+        if found["r"].equals(old["r"]):
+            both = pl.concat([found, old.drop("r").rename(lambda name: f"{name} old")], how="horizontal")
+        else:
+            if old.join(found, on="r", how="anti").height:
+                return False
+            both = found.join(old, on="r", how="left", maintain_order="left", suffix=" old")
+            both = both.with_columns(
+                pl.col("before old").fill_null(self._row_start()), pl.col("behind old").fill_null("")
+            )
+        before, stood = pl.col("before"), pl.col("before old")
+        if not self.crossing:  # the cells are at the end of what was before them
+            same = both.select(before.str.starts_with(stood)).to_series()
+            both = both.with_columns(within=before.str.strip_prefix(stood))
+        else:
+            same = both.select((before == stood) & (pl.col("behind") == pl.col("behind old"))).to_series()
+        within, p = pl.col("within"), self.sheet.prefix
+        row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"')
+        placed, cells, blanks = both.select(
+            placed=((row == pl.col("r").cast(pl.String)) | (within == "")).all(),
+            cells=within.str.count_matches(f"<{p}c", literal=True).sum(),
+            blanks=within.str.count_matches('"/>', literal=True).sum(),
+        ).row(0)
+        frames = (self.titles, self.frame)
+        values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
+        return bool(same.all() and placed and cells - blanks == values)
+
+    def _splice_rows(self, new: pl.DataFrame) -> bytes:
+        """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
+        first, last = int(new["r"][0]), int(new["r"][-1])
+        p = self.sheet.prefix
+        if p:
+            new = new.with_columns(pl.col("cells").str.replace_all(r"<(/?)(c|is|t|v)\b", f"<${{1}}{p}${{2}}"))
+        rows = self._cut_rows(self.sheet, first, last)
+        if self.crossing and rows["within"].str.contains(_FORMULA).any():
+            raise unusual("formulas stand in the columns of the earlier enrichment")
+        end = pl.lit(f"</{p}row>").alias("end")
+        if rows["r"].equals(new["r"]):
+            return encode_rows(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")
+        rows = new.join(rows, on="r", how="left", maintain_order="left")
+        rows = rows.filter(pl.col("before").is_not_null() | (pl.col("cells") != ""))  # no row is made for nothing
+        rows = rows.with_columns(pl.col("before").fill_null(self._row_start()), pl.col("behind").fill_null(""), end)
+        return encode_rows(rows, "before", "cells", "behind", "end")
+
+    def _row_start(self) -> pl.Expr:
+        """The beginning of a row that did not exist."""
+        return pl.concat_str(pl.lit(f'<{self.sheet.prefix}row r="'), pl.col("r").cast(pl.String), pl.lit('">'))
+
+    def _cut_rows(self, sheet: SheetXml, first: int, last: int) -> pl.DataFrame:
+        """Rows ``first`` to ``last``: ``r``, and what stands ``before``, ``within`` and ``behind`` the new columns."""
+        rows = sheet.between(first, last)
+        if (rows["end"] == "/>").any():
+            closed = pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml")
+            rows = rows.with_columns(closed.alias("xml"))
+        if self.crossing:
+            return sheet.cut_rows(rows, min(self.columns.values()), max(self.columns.values()))
+        return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))
 
 
 def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> None:
@@ -53,13 +175,13 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
                     _warn(result, archive, part, added, range_edits)
             columns = _side_by_side({column: added.places[column] for column in left})
             left = [column for column in left if column not in columns]
-            splice = _planned(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
+            splice = _plan_splice(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
             changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in range_edits.parts.items()}
             if styles is not None and styles.changed:
                 changed[styles.part] = iter([styles.text()])
             made = folder / f"{len(left)}{target.suffix}" if left else target
             copy_package(data, made, changed, size)
-            proved_same(data, made, changed)
+            prove_same_parts(data, made, changed)
             with ZipFile(made) as archive:
                 splice.prove(part_pieces(archive, part))
             data = made
@@ -67,12 +189,12 @@ def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, tar
 
 def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
     """The sheet's row with the header and the last one of the table."""
-    header = sheet.top() + source.header
+    header = sheet.first_row() + source.header
     bottom = header + frame.height
-    if sheet.bottom() != bottom + source.below:
+    if sheet.last_row() != bottom + source.below:
         raise AccountingError(
-            f"nothing was published: the sheet's last row is {sheet.bottom()}, the table's is {bottom + source.below}; "
-            "write another format, `output='OUT.csv'`"
+            f"nothing was published: the sheet's last row is {sheet.last_row()}, "
+            f"the table's is {bottom + source.below}; write another format, `output='OUT.csv'`"
         )
     return header, bottom
 
@@ -80,7 +202,7 @@ def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
     """Where the added columns go on the sheet, beside which table."""
     top, bottom = _rows_of(frame, source, sheet)
-    left = sheet.left()
+    left = sheet.first_column()
     return AddedColumns(
         called=result.table.name,
         sheet=sheet,
@@ -111,7 +233,7 @@ def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
     return {column: number for column, number in places.items() if number < end}
 
 
-def _planned(
+def _plan_splice(
     result: Enriched,
     frame: pl.DataFrame,
     columns: Mapping[str, int],
@@ -126,9 +248,9 @@ def _planned(
     """
     header, bottom = _rows_of(frame, source, sheet)
     first, last = min(columns.values()), max(columns.values())
-    neighbours = sheet.styles(first - 1, header, bottom)
-    title_styles, _ = _styles(columns, neighbours.head(1), styles, None)
-    body_styles, frame = _styles(columns, neighbours.slice(1), styles, frame)
+    beside = sheet.styles(first - 1, header, bottom)
+    title_styles, _ = _styles(columns, beside.head(1), styles, None)
+    body_styles, frame = _styles(columns, beside.slice(1), styles, frame)
     replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
@@ -140,8 +262,8 @@ def _planned(
     ]
     return Splice(
         sheet=sheet,
-        head=edited(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
-        tail=edited(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
+        head=apply_edits(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
+        tail=apply_edits(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
         titles=titles(result, columns),
         frame=frame,
         columns=columns,
@@ -158,7 +280,7 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
     added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
     places = {column: left + place for place, column in added if place < own}
     if len(places) < len(added):
-        right = max(sheet.right(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
+        right = max(sheet.last_column(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
         raise OutputError(f"the sheet has no room for more columns ({MAX_COLUMNS:,} are the limit); write CSV")
@@ -166,13 +288,13 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
 
 
 def _styles(
-    columns: Mapping[str, int], neighbours: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
+    columns: Mapping[str, int], beside: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
 ) -> tuple[dict[str, Style], pl.DataFrame]:
-    """Each column's style, made of the neighbours' (one for each row), and the frame with what they refer to.
+    """Each column's style, made of those beside it (one for each row), and the frame with what they refer to.
 
     Without a ``frame``, they are the titles' styles.
     """
-    found = neighbours.unique().to_list()
+    found = beside.unique().to_list()
     text = {style: style for style in found if style is not None}
     percent = dict(text)
     if styles is not None:
@@ -186,7 +308,7 @@ def _styles(
         if len(found) == 1:
             looks[kind] = made.get(found[0]) or ""
         else:
-            series = neighbours.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
+            series = beside.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
             frame, looks[kind] = frame.with_columns(series), pl.col(series.name)
     return {column: looks["percent" if column == "bounce_prob" else "text"] for column in columns}, frame
 
@@ -199,3 +321,30 @@ def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles:
     if edits is None:
         edits = sheet_metadata.new_grade_edits(sheet.elements, column, rows, styles.add_grades())
     return edits
+
+
+def count_rows(table: Table, path: Path) -> int:
+    """Count the rows of a finished workbook that was made from ``table``, unpacking its sheet anew.
+
+    In the user's own workbook they are the rows from below the header to the last that holds a value; in a new one
+    those of all its sheets but the summary, less their headers and the title rows.
+    """
+    with ZipFile(path) as archive:
+        if isinstance(table.source, Sheet) and table.file is not None:
+            with ZipFile(table.file.data) as old:
+                extended = _is_extended(old, archive)
+            if extended:
+                sheet = SheetXml.parse(part_pieces(archive, sheet_part(archive, table.source.name)), cells=False)
+                return sheet.last_row() - table.source.below - sheet.first_row() - table.source.header
+        parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
+        return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)
+
+
+def _is_extended(old: ZipFile, new: ZipFile) -> bool:
+    """Whether a workbook is another with its sheets extended: same sheets, same parts, those around the book alike."""
+    around = [[(part.filename, part.CRC) for part in book.infolist() if not _in_book(part)] for book in (old, new)]
+    return old.namelist() == new.namelist() and entries_of(old) == entries_of(new) and around[0] == around[1]
+
+
+def _in_book(part: ZipInfo) -> bool:
+    return part.filename.lower().startswith("xl/")

@@ -1,4 +1,4 @@
-"""Looks a workbook over before a parser sees it: how much it unfolds to, and how much memory reading it can take."""
+"""Checks a workbook before a parser sees it: what it unfolds to, how far it reaches, what memory it takes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ import re
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Final
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from bizverify.errors import InputError
 from bizverify.tables.compression import BROKEN_ZIP
-from bizverify.tables.excel.used_range import Extent
+from bizverify.tables.excel.cells import column_letter, column_number
 from bizverify.tables.size_limits import VARIABLE, limits
 
+_ROWS: Final = 1_048_576
+_COLUMNS: Final = 16_384
+_EXACT, _ROUGH = 64, 16
+"""Columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for."""
+_REFERENCE: Final = re.compile(rb'<c r="([^"<]{0,40})"')
+_REFERENCE_PARTS: Final = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
+_PREFIXED: Final = re.compile(rb":c[\s/>]")
+"""A cell in a namespace with a prefix, ``<x:c …>``."""
+_ODD: Final = re.compile(rb"""<(?:\w+:)?c\s[^>]*?\br\s*=\s*["']([A-Za-z]{4}[^"']{0,40}|[A-Za-z]*[0-9]{8}[^"']{0,40})""")
 _CHUNK: Final = 1 << 20
 _LARGE: Final = 64_000_000
 _SHORT: Final = 256
@@ -48,7 +58,92 @@ _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,
 
 
 @dataclass(slots=True)
-class Part:
+class Extent:
+    """Bounds of a sheet's rows and columns: no cell lies beyond, as long as ``plain``.
+
+    ``plain``: every cell begins with ``<c r="…"``, as common programs write them. ``odd``: a reference that no sheet
+    has. Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, and columns beyond the 64th by a
+    sixteenth (``closer``: by a 64th), so that few cells raise the bounds: each time, a new pattern is made.
+    """
+
+    closer: bool = False
+    rows: int = 0
+    columns: int = 0
+    plain: bool = True
+    odd: str = ""
+
+    @property
+    def area(self) -> int:
+        """The cells within the bounds."""
+        return self.rows * self.columns
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows × {self.columns:,} columns"
+
+    def take(self, buffer: bytes) -> int:
+        """Widen the bounds by the cells that begin in a piece of the sheet's XML; return where it stopped.
+
+        What lies behind belongs in front of the next piece: an element that is cut off.
+        """
+        until = max(buffer.rfind(b"<"), 0)
+        self.plain = self.plain and not (b":" in buffer and _PREFIXED.search(buffer))
+        place = 0
+        while self.plain and (found := _pattern_beyond(self.rows, self.columns).search(buffer, place, until)):
+            place = found.end()
+            reference = _REFERENCE.match(buffer, found.start())
+            if reference is None:
+                self.plain = False
+            elif not self._reaches(reference.group(1).decode("utf-8", "replace")):
+                return until
+        if not self.plain and (odd := _ODD.search(buffer, 0, until)):
+            self.odd = repr(odd.group(1).decode("utf-8", "replace"))
+        return until
+
+    def _reaches(self, reference: str) -> bool:
+        """Widen the bounds to a cell; false where a sheet has no such cell."""
+        found = _REFERENCE_PARTS.fullmatch(reference)
+        column, row = (column_number(found.group(1)), int(found.group(2))) if found else (0, 0)
+        if not 0 < column <= _COLUMNS or row > _ROWS:
+            self.odd = repr(reference)
+            return False
+        if row > self.rows:
+            unit = 10 ** max(len(str(row)) - 1 - self.closer, 0)
+            self.rows = min((row // unit + 1) * unit - 1 if self.closer else 10 * unit - 1, _ROWS)
+        if column > self.columns:
+            spare = column // (_EXACT if self.closer else _ROUGH) if column >= _EXACT else 0
+            self.columns = min(column + spare, _COLUMNS)
+        return True
+
+
+@lru_cache(64)
+def _pattern_beyond(rows: int, columns: int) -> re.Pattern[bytes]:
+    """Finds what may be a cell behind these rows or columns, or one whose place is not plain."""
+    if not rows:
+        return re.compile(rb"<c[\s/>]")
+    letters, digits = _at_most(column_letter(columns), "A", "A", "Z"), _at_most(str(rows), "1", "0", "9")
+    return re.compile(rf'<c(?! r="{letters}{digits}"|o)(?=[\s/>])'.encode())
+
+
+def _at_most(text: str, first: str, lowest: str, highest: str) -> str:
+    """A pattern of the numbers up to ``text`` in the digits ``lowest`` to ``highest``; they begin with ``first``."""
+    size, full = len(text), text == highest * len(text)
+    shorter = size if full else size - 1
+    patterns = [f"[{first}-{highest}]" + (f"[{lowest}-{highest}]{{0,{shorter - 1}}}" if shorter > 1 else "")]
+    if full:
+        return patterns[0]
+    for place, sign in enumerate(text):
+        low = lowest if place else first
+        last = place == size - 1
+        high = sign if last else chr(ord(sign) - 1)
+        if low <= high:
+            rest = size - place - 1
+            patterns.append(f"{text[:place]}[{low}-{high}]" + (f"[{lowest}-{highest}]{{{rest}}}" if rest else ""))
+    patterns = patterns[shorter == 0 :]
+    return patterns[0] if len(patterns) == 1 else f"(?:{'|'.join(patterns)})"
+
+
+@dataclass(slots=True)
+class PartContent:
     """What a part of a workbook was found to hold.
 
     ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
@@ -83,7 +178,7 @@ class Part:
 
 def check_zip(
     path: Path, data: Path, *, xml: bool, only: Collection[str] = (), without: Collection[str] = ()
-) -> dict[str, Part]:
+) -> dict[str, PartContent]:
     """Unfold the parts of a workbook that are parsed, in flat memory; return what each holds, by its name.
 
     ``path`` is what messages call the file. ``xml``: its parts are XML, and looked into. ``only`` these parts (in lower
@@ -96,7 +191,7 @@ def check_zip(
             entries = [entry for entry in entries if entry.filename not in without]
             parts, budget = {}, limits().inflated
             for entry in entries:
-                parts[entry.filename] = part = _looked_over(path, archive, entry, budget, xml=xml)
+                parts[entry.filename] = part = _check_part(path, archive, entry, budget, xml=xml)
                 budget -= part.size
             return parts
     except BROKEN_ZIP as error:
@@ -120,8 +215,8 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
     return read
 
 
-def _looked_over(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xml: bool) -> Part:
-    part, cap = Part(), limits()
+def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xml: bool) -> PartContent:
+    part, cap = PartContent(), limits()
     honest = copy.copy(entry)
     honest.file_size = budget + 1  # what it states may be a lie: it is read until it ends
     with archive.open(honest) as stream:
@@ -130,10 +225,10 @@ def _looked_over(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, x
         for chunk in _chunks(stream):
             part.size += len(chunk)
             if part.size > budget:
-                raise _beyond(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
+                raise _beyond_limit(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
             if part.size > _LARGE and part.size > cap.ratio * max(entry.compress_size, 1):
                 what = f"its part {entry.filename} unfolds to more than {cap.ratio} times its size"
-                raise _beyond(path, what, "ratio")
+                raise _beyond_limit(path, what, "ratio")
             if scan:
                 scan.take(chunk)
         if scan:
@@ -143,11 +238,11 @@ def _looked_over(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, x
     if part.extent.area > cap.cells:
         part.extent = _closer(archive, entry, cap.cells)
         if part.extent.area > cap.cells:
-            raise _beyond(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
+            raise _beyond_limit(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
     return part
 
 
-def _beyond(path: Path, what: str, limit: str) -> InputError:
+def _beyond_limit(path: Path, what: str, limit: str) -> InputError:
     return InputError(f"{path}: {what}; if that is as it should be, raise the limit with {VARIABLE}={limit}=…")
 
 
@@ -175,7 +270,7 @@ def _closer(archive: ZipFile, entry: ZipInfo, cap: int) -> Extent:
 class _Scan:
     """Takes a part's XML chunk by chunk and fills in what it holds."""
 
-    def __init__(self, path: Path, name: str, part: Part) -> None:
+    def __init__(self, path: Path, name: str, part: PartContent) -> None:
         self._path, self._name, self._part = path, name, part
         self._rest, self._last = b"", 0
         self._begun = self._sheet = self._shared = False
@@ -188,7 +283,7 @@ class _Scan:
         self._refuse_long_text(buffer)
         until = max(buffer.rfind(b"<"), 0)  # an element that is cut off is left for the next chunk
         if self._shared:
-            until = self._measured(buffer)
+            until = self._measure_texts(buffer)
         elif self._sheet:
             self._cells(buffer, until)
         self._rest = buffer[until:]
@@ -203,7 +298,7 @@ class _Scan:
         start = buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
         root = _ROOT.match(start)
         if root is None:
-            raise self._refused("is not XML in UTF-8, or declares a document type or entities")
+            raise self._refusal("is not XML in UTF-8, or declares a document type or entities")
         kind = root.group(1)
         self._sheet, self._shared = kind not in (b"sst", b"workbook", b"styleSheet"), kind == b"sst"
         self._begun = True
@@ -218,9 +313,9 @@ class _Scan:
                 text = buffer[begin : end if end >= 0 else len(buffer)].partition(b">")[2]
                 characters = len(html.unescape(text.decode("utf-8", "replace"))) if end >= 0 else 0
                 if characters > most or len(text) > _LONGEST_CHARACTER * (most + 1024):
-                    raise _beyond(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
+                    raise _beyond_limit(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
 
-    def _measured(self, buffer: bytes) -> int:
+    def _measure_texts(self, buffer: bytes) -> int:
         part, place, end = self._part, 0, buffer.rfind(b"</si>") + 5
         if end < 5:
             part.longest = max(part.longest, len(buffer))
@@ -249,7 +344,7 @@ class _Scan:
         self._refuse_disorder(buffer, until)
         part.extent.take(buffer)
         if part.extent.odd:
-            raise self._refused(f"has a cell {part.extent.odd}, which no sheet has")
+            raise self._refusal(f"has a cell {part.extent.odd}, which no sheet has")
 
     def _refuse_disorder(self, buffer: bytes, until: int) -> None:
         """The parser loses rows that stand behind a later one.
@@ -263,10 +358,10 @@ class _Scan:
             found = list(map(int, _ROW.findall(buffer, 0, until)))
         rows = [self._last, *found]
         if rows != sorted(rows):
-            raise self._refused("has rows out of order")
+            raise self._refusal("has rows out of order")
         self._last = rows[-1]
 
-    def _refused(self, why: str) -> InputError:
+    def _refusal(self, why: str) -> InputError:
         return InputError(f"{self._path}: its part {self._name} {why}; open it in Excel and save it again")
 
 
@@ -279,10 +374,10 @@ def _first_row(buffer: bytes) -> int | None:
 
 
 def _merge(left: bytes, top: bytes, right: bytes, bottom: bytes) -> tuple[int, int, int, int]:
-    return int(top) - 1, _column(left), int(bottom) - 1, _column(right)
+    return int(top) - 1, _column_index(left), int(bottom) - 1, _column_index(right)
 
 
-def _column(letters: bytes) -> int:
+def _column_index(letters: bytes) -> int:
     number = 0
     for letter in letters:
         number = number * 26 + letter - 64

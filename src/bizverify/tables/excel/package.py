@@ -1,21 +1,33 @@
-"""The zip around a workbook: where its parts are, and a copy in which only named parts differ."""
+"""The zip around a workbook: its list of sheets, its parts, and a copy in which only named parts differ."""
 
 from __future__ import annotations
 
 import copy
 import posixpath
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from xml.etree import ElementTree
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
-from bizverify.errors import AccountingError, OutputError
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from bizverify.errors import AccountingError, InputError, OutputError
 from bizverify.tables.compression import BROKEN_ZIP
-from bizverify.tables.excel.workbook_index import BOOK, entries_of
 from bizverify.tables.excel.xml_edit import elements_of
 
+BOOK: Final = "xl/workbook.xml"
+_RELATIONS: Final = "xl/_rels/workbook.xml.rels"
+CORE: Final = (BOOK, _RELATIONS)
+"""The parts that are read here, in lower case."""
+
+_LARGEST_INDEX: Final = 16_000_000
+_RELATION: Final = re.compile(r"\{.*/relationships\}id$")
 _TYPES: Final = "[Content_Types].xml"
 _MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
 _PLAIN: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
@@ -23,6 +35,76 @@ _FAST, _SMALL = 1, 6
 _PIECE: Final = 8_000_000
 _LARGE: Final = 8_000_000
 """Bytes of a sheet from which on it is packed fast instead of small."""
+
+
+@dataclass(frozen=True, slots=True)
+class SheetEntry:
+    """A sheet as the workbook lists it; ``part`` is ``None`` for what is not a table, such as a chart."""
+
+    name: str
+    visible: bool
+    part: str | None
+
+
+def outline(path: Path, data: Path) -> list[SheetEntry]:
+    """The sheets of an .xlsx workbook whose XML was looked over before (no document types, no entities).
+
+    Raises :class:`InputError` for a workbook without sheets, or one whose list of sheets does not hold together.
+    """
+    try:
+        with ZipFile(data) as archive:
+            entries = entries_of(archive)
+    except (ElementTree.ParseError, DefusedXmlException, KeyError, BadZipFile, ValueError) as error:
+        raise InputError(
+            f"{path}: is a damaged workbook (its list of sheets cannot be read: {error}); save it again in Excel"
+        ) from error
+    if not entries:
+        raise InputError(f"{path}: is a workbook without sheets; save it again in Excel")
+    return entries
+
+
+def entries_of(archive: ZipFile) -> list[SheetEntry]:
+    """The sheets that an open workbook lists; raise :class:`ValueError` or :class:`KeyError` for one that is damaged.
+
+    Their names differ: by them, the parser is told which sheet to read, and the writer which part to extend.
+    """
+    names = {name.lower(): name for name in archive.namelist()}
+    book, relations = (_parse_part(archive, names, part) for part in CORE)
+    targets = {relation.get("Id"): relation for relation in relations}
+    if len(targets) < len(relations):
+        raise ValueError("a relation is there twice")
+    entries = [_entry(element, targets, names) for element in book.iter() if _local(element) == "sheet"]
+    if len({entry.name for entry in entries}) < len(entries):
+        raise ValueError("two sheets have one name")
+    return entries
+
+
+def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
+    info = archive.getinfo(names[part])
+    if info.file_size > _LARGEST_INDEX:
+        raise ValueError(f"{part} is too large")
+    found: ElementTree.Element = fromstring(archive.read(info))
+    return found
+
+
+def _entry(
+    element: ElementTree.Element, targets: dict[str | None, ElementTree.Element], names: dict[str, str]
+) -> SheetEntry:
+    identity = next((value for key, value in element.attrib.items() if _RELATION.search(key)), None)
+    relation = targets.get(identity)
+    if relation is None:
+        raise KeyError(f"sheet {element.get('name')!r} has no part")
+    part = None
+    if relation.get("Type", "").endswith("/worksheet"):
+        target = posixpath.normpath(posixpath.join("/xl", relation.get("Target", ""))).lstrip("/")
+        part = names.get(target.lower())
+        if part is None:
+            raise KeyError(f"the part {target} of sheet {element.get('name')!r} is missing")
+    return SheetEntry(element.get("name", ""), element.get("state", "visible") == "visible", part)
+
+
+def _local(element: ElementTree.Element) -> str:
+    return str(element.tag).rpartition("}")[2]
 
 
 def sheet_parts(archive: ZipFile) -> dict[str, str]:
@@ -106,7 +188,7 @@ def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, I
                 _carry(old, part, new)
 
 
-def proved_same(source: Path, target: Path, changed: Iterable[str]) -> None:
+def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None:
     """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
     with ZipFile(source) as old, ZipFile(target) as new:
         if old.namelist() != new.namelist():
@@ -114,7 +196,9 @@ def proved_same(source: Path, target: Path, changed: Iterable[str]) -> None:
         for before, after in zip(old.infolist(), new.infolist(), strict=True):
             if before.filename in changed:
                 continue
-            if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw(old, before) != _raw(new, after):
+            if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw_part(old, before) != _raw_part(
+                new, after
+            ):
                 raise AccountingError(f"nothing was published: the workbook's part {before.filename} is not as it was")
 
 
@@ -149,7 +233,7 @@ def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
 
 def _carry(old: ZipFile, part: ZipInfo, new: ZipFile) -> None:
     """Put a part into another zip as it lies in this one, without unpacking it."""
-    packed = _raw(old, part)
+    packed = _raw_part(old, part)
     carried = copy.copy(part)
     carried.flag_bits &= ~0x08  # its size stands before it, not behind
     carried.extra = b""
@@ -162,7 +246,7 @@ def _carry(old: ZipFile, part: ZipInfo, new: ZipFile) -> None:
     new.start_dir = new.fp.tell()
 
 
-def _raw(archive: ZipFile, part: ZipInfo) -> bytes:
+def _raw_part(archive: ZipFile, part: ZipInfo) -> bytes:
     """The bytes of a part as they lie in the zip."""
     assert archive.fp is not None  # noqa: S101 - it is open
     archive.fp.seek(part.header_offset)

@@ -18,7 +18,7 @@ from bizverify.schema import OUR_COLUMNS, Alert
 from bizverify.tables.excel.cells import Area, column_letter
 from bizverify.tables.excel.package import book_part, read_part, related_parts
 from bizverify.tables.excel.sheet_xml import SheetXml
-from bizverify.tables.excel.xml_edit import Edit, Element, attribute, edited, elements_of
+from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of
 
 _OURS: Final = re.compile(rf".*({'|'.join(OUR_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
 _FILTER_NAME: Final = "_xlnm._FilterDatabase"
@@ -59,7 +59,7 @@ class AddedColumns:
         """The last of the added columns."""
         return max(self.places.values())
 
-    def named(self, column: int) -> str:
+    def describe_column(self, column: int) -> str:
         """A column of the sheet for people: its letter, and its header where it has one."""
         place = column - self.left
         header = self.headers[place] if 0 <= place < len(self.headers) else ""
@@ -187,7 +187,7 @@ def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | No
 def _find_missing(area: Area, added: AddedColumns) -> str:
     """Why an area does not fit the table: some of the columns that the answers are about lie outside."""
     outside = [column for column in sorted(added.record) if not area.left <= column <= area.right]
-    return f"{added.named(outside[0])} is not in it" if outside else ""
+    return f"{added.describe_column(outside[0])} is not in it" if outside else ""
 
 
 def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns) -> str:
@@ -207,10 +207,10 @@ def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
     if not left_out:
         return ""
     if max(left_out) < area.left:
-        return f"{added.named(max(left_out))} stands to the left of it"
+        return f"{added.describe_column(max(left_out))} stands to the left of it"
     if right + 1 in added.ours:
         return f"column {column_letter(right + 1)} holds something else above or below the rows"
-    return f"{added.named(right + 1)} stands between"
+    return f"{added.describe_column(right + 1)} stands between"
 
 
 def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, found: _Range) -> Iterator[Edit]:
@@ -244,10 +244,10 @@ def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tupl
     elements = elements_of(xml, book)
     sheets = [element.attributes.get("name") for element in elements if element.name == "sheet" and element.depth == 2]
     for element in elements:
-        told = element.attributes
-        if element.name != "definedName" or told.get("name", "").lower() != _FILTER_NAME.lower():
+        attributes = element.attributes
+        if element.name != "definedName" or attributes.get("name", "").lower() != _FILTER_NAME.lower():
             continue
-        if sheet not in sheets or told.get("localSheetId") != str(sheets.index(sheet)):
+        if sheet not in sheets or attributes.get("localSheetId") != str(sheets.index(sheet)):
             continue
         text = xml[element.inner : element.stop]
         name = _OF_A_NAME.search(text)
@@ -256,7 +256,7 @@ def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tupl
             break
         if name and area and area.left == found.area.left:
             new = text[: name.start(2)] + column_letter(found.right).encode() + text[name.end(2) :]
-            return found, {book: edited(xml, [(element.inner, element.stop, new)])}
+            return found, {book: apply_edits(xml, [(element.inner, element.stop, new)])}
         stated = element.text.strip()
         why = f"the workbook's hidden name {_FILTER_NAME} states another range for it, {stated!r}"
         return replace(found, right=found.area.right, why=found.why or why), {}
@@ -291,7 +291,7 @@ def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Ran
         (listed.start, listed.inner, tag),
         (columns[-1].stop, columns[-1].stop, entries),
     ]
-    made = edited(xml, edits)
+    made = apply_edits(xml, edits)
     elements_of(made, part)
     return made
 
@@ -342,18 +342,18 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
     if gap is not None:
         whole = Area(added.left, added.top, added.last, added.bottom)
         yield Alert(
-            f"{added.called}: {added.named(gap)} is blank between your list and the new columns, because other cells "
-            "stand beside or below the list. A sort by a click moves customers away from their verdicts; before you "
-            f"sort in Excel, mark all columns up to {column_letter(added.last)}, or set a filter over {whole} "
-            "(Data > Filter)"
+            f"{added.called}: {added.describe_column(gap)} is blank between your list and the new columns, because "
+            "other cells stand beside or below the list. A sort by a click moves customers away from their verdicts; "
+            f"before you sort in Excel, mark all columns up to {column_letter(added.last)}, or set a filter over "
+            f"{whole} (Data > Filter)"
         )
 
 
 def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], added: AddedColumns) -> Iterator[str]:
     """What a protected sheet does not allow."""
-    told = protection.attributes if (protection := _find_child(elements, "sheetProtection")) else {}
-    locked = any(told.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
-    if any(found.changed for found in ranges) and told.get("sheet", "0") not in _NO and locked:
+    protected = protection.attributes if (protection := _find_child(elements, "sheetProtection")) else {}
+    locked = any(protected.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
+    if any(found.changed for found in ranges) and protected.get("sheet", "0") not in _NO and locked:
         kinds = " and ".join(found.kind for found in ranges if found.changed)
         yield (
             f"{added.called}: the sheet is protected; {kinds} now holds the new columns too, and sorts and filters "

@@ -1,25 +1,84 @@
-"""Workbooks → tables: looked over first, then read by fastexcel, here or in a process of its own."""
+"""Workbooks → tables: checked first, then read by fastexcel, in this process or in a child with limits."""
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import polars as pl
 
 from bizverify.errors import InputError
 from bizverify.schema import counted
 from bizverify.tables.compression import File, private_folder
-from bizverify.tables.excel import isolated_reader, limits_check
+from bizverify.tables.excel import limits_check
+from bizverify.tables.excel.package import CORE, SheetEntry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load
-from bizverify.tables.excel.workbook_index import CORE, Entry, outline
 from bizverify.tables.heading import headless_note
+from bizverify.tables.isolation import IsolationError, run_isolated
+from bizverify.tables.size_limits import VARIABLE, limits
 from bizverify.tables.table import Format, Table
 
+_SECONDS: Final = 900
+_RESULT: Final = ("name", "headers", "header", "others", "below", "title_rows")
+"""The fields of a sheet that go beside its frame."""
 _HERE: Final = 900_000_000
 """Bytes of memory up to which a sheet is read in this process."""
+
+
+def load_isolated(
+    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
+) -> Loaded:
+    """Do what :func:`bizverify.tables.excel.sheets.load` does, in a child process.
+
+    The child may take as much memory as the limits allow, and fifteen minutes. Where it aborts or runs out of either,
+    an :class:`InputError` says so.
+    """
+    memory = limits().memory
+    with private_folder() as folder:
+        frame = folder / "sheet.arrow"
+        arguments = {
+            "data": os.fspath(data.absolute()),
+            "path": os.fspath(path),
+            "wanted": wanted,
+            "has_header": has_header,
+            "facts": None if facts is None else {name: asdict(fact) for name, fact in facts.items()},
+            "frame": os.fspath(frame),
+        }
+        try:
+            loaded = run_isolated(f"{__name__}:load_to_file", arguments, memory=memory, seconds=_SECONDS)
+        except IsolationError as error:
+            raise _explain_failure(error, path, memory) from None
+        loaded["frame"] = pl.read_ipc(io.BytesIO(frame.read_bytes()))  # no map of a file that goes away
+    for name in ("headers", "others"):
+        loaded[name] = tuple(loaded[name])
+    loaded["title_rows"] = tuple(map(tuple, loaded["title_rows"]))
+    return Loaded(**loaded)
+
+
+def load_to_file(
+    data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
+) -> dict[str, Any]:
+    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields."""
+    known = facts and {name: Facts(**fact) for name, fact in facts.items()}
+    loaded = load(Path(data), Path(path), wanted, known, has_header)
+    loaded.frame.write_ipc(frame)
+    return {name: getattr(loaded, name) for name in _RESULT}
+
+
+def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
+    advice = f"save its table as .csv, or raise the limit with {VARIABLE}=memory=…"
+    if error.reason == "time":
+        return InputError(f"{path}: takes more than {_SECONDS // 60} minutes to read; save its table as .csv")
+    if error.reason == "memory":
+        return InputError(f"{path}: takes more than {memory:,} bytes of memory to read; {advice}")
+    detail = error.detail or "the parser gave up"
+    return InputError(f"{path}: is damaged, or takes more than {memory:,} bytes of memory to read ({detail}); {advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +103,7 @@ def read(file: File, format: Format, sheet: str | None, *, has_header: bool = Tr
     a missing sheet. Without ``has_header`` every row is one of the table, the columns are called ``#1``, ``#2``, …, and
     an output is a new workbook: no row can be put above the user's.
     """
-    with _named(file, format) as named:
+    with _with_extension(file, format) as named:
         return replace(_read(named, format, sheet, has_header), file=file)
 
 
@@ -58,7 +117,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         if format != "xls":
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        loaded = isolated_reader.load_isolated(file.data, path, sheet, None, has_header)
+        loaded = load_isolated(file.data, path, sheet, None, has_header)
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
         notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, `sheet=` chooses another")
@@ -82,7 +141,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
 
 
 @contextmanager
-def _named(file: File, format: Format) -> Iterator[File]:
+def _with_extension(file: File, format: Format) -> Iterator[File]:
     """The file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
     if file.data.suffix.lower() in (f".{format}", ".xlsm" if format == "xlsx" else ""):
         yield file
@@ -91,7 +150,7 @@ def _named(file: File, format: Format) -> Iterator[File]:
             yield replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
 
 
-def _time_notes(parts: Mapping[str, limits_check.Part]) -> list[str]:
+def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
     """The parser gives no lengths of a day and more, and no times in a column with texts, and says nothing of it."""
     times = sum(part.times for part in parts.values())
     if not times:
@@ -100,7 +159,7 @@ def _time_notes(parts: Mapping[str, limits_check.Part]) -> list[str]:
     return [f"times in {counted(times, 'cell')} of the workbook: of an .ods {what}; save it as .xlsx to have them"]
 
 
-def _blank_notes(part: limits_check.Part) -> Iterator[str]:
+def _blank_notes(part: limits_check.PartContent) -> Iterator[str]:
     """What of a sheet is read as blank though Excel shows something."""
     if part.errors:
         yield f"errors such as #N/A in {counted(part.errors, 'cell')} of the sheet are read as blank"
@@ -108,7 +167,7 @@ def _blank_notes(part: limits_check.Part) -> Iterator[str]:
         yield "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
 
 
-def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.Part]:
+def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.PartContent]:
     """The sheet and what its part was found to hold."""
     path = file.path
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
@@ -126,16 +185,16 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limi
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    reader = load if memory <= _HERE else isolated_reader.load_isolated
+    reader = load if memory <= _HERE else load_isolated
     loaded = reader(file.data, path, sheet, facts, has_header)
     return loaded, sheets[loaded.name]
 
 
-def _is_read(entry: Entry, wanted: str | None) -> bool:
+def _is_read(entry: SheetEntry, wanted: str | None) -> bool:
     return entry.visible if wanted is None else entry.name == wanted
 
 
-def _facts(entry: Entry, parts: Mapping[str, limits_check.Part]) -> Facts:
+def _facts(entry: SheetEntry, parts: Mapping[str, limits_check.PartContent]) -> Facts:
     part = parts.get(entry.part or "")
     if part is None:
         return Facts(entry.visible, table=entry.part is not None)

@@ -1,29 +1,189 @@
-"""Chooses a sheet of a workbook, finds its header and loads it: the part that may run in a process of its own."""
+"""Chooses a sheet of a workbook, finds its header and loads its columns with their natural types."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.columns import has_role
-from bizverify.tables.excel.grid import load_below, load_grid, top_rows
 from bizverify.tables.heading import LOOK, Merge, find_heading, headless
 
 if TYPE_CHECKING:
-    from fastexcel import ExcelReader
+    from fastexcel import ExcelReader, ExcelSheet
 
+_EXACT_INTEGERS: Final = 10**15
+_DAY_OF_TIMES: Final = date(1899, 12, 31)
+"""The day that calamine puts before a time of day."""
+_FIRST_DATE: Final = pl.duration(days=3660)
+"""A text column's dates before 1910 are lengths of time: nobody was a customer then."""
+_DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
+_UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
+_RETRIES: Final = 8
 _SAMPLE_ROWS: Final = 1000
-_RIGHT: Final = 0.9
+_RIGHT_SHARE: Final = 0.9
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ANYTHING = 3, 2, 1, 0
 HAS_NUMBERS: Final = _NO_HEADER
 """From this rank on, a table holds business numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class SheetGrid:
+    """A sheet below its first row: ``names`` are that row's cells, ``left`` its first column in the sheet.
+
+    ``height``: all rows, also those without a value at the end. ``renamed``: some names may not be the cells' texts,
+    because fastexcel makes them unique.
+    """
+
+    frame: pl.DataFrame
+    names: tuple[str, ...]
+    height: int
+    left: int
+    renamed: bool
+    visible: bool
+
+
+def top_rows(book: ExcelReader, sheet: str, count: int) -> list[tuple[str | None, ...]]:
+    """The first rows of a sheet as text, from the first one that holds a value."""
+    return book.load_sheet(sheet, header_row=None, n_rows=count, dtypes="string").to_polars().rows()
+
+
+def load_below(book: ExcelReader, sheet: str, whole: SheetGrid, skipped: int, start: int, *, name: str) -> SheetGrid:
+    """Load the rows of a sheet once more, without the first ``skipped`` of ``whole``.
+
+    The parser counts the rows to skip from the top of the sheet if it skips any, and does not tell where its first
+    value is: ``start`` is a guess, and the number of rows that come back tells whether it was right. Raises
+    :class:`InputError`, which calls the sheet ``name``, rather than return other rows.
+    """
+    due = whole.height - skipped
+    grid = load_grid(book, sheet, skipped + start)
+    if grid.height != due:
+        grid = load_grid(book, sheet, max(skipped + start + grid.height - due, 0))
+    if grid.height != due or grid.left != whole.left or grid.frame.width != whole.frame.width:
+        raise InputError(f"{name}: the rows above the header cannot be told apart; delete them and try again")
+    return grid
+
+
+def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> SheetGrid:
+    """Load the rows of a sheet below its first one that holds a value, or where ``skipped``, below that many rows.
+
+    Where it is not ``headed`` the first one is among them.
+
+    The frame's columns are ``c0``, ``c1``, …: text stays text, whole numbers are Int64, dates Date, times of day Time;
+    a column of mixed types is text, with dates as ISO dates in it. Rows below the last value are left out.
+    """
+    loaded, forced = _load_untyped(book, sheet, skipped, headed)
+    columns = loaded.selected_columns
+    frame = loaded.to_polars()
+    ids = [f"c{place}" for place in range(frame.width)]
+    frame.columns = ids
+    places = {id_: column.absolute_index for id_, column in zip(ids, columns, strict=True)}
+    dated = _columns_with_dates(frame)
+    if dated:
+        wanted = {id_: places[id_] for id_ in dated}
+        frame = frame.with_columns(_as_shown(book, sheet, skipped, frame, wanted, headed))
+    names = tuple("" if column.column_name_from == "generated" else column.name for column in columns)
+    found = set(names)
+    again = any(name.rpartition("_")[0] in found and name.rpartition("_")[2].isdecimal() for name in names)
+    left = columns[0].absolute_index if columns else 0
+    visible = loaded.visible == "visible"
+    return SheetGrid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible)
+
+
+def _load_untyped(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[ExcelSheet, bool]:
+    """The sheet, and whether it took more than one attempt: columns of texts and lengths of time are no type."""
+    import fastexcel
+
+    texts: dict[str | int, Any] = {}
+    for attempt in range(_RETRIES + 1):
+        dtypes: Any = "string" if attempt == _RETRIES else texts or None
+        try:
+            options: dict[str, Any] = {"skip_rows": skipped or None, "schema_sample_rows": None}
+            return book.load_sheet(sheet, header_row=0 if headed else None, dtypes=dtypes, **options), bool(texts)
+        except fastexcel.UnsupportedColumnTypeCombinationError as error:
+            found = _UNSURE.search(str(error))
+            if attempt == _RETRIES:
+                raise
+            if found:
+                texts[found.group(1)] = "string"
+    raise AssertionError("unreachable")
+
+
+def _columns_with_dates(frame: pl.DataFrame) -> list[str]:
+    """The columns of text in which something looks like a moment."""
+    texts = frame.select(pl.col(pl.String).str.contains(_DATED).any())
+    return [name for name in texts.columns if texts[name][0]]
+
+
+def _as_shown(
+    book: ExcelReader, sheet: str, skipped: int, frame: pl.DataFrame, places: dict[str, int], headed: bool
+) -> list[pl.Series]:
+    """Columns of text with the dates and times in them as ISO dates, times and hours; typed texts stay as they are."""
+    options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
+    loaded = book.load_sheet(sheet, use_columns=list(places.values()), dtypes="duration", **options)
+    serials = loaded.to_polars()
+    serials.columns = [f"serial_{id_}" for id_ in places]
+    both = pl.concat([frame.select(list(places)), serials], how="horizontal")
+    shown = both.select(_shown_text(pl.col(id_), pl.col(f"serial_{id_}")).alias(id_) for id_ in places)
+    return [shown[id_] for id_ in places]
+
+
+def _shown_text(text: pl.Expr, serial: pl.Expr) -> pl.Expr:
+    """``serial``: the days that Excel stores, as a duration; null for what is neither date nor time."""
+    return (
+        pl.when(serial.is_null() | ~text.str.contains(_DATED))
+        .then(text)
+        .when(serial < pl.duration(days=1))
+        .then(text.str.slice(11))
+        .when(serial < _FIRST_DATE)
+        .then(_hours(serial))
+        .otherwise(text.str.strip_suffix(" 00:00:00"))
+    )
+
+
+def _hours(length: pl.Expr) -> pl.Expr:
+    """A length of time as Excel shows it, 36:00:00."""
+    seconds = length.dt.total_seconds().abs()
+    two = [(value % 60).cast(pl.String).str.zfill(2) for value in (seconds // 60, seconds)]
+    sign = pl.when(length < pl.duration()).then(pl.lit("-")).otherwise(pl.lit(""))
+    return sign + pl.concat_str((seconds // 3600).cast(pl.String), *two, separator=":")
+
+
+def _without_tail(frame: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the rows at the end that hold nothing but white space."""
+    if not frame.width:
+        return frame
+    blank = [pl.col(pl.String).str.strip_chars() == "", pl.exclude(pl.String).is_null()]
+    for size in (100, frame.height):  # the end is found in the last rows, or else by looking at all
+        tail = frame.tail(size)
+        empty = tail.select(pl.all_horizontal(*[expr.fill_null(True) for expr in blank]).alias("empty"))["empty"]
+        filled = (~empty).arg_true()
+        if len(filled):
+            return frame.head(frame.height - tail.height + filled[-1] + 1)
+    return frame.clear()
+
+
+def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
+    """Excel knows only floats and date-times: make integers, dates and times of the columns that hold nothing else."""
+    natural: list[pl.Expr] = []
+    for values in frame:
+        if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT_INTEGERS)).all():
+            natural.append(pl.col(values.name).cast(pl.Int64))
+        elif values.dtype == pl.Datetime and (values.dt.date() == _DAY_OF_TIMES).all():
+            natural.append(pl.col(values.name).dt.time())
+        elif values.dtype == pl.Datetime and (values == values.dt.truncate("1d")).all():
+            natural.append(pl.col(values.name).cast(pl.Date))
+        elif values.dtype == pl.Duration:
+            natural.append(_hours(pl.col(values.name)).alias(values.name))
+    return frame.with_columns(natural)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +238,8 @@ def load(
             what = "is a damaged workbook (the names of its sheets can be read in two ways)"
             raise InputError(f"{path}: {what}; save it again in Excel")
         if wanted is not None:
-            return _wanted(book, path, wanted, facts or {}, has_header)
-        return _chosen(book, path, facts, has_header)
+            return _load_wanted(book, path, wanted, facts or {}, has_header)
+        return _choose_sheet(book, path, facts, has_header)
     except (fastexcel.FastExcelError, OSError) as error:
         raise _unreadable(path, error) from error
     except BaseException as error:
@@ -93,25 +253,25 @@ def _unreadable(path: Path, error: BaseException) -> InputError:
     return InputError(f"{path}: is not a readable workbook ({what}); open it in Excel and save it again")
 
 
-def _wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
+def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
     if name not in book.sheet_names:
         raise UsageError(f"{path}: has no sheet {name!r}; it has {', '.join(map(repr, book.sheet_names))}")
     if name in facts and not facts[name].table:
         raise UsageError(f"{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`")
-    loaded = _loaded(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
+    loaded = _load_with_header(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
     if loaded is None:
         raise InputError(f"{path}: sheet {name!r} is empty")
     return loaded
 
 
-def _chosen(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
+def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
     """The first visible sheet with business numbers, else with a header for them, else with anything."""
     best: Loaded | InputError | None = None
     highest, holding = -1, []
     known = {name: Facts(visible=True) for name in book.sheet_names} if facts is None else facts
     names = [name for name in book.sheet_names if name in known and known[name].visible and known[name].table]
     for name in names:
-        found = _judged(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
+        found = _try_sheet(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
         if found is None:
             continue
         fit = rank(found) if len(names) > 1 else _ANYTHING
@@ -126,14 +286,14 @@ def _chosen(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, ha
     return replace(best, others=tuple(name for name in holding if name != best.name))
 
 
-def _judged(
+def _try_sheet(
     book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, spare: bool
 ) -> Loaded | InputError | None:
     """A sheet, or why it cannot be read as a table; ``None`` for one that is empty or hidden."""
     import fastexcel
 
     try:
-        return _loaded(book, path, name, facts, has_header)
+        return _load_with_header(book, path, name, facts, has_header)
     except InputError as error:
         return error
     except fastexcel.FastExcelError:
@@ -153,14 +313,14 @@ def rank(found: Loaded | InputError) -> int:
     long = long.drop_nulls("cell").with_columns(digits=business_number.compact_expr(pl.col("cell")))
     right = business_number.checksum_expr(business_number.key_expr(pl.col("digits"))).fill_null(False).mean()
     columns = long.group_by("id").agg(pl.len(), pl.col("digits").is_not_null().mean(), right=right).collect()
-    by_content = (pl.col("right") >= _RIGHT) & (pl.col("len") >= 3)
+    by_content = (pl.col("right") >= _RIGHT_SHARE) & (pl.col("len") >= 3)
     by_header = pl.col("id").is_in(list(titled)) & (pl.col("digits") > 0)
     if columns.select((by_content | by_header).any()).item():
         return _NUMBERS
     return _HEADER_ONLY if titled else _ANYTHING
 
 
-def _loaded(
+def _load_with_header(
     book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, hidden: bool = False
 ) -> Loaded | None:
     """A sheet with its header found: one parse where the header is its first row, another where it is not."""

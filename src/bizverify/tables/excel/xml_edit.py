@@ -88,7 +88,7 @@ def refuse_encoding(xml: bytes, part: str) -> None:
         raise OutputError(f"the workbook cannot be extended, {part} is encoded in {encoding}; write CSV")
 
 
-def edited(xml: bytes, edits: Iterable[Edit]) -> bytes:
+def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
     """Return the bytes with edits made; edits are given in the coordinates of ``xml`` and do not overlap.
 
     Those that insert at one place come out in the order in which they are given.

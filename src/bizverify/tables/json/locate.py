@@ -13,8 +13,8 @@ import msgspec
 
 from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables.columns import has_role
-from bizverify.tables.json import errors
-from bizverify.tables.json.scan import Part, Scanner
+from bizverify.tables.json import scan
+from bizverify.tables.json.scan import RecordChunk, Scanner
 from bizverify.tables.size_limits import limits
 
 Step = str | int
@@ -43,7 +43,7 @@ class Document:
     path: str = ""
     kind: str = "array"
 
-    def records(self, path: Path) -> Iterator[Part]:
+    def records(self, path: Path) -> Iterator[RecordChunk]:
         """Read the records; ``path`` is what the user calls the file. Raises :class:`InputError`."""
         with Scanner(path, self.data, self.start) as scanner:
             yield from scanner.array() if self.kind == "array" else scanner.sequence()
@@ -52,7 +52,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundArray:
     """An array in a document, and how well it fits (``_EMPTY`` to ``_NUMBERED``)."""
 
     path: Path_
@@ -74,8 +74,8 @@ def at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
             what = f"{parameter('json_path', json_path)} leads to {_word(byte)}"
             raise UsageError(f"{path}: {what}; it must lead to an array of objects")
         begin = scanner.position
-        _passed(scanner.array())
-        document = Document(data, begin, scanner.position, spelled(steps))
+        _skip_parts(scanner.array())
+        document = Document(data, begin, scanner.position, spell_path(steps))
     _check_around(path, document)
     return document
 
@@ -92,22 +92,22 @@ def find(path: Path, data: Path, start: int) -> Document:
         if scanner.peek() != b"{":
             raise InputError(f"{path}: holds {_word(scanner.peek())}, not an array of objects; export it again")
         begin, own = scanner.position, False
-        found: list[_Found] = []
+        found: list[_FoundArray] = []
         for key in _members(scanner):
             own = own or has_role(key, "b_no")
             _search(scanner, (key,), found)
         end = scanner.position
         if scanner.peek():
             return Document(data, start, data.stat().st_size, "", "sequence")
-    chosen = _chosen(path, found, own)
+    chosen = _choose_array(path, found, own)
     if chosen is None:
         return Document(data, begin, end, "", "object")
-    return Document(data, chosen.start, chosen.end, spelled(chosen.path))
+    return Document(data, chosen.start, chosen.end, spell_path(chosen.path))
 
 
-def spelled(steps: Path_) -> str:
+def spell_path(steps: Path_) -> str:
     """A path as ``--json-path`` takes it."""
-    return "".join(map(_spelled, steps)).removeprefix(".")
+    return "".join(map(_spell_step, steps)).removeprefix(".")
 
 
 def _check_around(path: Path, document: Document) -> None:
@@ -124,7 +124,7 @@ def _check_around(path: Path, document: Document) -> None:
             raise InputError(f"{path}: is not valid JSON around {document.path}: {error}") from error
 
 
-def _spelled(step: Step) -> str:
+def _spell_step(step: Step) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     plain = step and not set(step) & set(".[]\"'") and not step.startswith("$")
@@ -141,12 +141,12 @@ def _steps(json_path: str) -> Path_:
                 f"{parameter('json_path', json_path)} cannot be read from {rest!r} on; write data.items[0]"
             )
         key, index, quoted, single = found.groups()
-        steps.append(int(index) if index else key or single or _unquoted(quoted, json_path))
+        steps.append(int(index) if index else key or single or _unquote(quoted, json_path))
         rest = rest[found.end() :]
     return tuple(steps)
 
 
-def _unquoted(quoted: str | None, json_path: str) -> str:
+def _unquote(quoted: str | None, json_path: str) -> str:
     try:
         return msgspec.json.decode(f'"{quoted or ""}"', type=str)
     except msgspec.DecodeError as error:
@@ -155,7 +155,7 @@ def _unquoted(quoted: str | None, json_path: str) -> str:
 
 def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
     """Stop before the value of a key or an index; raise :class:`UsageError` where there is none."""
-    place = f"in {spelled(gone)}" if gone else "at the top"
+    place = f"in {spell_path(gone)}" if gone else "at the top"
     seen: list[str] = []
     byte = scanner.peek()
     if isinstance(step, str) and byte == b"{":
@@ -178,10 +178,10 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
     raise UsageError(f"{scanner.path}: {parameter('json_path', json_path)}: {there}")
 
 
-def _search(scanner: Scanner, path: Path_, found: list[_Found]) -> None:
+def _search(scanner: Scanner, path: Path_, found: list[_FoundArray]) -> None:
     """Pass a value; note the arrays of objects, and the empty ones, that it is or holds."""
     if len(path) > limits().depth:
-        raise errors.too_deep(scanner.path, f"the object at byte {scanner.position:,}")
+        raise scan.too_deep(scanner.path, f"the object at byte {scanner.position:,}")
     byte = scanner.peek()
     if byte == b"{":
         for key in _members(scanner):
@@ -189,7 +189,7 @@ def _search(scanner: Scanner, path: Path_, found: list[_Found]) -> None:
         return
     begin, first = scanner.position, scanner.inside() if byte == b"[" else b""
     if first == b"{":
-        fit = _passed_fit(scanner)
+        fit = _skip_array(scanner)
     elif first == b"]":
         scanner.value()
         fit = _EMPTY
@@ -197,10 +197,10 @@ def _search(scanner: Scanner, path: Path_, found: list[_Found]) -> None:
         scanner.value()
         return
     if sum(array.fit == fit for array in found) < _SHOWN:  # a document may hold millions
-        found.append(_Found(path, begin, scanner.position, fit))
+        found.append(_FoundArray(path, begin, scanner.position, fit))
 
 
-def _chosen(path: Path, found: list[_Found], own: bool) -> _Found | None:
+def _choose_array(path: Path, found: list[_FoundArray], own: bool) -> _FoundArray | None:
     """The array that holds the records; ``own``: the document itself has the key of a business number."""
     filled = [array for array in found if array.fit != _EMPTY]
     numbered = [array for array in filled if array.fit == _NUMBERED]
@@ -208,21 +208,21 @@ def _chosen(path: Path, found: list[_Found], own: bool) -> _Found | None:
         return None
     fitting = numbered or filled
     if len(fitting) > 1:
-        paths = ", ".join(spelled(array.path) for array in fitting)
+        paths = ", ".join(spell_path(array.path) for array in fitting)
         raise InputError(
             f"{path}: holds several arrays of objects ({paths}); choose with "
-            f"{parameter('json_path', spelled(fitting[0].path))}"
+            f"{parameter('json_path', spell_path(fitting[0].path))}"
         )
     if fitting:
         return fitting[0]
     return found[0] if found else None
 
 
-def _passed_fit(scanner: Scanner) -> int:
+def _skip_array(scanner: Scanner) -> int:
     """Pass an array of objects; how well it fits, by the keys of its first object."""
     parts = scanner.array()
     first = next(parts).lines.partition(b"\n")[0]
-    _passed(parts)
+    _skip_parts(parts)
     try:
         keys = msgspec.json.decode(first, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError):  # said with its place when the records are read
@@ -230,7 +230,7 @@ def _passed_fit(scanner: Scanner) -> int:
     return _NUMBERED if any(has_role(key, "b_no") for key in keys) else _FILLED
 
 
-def _passed(parts: Iterator[Part]) -> None:
+def _skip_parts(parts: Iterator[RecordChunk]) -> None:
     for _ in parts:
         pass
 

@@ -17,8 +17,8 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bizverify.errors import InputError
-from bizverify.tables.json import errors
-from bizverify.tables.json.scan import Part
+from bizverify.tables.json import scan
+from bizverify.tables.json.scan import RecordChunk
 from bizverify.tables.size_limits import limits
 
 DataType = pl.DataType | DataTypeClass
@@ -54,7 +54,7 @@ class _NotExactError(Exception):
     """A column of some type would not give back every value as it stands in the file."""
 
 
-class Columns:
+class ColumnTypes:
     """Learns from one part of the records after the other; ``types`` has ``None`` for text, Null for nothing yet."""
 
     def __init__(self, path: Path, data: Path) -> None:
@@ -67,7 +67,7 @@ class Columns:
         self._checks: dict[str, _Check] = {}
         self._integers: list[str] = []
 
-    def learn(self, part: Part) -> None:
+    def learn(self, part: RecordChunk) -> None:
         """Widen the types so that they hold a part's values. Raises :class:`InputError` naming the record."""
         if not self._fits(part):
             self._widen(part)
@@ -85,7 +85,7 @@ class Columns:
             for key, dtype in self.types.items()
         }
 
-    def _fits(self, part: Part) -> bool:
+    def _fits(self, part: RecordChunk) -> bool:
         """Whether all values are plain ones of the types known so far, every key there once; the quick way."""
         if self._quick is None:
             return False
@@ -105,15 +105,15 @@ class Columns:
             return False
         return part.lines.count(_KEY) == keys
 
-    def _widen(self, part: Part) -> None:
+    def _widen(self, part: RecordChunk) -> None:
         try:
             part.lines.decode()
         except UnicodeDecodeError as error:
-            raise errors.not_utf8(self.path, self.data, part.start, part.end) from error
+            raise scan.not_utf8(self.path, self.data, part.start, part.end) from error
         objects = self._objects(part)
         for key in dict.fromkeys(chain.from_iterable(objects)):
             if len(key) > limits().text:
-                raise errors.long_key(self.path, key)
+                raise scan.long_key(self.path, key)
             self.types.setdefault(key, pl.Null())
         if len(self.types) > COLUMNS:
             raise InputError(f"{self.path}: the objects have more than {COLUMNS:,} different keys; give them the same")
@@ -126,23 +126,23 @@ class Columns:
             keys = _keys_in(nested, keys)
             self._check_texts(part, tokens.filter(tokens.str.starts_with('"')))
             if not tokens.is_empty():
-                self.types[key] = _merged(known, _type_of(tokens, whole=len(nested) == len(tokens)))
+                self.types[key] = _merge_types(known, _type_of(tokens, whole=len(nested) == len(tokens)))
         if keys != part.lines.count(_KEY):
             self._check_keys(part)
 
-    def _objects(self, part: Part) -> list[dict[str, msgspec.Raw]]:
+    def _objects(self, part: RecordChunk) -> list[dict[str, msgspec.Raw]]:
         with suppress(msgspec.MsgspecError, RecursionError):
             objects = _decode_objects(part.lines)
             if len(objects) == part.count:
                 return objects
-        for number, line in self._numbered(part):
+        for number, line in self._numbered_lines(part):
             try:
                 _decode_object(line)
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise InputError(f"{self.path}: record {number} is not a JSON object: {error}") from error
         raise InputError(f"{self.path}: the records at byte {part.start:,} cannot be told apart; one object a line")
 
-    def _check_depth(self, part: Part, nested: pl.Series) -> None:
+    def _check_depth(self, part: RecordChunk, nested: pl.Series) -> None:
         """Raise where values are nested beyond the limit: polars reads them on threads with small stacks."""
         cap = limits().depth - 1
         many = nested.filter(nested.str.count_matches(r"[\[{]") > cap)
@@ -153,14 +153,14 @@ class Columns:
             brackets = brackets.str.replace_all(r"\[\]|\{\}", "")
             brackets = brackets.filter(brackets != "")
         if not brackets.is_empty():
-            raise errors.too_deep(self.path, f"a record from {self.rows + 1:,} to {self.rows + part.count:,}")
+            raise scan.too_deep(self.path, f"a record from {self.rows + 1:,} to {self.rows + part.count:,}")
 
-    def _check_texts(self, part: Part, texts: pl.Series) -> None:
+    def _check_texts(self, part: RecordChunk, texts: pl.Series) -> None:
         """Raise where a text cannot be read, naming the record: half a surrogate pair."""
         try:
-            _decode_texts(_joined(texts))
+            _decode_texts(_join_lines(texts))
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            for number, line in self._numbered(part):
+            for number, line in self._numbered_lines(part):
                 for key, raw in _decode_object(line).items():
                     if bytes(raw).startswith(b'"'):
                         self._check_text(number, key, raw)
@@ -175,15 +175,15 @@ class Columns:
                 "cut texts between characters when writing the file"
             ) from error
 
-    def _check_keys(self, part: Part) -> None:
+    def _check_keys(self, part: RecordChunk) -> None:
         """Raise where an object has a key twice: readers of JSON differ in which value counts."""
-        for number, line in self._numbered(part):
+        for number, line in self._numbered_lines(part):
             try:
                 json.loads(line, object_pairs_hook=_once, parse_int=str, parse_float=str, parse_constant=str)
             except _RepeatedError as error:
                 raise InputError(f"{self.path}: record {number} has the key {error} twice; keep one of them") from error
 
-    def _numbered(self, part: Part) -> Iterator[tuple[int, bytes]]:
+    def _numbered_lines(self, part: RecordChunk) -> Iterator[tuple[int, bytes]]:
         return enumerate(part.lines.split(b"\n"), self.rows + 1)
 
 
@@ -200,7 +200,7 @@ def tokens_of(texts: pl.Series, keys: Iterable[str]) -> dict[str, pl.Series]:
     """The value of each key as it stands in the objects, null where there is none or it is ``null``."""
     if texts.is_empty():
         return dict.fromkeys(keys, texts)
-    objects = _decode_objects(_joined(texts))
+    objects = _decode_objects(_join_lines(texts))
     columns = {key: split(b"\n".join(map(methodcaller("get", key, _ABSENT), objects))) for key in keys}
     return {key: column.set((column == "") | (column == "null"), None) for key, column in columns.items()}
 
@@ -209,13 +209,13 @@ def without(texts: pl.Series, keys: Iterable[str]) -> pl.Series:
     """The objects without some keys."""
     if texts.is_empty():
         return texts
-    objects = _decode_objects(_joined(texts))
+    objects = _decode_objects(_join_lines(texts))
     for key in keys:
         deque(map(methodcaller("pop", key, None), objects), maxlen=0)
     return split(_encode_lines(objects).rstrip(b"\n"))
 
 
-def _joined(texts: pl.Series) -> bytes:
+def _join_lines(texts: pl.Series) -> bytes:
     return str(texts.str.join("\n").item()).encode()
 
 
@@ -231,7 +231,7 @@ def _keys_in(nested: pl.Series, others: int | None) -> int | None:
     """How many keys there are in values and in others; ``None`` where one may be there twice."""
     if others is None or nested.is_empty():
         return others
-    joined = _joined(nested)
+    joined = _join_lines(nested)
     try:
         again = _encode_lines(msgspec.json.Decoder().decode_lines(joined))
     except (msgspec.MsgspecError, RecursionError):
@@ -276,7 +276,7 @@ class _Check:
             return False
         tokens = split(joined)
         if self._dtype is None:
-            _decode_texts(_joined(tokens.filter(tokens.str.starts_with('"'))))
+            _decode_texts(_join_lines(tokens.filter(tokens.str.starts_with('"'))))
             return True
         return _are_spelled(tokens.filter(tokens != "null"), self._dtype)
 
@@ -296,8 +296,8 @@ def _nested_type(tokens: pl.Series) -> DataType | None:
     """Let polars guess a type; msgspec reads every value with just this one, and refuses a value of another."""
     try:
         lone = '{"' + LONE + '":' + tokens + "}"
-        dtype = pl.read_ndjson(_joined(lone), infer_schema_length=None).schema[LONE]
-        msgspec.json.Decoder(_type(dtype)).decode_lines(_joined(tokens))
+        dtype = pl.read_ndjson(_join_lines(lone), infer_schema_length=None).schema[LONE]
+        msgspec.json.Decoder(_type(dtype)).decode_lines(_join_lines(tokens))
     except (
         pl.exceptions.PolarsError,
         pl.exceptions.PanicException,
@@ -325,18 +325,18 @@ def _are_spelled(tokens: pl.Series, dtype: DataType) -> bool:
     return bool(tokens.cast(dtype, strict=False).cast(pl.String).eq_missing(tokens).all())
 
 
-def _merged(one: DataType | None, other: DataType | None) -> DataType | None:
+def _merge_types(one: DataType | None, other: DataType | None) -> DataType | None:
     """The type that holds the values of both, ``None`` where only text does."""
     if one is None or other is None or one == other or other == pl.Null:
         return one if other is not None else None
     if one == pl.Null:
         return other
     if isinstance(one, pl.List) and isinstance(other, pl.List):
-        inner = _merged(one.inner, other.inner)
+        inner = _merge_types(one.inner, other.inner)
         return None if inner is None else pl.List(inner)
     if isinstance(one, pl.Struct) and isinstance(other, pl.Struct):
         mine, theirs = dict(one), dict(other)
-        fields = {name: _merged(dtype, theirs.get(name)) for name, dtype in mine.items()}
+        fields = {name: _merge_types(dtype, theirs.get(name)) for name, dtype in mine.items()}
         if mine.keys() == theirs.keys() and None not in fields.values():
             return pl.Struct({name: dtype for name, dtype in fields.items() if dtype is not None})
     return None

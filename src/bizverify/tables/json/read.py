@@ -17,10 +17,10 @@ from bizverify.errors import InputError, UsageError
 from bizverify.storage.filesystem import create_private
 from bizverify.tables.columns import has_role
 from bizverify.tables.compression import File, private_folder
-from bizverify.tables.json import errors
+from bizverify.tables.json import scan
 from bizverify.tables.json.locate import Document, at_path, find
-from bizverify.tables.json.lossless_types import Columns, DataType, tokens_of
-from bizverify.tables.json.scan import CHUNK, Part, Scanner
+from bizverify.tables.json.lossless_types import ColumnTypes, DataType, tokens_of
+from bizverify.tables.json.scan import CHUNK, RecordChunk, Scanner
 from bizverify.tables.table import RAW, Format, Table, column_ids, json_text
 
 _RECORD: Final = "record"
@@ -44,14 +44,14 @@ def read(file: File, format: Format, json_path: str | None, resources: ExitStack
     try:
         data = _utf8(file, resources)
         document = _document(file.path, data, format, json_path)
-        columns = Columns(file.path, data)
+        columns = ColumnTypes(file.path, data)
         if document.kind == "sequence" and _learned_plain(columns, data):
             records = data
         else:
-            columns = Columns(file.path, data)
-            records = _spooled(document, columns, resources)
+            columns = ColumnTypes(file.path, data)
+            records = _spool_records(document, columns, resources)
     except RecursionError as error:
-        raise errors.too_deep(file.path, "a value") from error
+        raise scan.too_deep(file.path, "a value") from error
     return _table(file, document, columns, records)
 
 
@@ -113,7 +113,7 @@ def _private(resources: ExitStack, name: str) -> Path:
     return path
 
 
-def _learned_plain(columns: Columns, data: Path) -> bool:
+def _learned_plain(columns: ColumnTypes, data: Path) -> bool:
     """Whether a file is one object a line and nothing else, so that it can be read where it is; learns its columns.
 
     What is wrong with a file is left to the reading record by record, which knows the place.
@@ -126,7 +126,7 @@ def _learned_plain(columns: Columns, data: Path) -> bool:
     return True
 
 
-def _plain_lines(data: Path) -> Iterator[Part]:
+def _plain_lines(data: Path) -> Iterator[RecordChunk]:
     rest, start = b"", 0
     with data.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -139,15 +139,15 @@ def _plain_lines(data: Path) -> Iterator[Part]:
         yield _plain(rest, start)
 
 
-def _plain(lines: bytes, start: int) -> Part:
+def _plain(lines: bytes, start: int) -> RecordChunk:
     """Lines as a part: each begins and ends an object; as many objects must be read from it as it has lines."""
     breaks = lines.count(b"\n")
     if b"\r" in lines or not (lines.startswith(b"{") and lines.endswith(b"}")) or lines.count(b"}\n{") != breaks:
         raise _NotPlainError
-    return Part(lines, breaks + 1, start, start + len(lines))
+    return RecordChunk(lines, breaks + 1, start, start + len(lines))
 
 
-def _spooled(document: Document, columns: Columns, resources: ExitStack) -> Path:
+def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStack) -> Path:
     """Put the records into a private file, one a line; learn their columns on the way."""
     records = _private(resources, "records.ndjson")
     with records.open("wb") as out:
@@ -158,7 +158,7 @@ def _spooled(document: Document, columns: Columns, resources: ExitStack) -> Path
     return records
 
 
-def _table(file: File, document: Document, columns: Columns, records: Path) -> Table:
+def _table(file: File, document: Document, columns: ColumnTypes, records: Path) -> Table:
     format: Format = "ndjson" if document.kind == "sequence" else "json"
     schema = columns.schema()
     if not columns.rows:
@@ -167,7 +167,7 @@ def _table(file: File, document: Document, columns: Columns, records: Path) -> T
     ids = dict(zip(schema, column_ids(len(schema)), strict=True))
     exact = {key: dtype for key, dtype in schema.items() if dtype is not None}
     if len(exact) == len(schema):
-        fields = _typed(exact)
+        fields = _typed_fields(exact)
         lines = lines.with_columns(pl.col(RAW).str.json_decode(pl.Struct(exact)).alias(_RECORD))
     else:
         kept = {key: None if _is_roles(key, dtype) else dtype for key, dtype in schema.items()}
@@ -177,7 +177,7 @@ def _table(file: File, document: Document, columns: Columns, records: Path) -> T
     return Table(frame, tuple(schema), format, file.path.name, file, document)
 
 
-def _typed(schema: dict[str, DataType]) -> dict[str, pl.Expr]:
+def _typed_fields(schema: dict[str, DataType]) -> dict[str, pl.Expr]:
     field = pl.col(_RECORD).struct.field
     return {key: json_text(field(key)) if _is_roles(key, dtype) else field(key) for key, dtype in schema.items()}
 

@@ -1,4 +1,4 @@
-"""Where the values of a JSON text begin and end, found without holding the text: msgspec parses, a window moves."""
+"""Scans the values of a JSON file one after the other; words its faults with place, reason and remedy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from typing import Final, Self
 import msgspec
 
 from bizverify.errors import InputError
-from bizverify.tables.json import errors
 from bizverify.tables.size_limits import VARIABLE, limits
 
+_READ_SIZE: Final = 1 << 20
+_AT: Final = re.compile(r" \(byte (\d+)\)")
+_REMEDIES: Final = {
+    rb"-?(NaN|Infinity)": "NaN and Infinity are no JSON; write null for them",
+    rb"'": "JSON has double quotes only",
+    rb"//|/\*|#": "JSON has no comments; take them out",
+    rb"None|True|False": "this is Python, not JSON; save it with json.dump",
+}
 CHUNK: Final = 1 << 22
 _TRIES: Final = 3
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
@@ -29,8 +36,74 @@ _decode_array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 Raws = list[msgspec.Raw]
 
 
+def offset_in(reason: str) -> int:
+    """The byte that a message of msgspec names."""
+    found = _AT.search(reason)
+    return int(found.group(1)) if found else 0
+
+
+def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputError:
+    """An error for a text that is no JSON from a position on."""
+    with data.open("rb") as file:
+        file.seek(position)
+        there = file.read(16)
+    plain = _AT.sub("", reason).removeprefix("JSON is malformed: ")
+    remedy = next((words for start, words in _REMEDIES.items() if re.match(start, there)), "")
+    remedy = "take it out" if "comma" in plain else remedy
+    said = f"{plain}; {remedy}" if remedy else plain
+    return InputError(f"{path}: {_line_and_column(data, position)}: is not valid JSON: {said}")
+
+
+def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
+    """An error for bytes between two offsets that are no UTF-8."""
+    with data.open("rb") as file:
+        file.seek(start)
+        text = file.read(end - start)
+    at = _first_bad(text)
+    return InputError(
+        f"{path}: {_line_and_column(data, start + at)}: byte 0x{text[at]:02x} is not UTF-8, which JSON must be; "
+        "save the file as UTF-8"
+    )
+
+
+def too_deep(path: Path, what: str) -> InputError:
+    """An error for nesting beyond the limit."""
+    return InputError(
+        f"{path}: {what} is nested too deeply, beyond {limits().depth} levels; flatten it, or raise the limit with "
+        f"{VARIABLE}=depth=…"
+    )
+
+
+def long_key(path: Path, key: str) -> InputError:
+    """An error for a key that no header can be."""
+    return InputError(
+        f"{path}: the key {key[:20]!r}… has {len(key):,} characters; shorten it, or raise the limit "
+        f"with {VARIABLE}=text=…"
+    )
+
+
+def _line_and_column(data: Path, position: int) -> str:
+    """Line and column, from 1, of an offset."""
+    line, last = 1, b""
+    with data.open("rb") as file:
+        while position > 0 and (chunk := file.read(min(_READ_SIZE, position))):
+            position -= len(chunk)
+            breaks = chunk.count(b"\n")
+            line += breaks
+            last = chunk.rpartition(b"\n")[2] if breaks else (last + chunk)[-_READ_SIZE:]
+    return f"line {line}, column {len(last.decode(errors='replace').lstrip(chr(0xFEFF))) + 1}"
+
+
+def _first_bad(text: bytes) -> int:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordChunk:
     """Some records of a file, one a line without a line break in it; ``start`` and ``end`` are where they stand."""
 
     lines: bytes
@@ -114,7 +187,7 @@ class Scanner:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self.fault(f"a key cannot be read: {error}", start) from error
         if len(key) > limits().text:
-            raise errors.long_key(self.path, key)
+            raise long_key(self.path, key)
         self.take(b":")
         return key
 
@@ -134,39 +207,39 @@ class Scanner:
             if self.peek() == closing:
                 raise self.fault("there is a comma too many")
 
-    def array(self) -> Iterator[Part]:
+    def array(self) -> Iterator[RecordChunk]:
         """Pass an array; give its elements."""
         self.take(b"[")
         yield from self._records(b"]", _in_array)
         self.take(b"]")
 
-    def sequence(self) -> Iterator[Part]:
+    def sequence(self) -> Iterator[RecordChunk]:
         """Pass values that stand one after the other, on lines of their own or not, up to the end of the file."""
         yield from self._records(b"", _decode_sequence)
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
         """What is wrong at a place (by default: with what comes next), with its line and column."""
-        return errors.malformed(self.path, self.data, self.position if position is None else position, reason)
+        return malformed_json(self.path, self.data, self.position if position is None else position, reason)
 
-    def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[Part]:
+    def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[RecordChunk]:
         sign, many = b"", 2
         while self.peek() != closing:
             start = self.position
-            raws = self._guessed(sign, decode) if sign else None
+            raws = self._guess_records(sign, decode) if sign else None
             if raws is None:
-                raws, sign = self._walked(closing, many)
+                raws, sign = self._walk_records(closing, many)
                 many = CHUNK
-            yield Part(_lines(raws), len(raws), start, self.position)
-            self._separated(closing)
+            yield RecordChunk(_lines(raws), len(raws), start, self.position)
+            self._skip_separator(closing)
 
-    def _separated(self, closing: bytes) -> None:
+    def _skip_separator(self, closing: bytes) -> None:
         """Pass what stands between two records."""
         if closing and self.peek() != closing:
             self.take(b",")
             if self.peek() == closing:
                 raise self.fault("there is a comma too many")
 
-    def _guessed(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
+    def _guess_records(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
         """Many records at once: up to a place that looks like the end of one.
 
         That it is one is proved by the parse: from the start of a record, a text that parses as whole values ends
@@ -187,7 +260,7 @@ class Scanner:
             return raws
         return None
 
-    def _walked(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
+    def _walk_records(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
         """Records one by one, ``many`` or a chunk of them; and what stands between the last two."""
         raws, size, sign, gap = [], 0, b"", b""
         while True:
@@ -200,7 +273,7 @@ class Scanner:
             if len(raws) >= many or size >= CHUNK or self.peek() in (closing, b""):
                 return raws, sign
             gap = self._window[before : _end_of(_GAP, self._window, before)] if before <= self._at else b""
-            self._separated(closing)
+            self._skip_separator(closing)
 
     def _length(self) -> tuple[int | None, bool]:
         """How long the next value is within the window, and whether more text could not change that."""
@@ -213,9 +286,9 @@ class Scanner:
                 return int(found.group(1)) - 1, True
             if _TRUNCATED in reason:
                 return None, False
-            raise self.fault(reason, self.position + errors.offset_in(reason)) from error
+            raise self.fault(reason, self.position + offset_in(reason)) from error
         except RecursionError as error:
-            raise errors.too_deep(self.path, f"the value at byte {self.position:,}") from error
+            raise too_deep(self.path, f"the value at byte {self.position:,}") from error
         return len(view), False
 
     def _size(self) -> int:

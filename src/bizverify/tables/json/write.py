@@ -46,19 +46,19 @@ def write(result: Enriched, stream: BinaryIO, format: Format) -> pl.DataFrame:
     """
     source = result.table.source if isinstance(result.table.source, Document) else None
     if source is None:
-        titled = result.titled(lists=True)
+        titled = result.with_titles(lists=True)
         refuse_binary(titled, "JSON")
         lines = titled.select(pl.struct(pl.all()).struct.json_encode())
     else:
-        lines = _appended(result)
+        lines = _append_fields(result)
     if format == "ndjson":
-        return _collected(result, lines, stream, "\n")
+        return _sink_lines(result, lines, stream, "\n")
     if source is not None and source.kind == "object":
-        return _collected(result, lines, stream, "\n")
+        return _sink_lines(result, lines, stream, "\n")
     if source is not None and source.path:
         _copy(source, stream, 0, source.start)
     stream.write(b"[\n")
-    tally = _collected(result, lines, _Held(stream, 2), ",\n")
+    tally = _sink_lines(result, lines, _Held(stream, 2), ",\n")
     stream.write(b"\n]")
     if source is not None and source.path:
         _copy(source, stream, source.end, None)
@@ -81,7 +81,7 @@ def not_finite(table: Table) -> tuple[str, ...]:
     )
 
 
-def _collected(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO | _Held, separator: str) -> pl.DataFrame:
+def _sink_lines(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO | _Held, separator: str) -> pl.DataFrame:
     stream.flush()
     sink = lines.sink_csv(
         cast("BinaryIO", stream), include_header=False, quote_style="never", line_terminator=separator, lazy=True
@@ -102,7 +102,7 @@ def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> No
             first = False
 
 
-def _appended(result: Enriched) -> pl.LazyFrame:
+def _append_fields(result: Enriched) -> pl.LazyFrame:
     """Each object's own text with our fields put behind its own."""
     added = [(column, header) for column, header in result.layout if column in OUR_COLUMNS]
     laid_out = {column for column, _ in result.layout}

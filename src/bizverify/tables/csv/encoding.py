@@ -1,4 +1,10 @@
-"""The encoding of a text file: found on its first part, verified on the rest, read as UTF-8 in blocks of lines."""
+"""The encoding of a text file: found on its first part, verified on the rest, read as UTF-8 in blocks of lines.
+
+CP949 files may hold the byte 0xA0, a no-break space out of a web page, which the encoding itself does not have. By the
+standard 0xA0 begins one of 178 syllables that no word has (잸 to 좤). Where it cannot, or where taking it for a space
+leaves nothing but everyday characters, it is a no-break space. It is written as 0xA0 again, so that a cell comes back
+as the bytes it was, however it was read.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,22 @@ import polars as pl
 
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.compression import File
-from bizverify.tables.csv import raw_space
 from bizverify.tables.heading import LOOK
 
+SPACE: Final = "\N{NO-BREAK SPACE}"
+CODECS: Final = ("cp949", "euc_kr")
+"""The codecs of Python's in whose files the byte is found."""
+
+_BYTE: Final = b"\xa0"
+_MARK: Final = b"\xff"
+"""Stands for a no-break space on its way to the codec, which has no such byte."""
+_HANDLER: Final = "bizverify.raw_space"
+_RUN: Final = re.compile(rb"(?<![\x81-\xfe])[\x81-\x9f\xa1-\xfe]*+\xa0[\x81-\xfe]*+(?=([A-Za-z]{0,2}))")
+_EVERYDAY: Final = re.compile(rb"(?:\xa0|[\xa1-\xfe]{2})+")
+_ANY: Final = re.compile(rb"(?:\xa0|[\x81-\x9f\xa1-\xfe][\x81-\xfe])+")
+_CHARACTER: Final = re.compile(rb"\xa0|[\x81-\x9f\xa1-\xfe][\x81-\xfe]")
+_BETWEEN: Final = (b"\n", b"\r", b",", b" ", b"\t", b";")
+"""Bytes that are never part of a longer character: what is before them can be decoded."""
 SAMPLE: Final = 1 << 18
 _LONGEST_SAMPLE: Final = 8 << 20
 _CHUNK: Final = 1 << 20
@@ -22,6 +41,58 @@ _LONGEST: Final = 64 << 20
 _TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
 _KOREAN: Final = re.compile("[\t\r\n -~가-힣]")
 _WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
+
+
+class Decoder(codecs.IncrementalDecoder):
+    """Decodes chunks of such a text, each up to the last place between two characters."""
+
+    def __init__(self, codec: str) -> None:
+        super().__init__()
+        self._codec = codec
+        self._rest = b""
+
+    def decode(self, input: bytes, final: bool = False) -> str:  # type: ignore[override]
+        """Return the text of the next bytes, of which the last may be held back until more are there."""
+        data = self._rest + input
+        end = len(data) if final else max(map(data.rfind, _BETWEEN)) + 1
+        if not end and len(data) > _LONGEST:
+            raise UnicodeDecodeError(self._codec, data, 0, 1, "too long without a blank")
+        part, self._rest = data[:end], data[end:]
+        if _BYTE not in part or _MARK in part:  # the mark is no character: the codec will say where it stands
+            return part.decode(self._codec)
+        return _RUN.sub(self._mark_spaces, part).decode(self._codec, _HANDLER)
+
+    def _mark_spaces(self, found: re.Match[bytes]) -> bytes:
+        """A run of bytes beyond ASCII, with the mark for each no-break space."""
+        run, letters = found.group(), found[1]
+        if _EVERYDAY.fullmatch(run) and (run != _BYTE or len(letters) != 1):
+            return run.replace(_BYTE, _MARK)
+        try:
+            (run + letters[: len(run) % 2]).decode(self._codec)
+        except UnicodeDecodeError:
+            return _CHARACTER.sub(_marked_space, run) if _ANY.fullmatch(run) else run
+        return run
+
+
+def handle_error(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write a no-break space as the byte 0xA0, and read the mark as a no-break space."""
+    if isinstance(error, UnicodeEncodeError) and error.object[error.start] == SPACE:
+        return _BYTE, error.start + 1
+    if isinstance(error, UnicodeDecodeError) and error.object[error.start] == _MARK[0]:
+        return SPACE, error.start + 1
+    raise error
+
+
+def encoder(codec: str) -> codecs.IncrementalEncoder:
+    """An encoder that writes a no-break space as the byte 0xA0."""
+    return codecs.getincrementalencoder(codec)(_HANDLER)
+
+
+def _marked_space(character: re.Match[bytes]) -> bytes:
+    return _MARK if character.group() == _BYTE else character.group()
+
+
+codecs.register_error(_HANDLER, handle_error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +115,11 @@ class Coding:
 
     def decoder(self) -> codecs.IncrementalDecoder:
         """A decoder of the bytes behind the mark."""
-        return raw_space.Decoder(self.codec) if self.raw_spaces else codecs.getincrementaldecoder(self.codec)()
+        return Decoder(self.codec) if self.raw_spaces else codecs.getincrementaldecoder(self.codec)()
 
     def encoder(self) -> codecs.IncrementalEncoder:
         """An encoder that puts no mark in front."""
-        return raw_space.encoder(self.codec) if self.raw_spaces else codecs.getincrementalencoder(self.codec)()
+        return encoder(self.codec) if self.raw_spaces else codecs.getincrementalencoder(self.codec)()
 
     def __str__(self) -> str:
         return self.codec
@@ -107,10 +178,7 @@ def codings(file: File, encoding: str | None) -> list[Coding]:
     else:
         clear = marked or _unmarked_utf16(head)
         found = [clear] if clear else [Coding("utf-8"), Coding("cp949")]
-    return [
-        replace(coding, bare_cr=_has_bare_cr(coding, head), raw_spaces=coding.codec in raw_space.CODECS)
-        for coding in found
-    ]
+    return [replace(coding, bare_cr=_has_bare_cr(coding, head), raw_spaces=coding.codec in CODECS) for coding in found]
 
 
 def sample_of(file: File, coding: Coding) -> str:
@@ -128,7 +196,7 @@ def sample_of(file: File, coding: Coding) -> str:
     try:
         text = decoder.decode(body, final=whole)
     except UnicodeError as error:
-        raise _place(coding, error, 1, 0) from error
+        raise _undecodable_at(coding, error, 1, 0) from error
     text = text.replace("\r", "\n") if coding.bare_cr else text
     if whole:
         return text
@@ -167,7 +235,7 @@ def parts(file: File, coding: Coding) -> Iterator[bytes]:
     """Yield the whole file as UTF-8 without its mark, cut between characters. Raises as :func:`blocks` does."""
     with file.data.open("rb") as stream:
         stream.seek(len(coding.mark))
-        yield from _verified(stream, coding) if coding.is_plain else _decoded(stream, coding, file)
+        yield from _verify_utf8(stream, coding) if coding.is_plain else _decode_chunks(stream, coding, file)
 
 
 def is_broken_utf8(file: File) -> bool:
@@ -204,7 +272,7 @@ def _unmarked_utf16(head: bytes) -> Coding | None:
     return Coding(codec) if has_lines and len(_KOREAN.findall(text)) >= 0.7 * len(text) else None
 
 
-def _verified(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
+def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
     """The bytes of a UTF-8 file as they are, cut between characters."""
     rest, done = b"", stream.tell()
     while chunk := stream.read(_CHUNK):
@@ -231,7 +299,7 @@ def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> Non
     try:
         part.decode()
     except UnicodeDecodeError as error:
-        raise _place(coding, error, line, column) from error
+        raise _undecodable_at(coding, error, line, column) from error
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -253,7 +321,7 @@ def _cut_off(data: bytes) -> int:
     return 0
 
 
-def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
+def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
     """The text of a file as UTF-8."""
     decoder = coding.decoder()
     end = "\r" if coding.bare_cr else "\n"
@@ -264,7 +332,7 @@ def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
             text = decoder.decode(chunk, final=not more)
             data = text.encode()
         except UnicodeError as error:
-            raise _place(coding, error, line, column) from error
+            raise _undecodable_at(coding, error, line, column) from error
         if coding.bare_cr:
             if b"\n" in data:
                 found = line + text[: text.index("\n")].count("\r")
@@ -276,7 +344,7 @@ def _decoded(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
         column = len(text) - text.rfind(end) - 1 + (0 if ends else column)
 
 
-def _place(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
+def _undecodable_at(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
     """Where bytes are wrong that follow so many characters of a line; not every codec says which of them it is."""
     if not isinstance(error, UnicodeDecodeError):
         return Undecodable(coding, line, column + 1, str(error))

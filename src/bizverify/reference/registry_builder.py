@@ -16,13 +16,13 @@ import polars as pl
 from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
 from bizverify.engine.text_values import day_expr, day_given
 from bizverify.errors import RegistryError, UsageError, parameter
+from bizverify.reference.source_files import files_below, format_counts
 from bizverify.schema import REASON_SEPARATOR, Choice, counted
-from bizverify.tables import Table, open_table, published, reading
+from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
-from bizverify.tables.remedies import ONLY_ENCODING
-from bizverify.tables.role_cell import role_cell
+from bizverify.tables.role_content import role_cell
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
@@ -63,7 +63,7 @@ class RegistryReport:
         """The report as (what, how much) for people."""
         found = [
             ("rows read", f"{self.rows:,} from {len(self.sources)} file(s)"),
-            ("businesses", f"{self.businesses:,} ({_listed(self.by_status)})"),
+            ("businesses", f"{self.businesses:,} ({format_counts(self.by_status)})"),
             ("repeated", f"{self.duplicates:,} older rows of the same number"),
             ("statuses of", f"{self.newest} at the newest" if self.newest else "a day that no source tells"),
         ]
@@ -71,13 +71,13 @@ class RegistryReport:
             remedy = f"no ground for sending; {parameter('as_of')} tells it where you know it"
             found.append(("without a day", f"{counted(self.undated, 'status', 'statuses')}: {remedy}"))
         if self.known_besides:
-            found.append(("known besides", _listed(self.known_besides)))
+            found.append(("known besides", format_counts(self.known_besides)))
         if self.left_out:
-            found.append(("left out", _listed(self.left_out)))
+            found.append(("left out", format_counts(self.left_out)))
         if self.unknown_words:
-            found.append(("unknown words", _listed(self.unknown_words)))
+            found.append(("unknown words", format_counts(self.unknown_words)))
         if self.strange_words:
-            found.append(("passed over", f"{_listed(self.strange_words)} (said of taxation or merging)"))
+            found.append(("passed over", f"{format_counts(self.strange_words)} (said of taxation or merging)"))
         return [*found, ("output", self.output)]
 
     def __str__(self) -> str:
@@ -114,56 +114,53 @@ def build_registry(
         raise UsageError(f"{output}: a registry is a Parquet file; call it .parquet")
     paths = _files(sources, output)
     with ExitStack() as resources:
-        tables = [
-            resources.enter_context(open_table(path, encoding=_encoding(path, encoding), options=ONLY_ENCODING))
-            for path in paths
-        ]
-        for table in tables:
-            resources.enter_context(reading(table))
+        tables = [_open_source(path, encoding, resources) for path in paths]
         chosen = [_columns(table, columns) for table in tables]
         parts = [
-            _observed(table, choice, _known_on(table, choice, path, fresh))
+            _observe_rows(table, choice, _known_on(table, choice, path, fresh))
             for table, choice, path in zip(tables, chosen, paths, strict=True)
         ]
         rows = pl.concat(parts)
         counts = _counts(rows)
-        if not counts["usable"]:
+        usable = counts.pop("usable")
+        if not usable:
             raise RegistryError(f"no row of {counts['rows']:,} has a usable number and a known status")
-        version = f"{counts['newest']}-{_digest(paths)}"
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
+        version = f"{counts['newest'] or _UNDATED}-{_digest(paths)}"
         about = {
             "format": FORMAT,
             "version": version,
             "built": datetime.now(UTC).isoformat(timespec="seconds"),
             "sources": [path.name for path in paths],
         }
-        with published(output) as temporary:
-            by_status, known_besides, undated = _write(found, about, temporary)
-    businesses = sum(by_status.values())
+        with publish_file(output) as temporary:
+            written = _write(found, about, temporary)
+    businesses = sum(written["by_status"].values())
     return RegistryReport(
         output=str(output),
         version=version,
-        sources=tuple(str(path) for path in paths),
+        sources=tuple(map(str, paths)),
         columns=tuple(chosen),
-        rows=counts["rows"],
-        left_out=counts["left_out"],
-        unknown_words=counts["unknown_words"],
-        duplicates=counts["usable"] - businesses,
+        duplicates=usable - businesses,
         businesses=businesses,
-        by_status=by_status,
-        known_besides=known_besides,
-        strange_words=counts["strange_words"],
-        newest=None if counts["newest"] == _UNDATED else counts["newest"],
-        undated=undated,
+        **counts,
+        **written,
     )
+
+
+def _open_source(path: Path, encoding: str | None, resources: ExitStack) -> Table:
+    own = encoding if EXTENSIONS.get(path.suffix.lower()) == "csv" else None
+    table = resources.enter_context(open_table(path, encoding=own, options=ONLY_ENCODING))
+    resources.enter_context(reading(table))
+    return table
 
 
 def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
-            inside = [path for path in _inside(source) if not same_file(path, output)]
+            inside = [path for path in files_below(source) if _is_table(path) and not same_file(path, output)]
             if not inside:
                 raise RegistryError(f"{source}: the folder holds no table; {', '.join(EXTENSIONS)} are read")
             paths += inside
@@ -176,15 +173,8 @@ def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
     return paths
 
 
-def _inside(folder: Path) -> list[Path]:
-    """The tables below a folder, in order, without hidden files and the lock files (``~$…``) of open workbooks."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in EXTENSIONS
-        and not path.name.startswith("~$")
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in EXTENSIONS
 
 
 def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:
@@ -202,7 +192,7 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
     return chosen
 
 
-def _observed(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
+def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
     joined = {f"joined:{role}": role_cell(table, role, choice) for role, choice in chosen.items() if choice.joined}
     ids = {role: f"joined:{role}" if choice.joined else table.ids[choice.column] for role, choice in chosen.items()}
     return observations(
@@ -238,6 +228,7 @@ def _last_changed(path: Path) -> date:
 
 
 def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
+    """The report's fields about the rows that were read, and how many of them are ``usable``."""
     usable = pl.col("problem").is_null()
     totals, problems, words, strange = pl.collect_all(
         [
@@ -252,7 +243,7 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
     return {
         "rows": total,
         "usable": good,
-        "newest": newest or _UNDATED,
+        "newest": newest,
         "left_out": dict(problems.iter_rows()),
         "unknown_words": dict(words.iter_rows()),
         "strange_words": dict(strange.iter_rows()),
@@ -265,15 +256,18 @@ def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
     return counted.head(_UNKNOWN_WORDS_SHOWN)
 
 
-def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> tuple[dict[str, int], dict[str, int], int]:
-    """Write the registry without columns that say nothing; count businesses by status, what else is known, undated."""
+def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> dict[str, Any]:
+    """Write the registry without columns that say nothing; return the report's fields about the businesses in it."""
     frame = found.collect(engine="streaming")
     known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
     frame = frame.drop([name for name, count in known.items() if not count])
     metadata = {METADATA_KEY: json.dumps(about | {"rows": frame.height}, ensure_ascii=False)}
     frame.write_parquet(path, metadata=metadata)
-    by_status = {status: int((frame["biz_status"] == status).sum()) for status in STATUSES}
-    return by_status, {name: count for name, count in known.items() if count}, frame["as_of"].null_count()
+    return {
+        "by_status": {status: int((frame["biz_status"] == status).sum()) for status in STATUSES},
+        "known_besides": {name: count for name, count in known.items() if count},
+        "undated": frame["as_of"].null_count(),
+    }
 
 
 def _digest(paths: list[Path]) -> str:
@@ -282,11 +276,3 @@ def _digest(paths: list[Path]) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:8]
-
-
-def _encoding(path: Path, encoding: str | None) -> str | None:
-    return encoding if EXTENSIONS.get(path.suffix.lower()) == "csv" else None
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"

@@ -1,20 +1,24 @@
-"""The tables of a web page, as rows of texts."""
+"""Web pages → tables: what portals and ERPs send as ``.xls`` is often a table in HTML; pages are only read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from bizverify.errors import InputError
-from bizverify.tables.heading import LOOK, Merge, Row
+from bizverify.errors import InputError, UsageError
+from bizverify.tables.compression import File
+from bizverify.tables.csv.encoding import Coding, parts
+from bizverify.tables.csv.read import decode_file
+from bizverify.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
+from bizverify.tables.heading import LOOK, Merge, Row, find_heading
 from bizverify.tables.size_limits import VARIABLE, limits
-from bizverify.tables.table import column_ids
+from bizverify.tables.table import Table, column_ids
 
 _BATCH: Final = 10_000
 _PENDING: Final = 1 << 20
@@ -30,13 +34,13 @@ _EDGES: Final = " \n\N{NO-BREAK SPACE}"
 
 
 @dataclass(slots=True)
-class Grid:
+class PageTable:
     """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows.
 
     ``outer`` is the table in a cell of which it stands, if there is one.
     """
 
-    outer: Grid | None = None
+    outer: PageTable | None = None
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
@@ -63,7 +67,7 @@ class Grid:
         self.batches.append(pl.DataFrame(rows, schema=dict.fromkeys(column_ids(width), pl.String), orient="row"))
         self.rows = []
 
-    def append(self, other: Grid) -> None:
+    def append(self, other: PageTable) -> None:
         """Put another table's rows below."""
         self.flush()
         other.flush()
@@ -85,7 +89,7 @@ class Grid:
 class _Open:
     """A table that has not ended yet: its row and cell under way, and the cells that reach down into its next rows."""
 
-    grid: Grid
+    grid: PageTable
     cells: list[str | None] | None = None
     texts: list[str] | None = None
     span: tuple[int, int] = (1, 1)
@@ -100,7 +104,7 @@ class Page(HTMLParser):
 
     def __init__(self, path: Path) -> None:
         super().__init__(convert_charrefs=True)
-        self.grids: list[Grid] = []
+        self.grids: list[PageTable] = []
         self.title = ""
         self._path = path
         self._limits = limits()
@@ -174,7 +178,7 @@ class Page(HTMLParser):
             raise InputError(
                 f"{self._path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx"
             )
-        self.grids.append(Grid(self._open[-1].grid if self._open else None))
+        self.grids.append(PageTable(self._open[-1].grid if self._open else None))
         self._open.append(_Open(self.grids[-1]))
 
     def _end_table(self) -> None:
@@ -198,7 +202,7 @@ class Page(HTMLParser):
         table = self._open[-1]
         if table.texts is None or table.cells is None:
             return
-        text = _shown(table.texts)
+        text = _cell_text(table.texts)
         table.texts = None
         if len(text) > self._limits.text:
             raise self._beyond(f"has a cell of more than {self._limits.text:,} characters", "text")
@@ -238,7 +242,7 @@ class Page(HTMLParser):
         )
 
 
-def _shown(texts: Sequence[str]) -> str:
+def _cell_text(texts: Sequence[str]) -> str:
     """The text of a cell from its parts, as a browser shows it, without spaces at its edges."""
     text = "".join(texts)
     if len(texts) > 1:
@@ -250,3 +254,82 @@ def _number(text: str | None, most: int) -> int:
     """How many rows or columns a cell spans; what is no number is one."""
     found = re.match(r"\s*([0-9]{1,9})", text or "")
     return min(max(int(found[1]), 1), most) if found else 1
+
+
+def read(file: File, encoding: str | None, wanted: str | None) -> Table:
+    """Open a table of a web page: the wanted one (``table 2``), else the first one that holds business numbers.
+
+    Every cell is text, as the page shows it. Tables of equal width that follow one another are one, as portals make
+    them of a long list or of a header apart from its rows. Raises :class:`InputError`; :class:`UsageError` for a
+    missing table.
+    """
+    page = decode_file(file, encoding, lambda coding: _parse_page(file, coding))
+    grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
+    if not grids:
+        title = f" (its title is {page.title!r})" if page.title else ""
+        raise InputError(
+            f"{file.path}: is a web page without a table{title}, such as a portal's login or error page, or the frame "
+            "of a workbook saved as a web page; open it in Excel or a browser, and save its table as .xlsx"
+        )
+    named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
+    if wanted is not None and wanted not in named:
+        raise UsageError(f"{file.path}: has no {wanted!r}; it has {', '.join(map(repr, named))}")
+    chosen, others = _choose_table(file, {wanted: named[wanted]} if wanted else named)
+    notes = []
+    if others:
+        names = ", ".join(map(repr, others))
+        notes.append(
+            f"business numbers stand in {names} of the page too; this is {chosen.name!r}, `sheet=` chooses another"
+        )
+    return Table(
+        chosen.frame.lazy(),
+        chosen.headers,
+        "html",
+        file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
+        file,
+        notes=tuple(notes),
+        above=chosen.header,
+        titles=chosen.titles,
+        title_rows=chosen.title_rows,
+        rows=chosen.frame.height,
+    )
+
+
+def _parse_page(file: File, coding: Coding) -> Page:
+    page = Page(file.path)
+    for part in parts(file, replace(coding, bare_cr=False)):
+        page.feed(part.decode())
+    page.close()
+    return page
+
+
+def _join_tables(grids: list[PageTable]) -> list[PageTable]:
+    """The tables, those of equal width that follow one another as one."""
+    joined: list[PageTable] = []
+    for grid in grids:
+        if joined and joined[-1].outer is grid.outer and joined[-1].width == grid.width > 1:
+            joined[-1].append(grid)
+        else:
+            joined.append(grid)
+    return joined
+
+
+def _choose_table(file: File, grids: dict[str, PageTable]) -> tuple[Loaded, list[str]]:
+    """The table that fits best, and the names of others that hold business numbers."""
+    found = {name: _load_table(file, name, grid) for name, grid in grids.items()}
+    ranks = {name: rank(table) for name, table in found.items()}
+    best = max(found, key=lambda name: ranks[name])
+    table = found[best]
+    if isinstance(table, InputError):
+        raise table
+    return table, [name for name, fit in ranks.items() if fit >= HAS_NUMBERS and name != best]
+
+
+def _load_table(file: File, name: str, grid: PageTable) -> Loaded | InputError:
+    try:
+        heading = find_heading(grid.top, grid.merges, name=f"{file.path} [{name}]")
+    except InputError as error:
+        return error
+    frame = grid.frame().slice(heading.last + 1)
+    headers = (*heading.headers, *[""] * (frame.width - len(heading.headers)))
+    return Loaded(name, frame, headers, heading.last, title_rows=tuple(map(tuple, grid.top[: heading.first])))

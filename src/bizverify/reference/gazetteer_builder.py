@@ -1,9 +1,10 @@
-"""Builds the gazetteer from the official address files as they are downloaded."""
+"""Builds the gazetteer from the official address files as they are downloaded: numbered, sorted, written."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -11,20 +12,164 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.engine.address.gazetteer import FORMAT
+from bizverify.engine.address.gazetteer import (
+    FORMAT,
+    METADATA_KEY,
+    SCHEMA,
+    SECTIONS,
+    building_key,
+    compact_name,
+    lot_key,
+)
 from bizverify.errors import GazetteerError, UsageError
-from bizverify.reference import writer
-from bizverify.reference.juso import REFUSED_SHOWN, Content
+from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
-from bizverify.reference.source_files import Kind, Source, find_sources
+from bizverify.reference.source_files import Kind, SourceFile, find_sources, format_counts
 from bizverify.schema import counted
-from bizverify.tables import open_table, published
+from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
 
+REGION: Final = ("sido", "sigungu")
+_TOWN: Final = ("sido", "sigungu", "emd")
+_GROUP: Final = 1 << 20
+_LEVEL: Final = 6
 Progress = Callable[[int, int], None]
 
 _ORDER: Final[tuple[Kind, ...]] = ("buildings", "postal", "lots", "changes", "lot changes", "admins")
 _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "admin", "동리명": "legal", "말소일자": "ended"}
+
+
+class PlaceNumbers:
+    """The numbers of regions, dongs and roads, given in the order of their names whatever the order of the files.
+
+    ``streets`` (with present-day names) are those that buildings use (``in_use``) or used, ``lot_dongs`` those that
+    additional lots lie in.
+    """
+
+    def __init__(self, streets: pl.DataFrame, lot_dongs: pl.DataFrame) -> None:
+        names = [*_TOWN, "ri"]
+        towns = pl.concat([streets.select(DONG), lot_dongs.select(DONG)])
+        self.regions = streets.select(REGION).unique().sort(REGION).with_row_index("region")
+        dongs = (
+            towns.group_by(names)
+            .agg(pl.col("dong_code").min().alias("code"))
+            .join(self.regions, on=REGION)
+            .sort("region", "emd", "ri")
+            .with_row_index("dong")
+        )
+        self.named_dongs = dongs
+        self.dongs = dongs.select("dong", "region", "emd", "ri", "code")
+        several = pl.col("road_code").filter("in_use").n_unique() > 1
+        roads = streets.group_by(*REGION, pl.col("road").alias("name")).agg(several.alias("several"))
+        roads = roads.join(self.regions, on=REGION).sort("region", "name").with_row_index("road")
+        self.roads = roads.select("road", "region", "name", compact_name(pl.col("name")).alias("road_key"), "several")
+        self.street = (
+            streets.join(dongs.select(*names, "dong", "region"), on=names, how="left", maintain_order="left")
+            .rename({"road": "name"})
+            .join(roads.select("region", "name", "road"), on=["region", "name"], how="left", maintain_order="left")
+            .select("street", "dong", "road", "region")
+        )
+        codes = towns.unique("dong_code", keep="last", maintain_order=True)
+        self.codes = codes.join(dongs.select(*names, "dong"), on=names).select("dong_code", "dong")
+
+
+def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
+    """The rows in the order of their keys, with ``key``, ``dong`` and ``region``; the place is the row's number."""
+    return (
+        rows.join(places.street, on="street", how="left")
+        .with_columns(building_key(*(pl.col(name) for name in ("road", "under", "main", "sub"))).alias("key"))
+        .drop("street", "road", "under", "main", "sub", "reason")
+        .sort("key", *ID)
+    )
+
+
+def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
+    """All lots of the buildings, by key. An additional lot that is the representative one, too, is that."""
+    place = found.with_row_index("building")
+    parts = [pl.col(name) for name in ("dong", *LOT[1:])]
+    own = place.filter(pl.col("lot_main") > 0).select(
+        lot_key(*parts).alias("key"), "building", pl.lit(True).alias("representative")
+    )
+    more = (
+        additional.filter(pl.col("lot_main") > 0)
+        .join(place.select("building", *ID), on=list(ID))
+        .join(places.codes, on="dong_code")
+        .select(lot_key(*parts).alias("key"), "building", pl.lit(False).alias("representative"))
+        .unique()
+        .join(own, on=["key", "building"], how="anti")
+    )
+    return pl.concat([own, more]).sort("key", "representative", "building", descending=[False, True, False])
+
+
+def gone_section(abolished: pl.DataFrame | None, found: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
+    """The keys of abolished addresses that no building has, with the successor if all who had one have the same."""
+    empty = pl.DataFrame(schema={"key": pl.UInt64, "building": pl.UInt32})
+    if abolished is None:
+        return empty
+    place = found.with_row_index("building")
+    heirs = place.select("building", *(pl.col(name).alias(name.replace("id", "heir")) for name in ID))
+    keys = (
+        abolished.join(places.street, on="street")
+        .with_columns(building_key(*(pl.col(name) for name in ("road", "under", "main", "sub"))).alias("key"))
+        .join(place.select("key"), on="key", how="anti")
+        .join(heirs, on=["heir_high", "heir_low"], how="left")
+    )
+    same = pl.col("building").n_unique() == 1
+    return keys.group_by("key").agg(pl.when(same).then(pl.col("building").first())).sort("key").select(empty.columns)
+
+
+def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumbers) -> pl.DataFrame:
+    """Which legal dongs an administrative one has, from the buildings' own column and from the official map."""
+    named = places.named_dongs
+    names = [*_TOWN, "ri"]
+    found = [of_rows.join(named, on=names).select("region", "admin", "dong")]
+    if of_map is not None:
+        whole = named.filter(pl.col("ri") == "")
+        village = named.filter(pl.col("ri") != "")
+        found.append(of_map.join(whole, left_on=[*REGION, "legal"], right_on=list(_TOWN)).select(found[0].columns))
+        found.append(
+            of_map.join(village, left_on=[*REGION, "admin", "legal"], right_on=names, coalesce=False).select(
+                found[0].columns
+            )
+        )
+    pairs = pl.concat(found).select("region", compact_name(pl.col("admin")).alias("name"), "dong")
+    return pairs.unique().sort("region", "name", "dong")
+
+
+def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], path: Path) -> None:
+    """Write the sections, each in row groups of its own; the same sections give the same bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    spans, groups = {}, 0
+    for name, frame in sections.items():
+        count = -(-frame.height // _GROUP)
+        spans[name] = {"groups": [groups, groups + count], "rows": frame.height}
+        groups += count
+    text = json.dumps(about | {"sections": spans}, ensure_ascii=False)
+    schema = pl.DataFrame(schema=SCHEMA).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+    schema = schema.with_metadata({METADATA_KEY: text})
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=_LEVEL,
+        use_dictionary=[name for name in schema.names if name not in ("key", "building")],
+        column_encoding={"key": "DELTA_BINARY_PACKED"},
+        write_page_checksum=True,
+        store_schema=True,
+    ) as writer:
+        for name, frame in sections.items():
+            for part in frame.select(SECTIONS[name]).iter_slices(_GROUP):
+                columns = part.with_columns(pl.lit(name).alias("section")).to_arrow(
+                    compat_level=pl.CompatLevel.oldest()
+                )
+                arrays = [
+                    columns[field.name].cast(field.type) if field.name in columns.column_names
+                    else pa.nulls(part.height, field.type)
+                    for field in schema
+                ]  # fmt: skip
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=_GROUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +203,19 @@ class GazetteerReport:
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         found = [
-            ("rows read", f"{_listed(self.read)} from {len(self.sources)} file(s)"),
+            ("rows read", f"{format_counts(self.read)} from {len(self.sources)} file(s)"),
             ("buildings", f"{self.buildings:,} on {self.roads:,} roads in {self.districts:,} district(s)"),
-            ("provinces", _listed(self.provinces)),
+            ("provinces", format_counts(self.provinces)),
             ("lots", f"{self.lots:,}, {self.additional_lots:,} of them additional"),
             ("dongs", f"{self.dongs:,} legal, {self.administrative:,} administrative"),
         ]
         if any(self.changes.values()):
-            found.append(("changes", _listed(self.changes)))
+            found.append(("changes", format_counts(self.changes)))
             found.append(("abolished", f"{self.abolished:,} addresses that are known to be gone"))
         if self.duplicates:
             found.append(("repeated", f"{counted(self.duplicates, 'row')} of the same management number"))
         if self.refused:
-            found.append(("refused", _listed({f"no {what}": count for what, count in self.refused.items()})))
+            found.append(("refused", format_counts({f"no {what}": count for what, count in self.refused.items()})))
             found += [("", example) for example in self.examples]
             more = sum(self.refused.values()) - len(self.examples)
             found += [("", f"and {more:,} more")] if more else []
@@ -105,13 +250,13 @@ def build_gazetteer(
     found, others = find_sources(sources, output)
     _refuse_undated(found)
     found.sort(key=lambda source: (_ORDER.index(source.kind), source.named or date.min, source.short))
-    with published(output) as temporary:
+    with publish_file(output) as temporary:
         content = _read(found, progress)
         of_map = _administrative(found)
         together = put_together(content, found)
         made = _sections(together, content, of_map)
         about = _about(found, made)
-        writer.write(made, about, temporary)
+        write_sections(made, about, temporary)
     return GazetteerReport(
         output=str(output),
         version=about["version"],
@@ -135,7 +280,7 @@ def build_gazetteer(
     )
 
 
-def _refuse_undated(found: list[Source]) -> None:
+def _refuse_undated(found: list[SourceFile]) -> None:
     """Several days of changes have an order, and only their names say which."""
     for kind in ("changes", "lot changes"):
         days = [source for source in found if source.kind == kind]
@@ -147,7 +292,7 @@ def _refuse_undated(found: list[Source]) -> None:
             )
 
 
-def _read(found: list[Source], progress: Progress | None) -> Content:
+def _read(found: list[SourceFile], progress: Progress | None) -> Content:
     content = Content()
     total, done = sum(source.size for source in found), 0
 
@@ -168,7 +313,7 @@ def _read(found: list[Source], progress: Progress | None) -> Content:
     return content
 
 
-def _administrative(found: list[Source]) -> pl.DataFrame | None:
+def _administrative(found: list[SourceFile]) -> pl.DataFrame | None:
     """The official map of administrative and legal dongs, rows in force only."""
     parts = []
     for source in found:
@@ -189,17 +334,17 @@ def _administrative(found: list[Source]) -> pl.DataFrame | None:
 
 
 def _sections(together: Together, content: Content, of_map: pl.DataFrame | None) -> dict[str, pl.DataFrame]:
-    places = writer.Places(together.streets, together.lot_dongs)
+    places = PlaceNumbers(together.streets, together.lot_dongs)
     of_rows = present_day(pl.concat(content.admins).unique(maintain_order=True), "emd")
-    buildings = writer.buildings(together.rows, places)
+    found = building_section(together.rows, places)
     return {
         "region": places.regions,
         "dong": places.dongs,
-        "admin": writer.admins(of_rows, of_map, places),
+        "admin": admin_section(of_rows, of_map, places),
         "road": places.roads,
-        "building": buildings,
-        "lot": writer.lots(buildings, together.lots, places),
-        "gone": writer.abolished_addresses(together.gone, buildings, places),
+        "building": found,
+        "lot": lot_section(found, together.lots, places),
+        "gone": gone_section(together.gone, found, places),
     }
 
 
@@ -208,7 +353,7 @@ def _provinces(made: dict[str, pl.DataFrame]) -> dict[str, int]:
     return dict(counts.group_by("sido").agg(pl.col("len").sum()).sort("sido").iter_rows())
 
 
-def _about(found: list[Source], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
+def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
     """What the gazetteer says of itself."""
     dates = [source.dated for source in found if source.dated is not None and source.kind != "admins"]
     return {
@@ -227,18 +372,14 @@ def _about(found: list[Source], made: dict[str, pl.DataFrame]) -> dict[str, Any]
     }
 
 
-def _newest(found: list[Source]) -> date:
+def _newest(found: list[SourceFile]) -> date:
     """How fresh the gazetteer is; the day a file was last changed says so only where no file says more."""
     return max([source.dated for source in found if source.dated is not None] or [source.changed for source in found])
 
 
-def _digest(found: list[Source], made: dict[str, pl.DataFrame]) -> str:
+def _digest(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> str:
     """Of the files, and of the names made of them: another release may know of newer names."""
     digest = hashlib.sha256(f"{FORMAT} {sorted(f'{source.kind} {source.digest}' for source in found)}".encode())
     for name in ("region", "dong", "admin", "road"):
         digest.update(made[name].write_csv().encode())
     return digest.hexdigest()[:8]
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"

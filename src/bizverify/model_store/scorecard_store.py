@@ -1,0 +1,431 @@
+"""The store of learned scorecards: a file each, never changed, and a journal that says which one answers.
+
+The journal has one JSON object a line and is only appended to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+from filelock import FileLock, Timeout
+
+from bizverify.engine.risk.features import FEATURES
+from bizverify.engine.risk.scorecard import Level, Scorecard, check_scorecard
+from bizverify.errors import ModelError, parameter
+from bizverify.schema import GRADES
+from bizverify.storage.filesystem import open_private
+from bizverify.storage.paths import state_directory
+from bizverify.tables.publish import publish_file
+
+PROMOTED: Final = "promoted"
+ROLLED_BACK: Final = "rolled_back"
+DECIDING: Final = (PROMOTED, ROLLED_BACK)
+"""The kinds that say who the champion is. All others are notes, whatever they are called."""
+
+_OWN: Final = ("at", "kind", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An entry of the journal: ``kind`` is ``promoted``, ``rolled_back`` or a note (``refused``, ``quarantined``, …).
+
+    ``version`` is the scorecard that it is about, if any; ``data`` what else was recorded (``e_value``, ``labels``, …).
+    """
+
+    at: datetime
+    kind: str
+    version: str | None
+    data: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, object]:
+        """The event as plain values, as ``--json`` prints it."""
+        return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
+
+
+def read_events(path: Path) -> list[Event]:
+    """All events, the oldest first; none where there is no journal.
+
+    A last line that a crash cut off is no event: what it was to say never held. Raises :class:`ModelError` for any
+    other line that cannot be read, since it might be the one that names the champion.
+    """
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
+        return []
+    except OSError as error:
+        raise ModelError(f"{path}: the journal of the scorecards cannot be read: {error.strerror}") from error
+    *whole, last = content.split(b"\n")
+    events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
+    torn = _parse_event(last)
+    return events if torn is None else [*events, torn]
+
+
+def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
+    """Write an event behind the others, on disk when this returns; a last line that was cut off is taken away.
+
+    The caller holds the store's lock. Raises :class:`ModelError`.
+    """
+    own = {"at": datetime.now(UTC).isoformat(), "kind": kind, "version": version}
+    record = own | {name: value for name, value in data.items() if name not in _OWN}
+    line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
+    try:
+        descriptor = open_private(path)
+        with os.fdopen(descriptor, "r+b") as file:
+            content = file.read()
+            cut = content.rfind(b"\n") + 1
+            start = b"\n" if _parse_event(content[cut:]) is not None else b""  # whole but for its line end
+            file.seek(len(content) if start else cut)
+            file.truncate()
+            file.write(start + line + b"\n")
+            file.flush()
+            os.fsync(descriptor)
+    except OSError as error:
+        raise ModelError(f"{path}: the journal of the scorecards cannot be written: {error.strerror}") from error
+    event = _parse_event(line)
+    assert event is not None  # noqa: S101 - it has just been written from its parts
+    return event
+
+
+def _parse_line(path: Path, place: int, line: bytes) -> Event:
+    event = _parse_event(line)
+    if event is None:
+        raise ModelError(
+            f"{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
+            "backup or take the line out; until then, `model='builtin'` or a scorecard file answers"
+        )
+    return event
+
+
+def _parse_event(line: bytes) -> Event | None:
+    """The event of a line, ``None`` where it is none. No beginning of an object is one, so a cut line never is."""
+    try:
+        record = json.loads(line)
+        at, kind, version = datetime.fromisoformat(record["at"]), record["kind"], record["version"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not isinstance(kind, str) or not isinstance(version, str | None) or at.tzinfo is None:
+        return None
+    return Event(at, kind, version, {name: value for name, value in record.items() if name not in _OWN})
+
+
+BASE: Final = "base"
+_TEXTS: Final = ("en", "ko", "source", "always")
+
+
+@dataclass(frozen=True, slots=True)
+class ScorecardDifference:
+    """One value that two scorecards do not share: ``what`` names it (``status.active points``), ``a`` and ``b`` it."""
+
+    what: str
+    a: object
+    b: object
+
+    def as_dict(self) -> dict[str, object]:
+        """The difference as plain values."""
+        return asdict(self)
+
+
+def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
+    """The scorecard with the levels that it does not know taken from the built-in one, and which they are.
+
+    A release that knows more features must not make a learned scorecard worthless: of what it has never seen, the
+    expert's points are the best that is known. Nothing of the card itself is changed.
+    """
+    missing = [
+        (feature, level)
+        for feature, levels in FEATURES.items()
+        for level in levels
+        if level not in card.features.get(feature, {})
+    ]
+    if not missing:
+        return card, ()
+    features = {feature: dict(levels) for feature, levels in card.features.items()}
+    for feature, level in missing:
+        features.setdefault(feature, {})[level] = builtin.features[feature][level]
+    return msgspec.structs.replace(card, features=features), tuple(".".join(place) for place in missing)
+
+
+def differences(a: Scorecard, b: Scorecard) -> list[ScorecardDifference]:
+    """Return the differences of two scorecards: points first, then grades, ceiling and actions, then texts."""
+    ours, theirs = dict(levels_of(a)), dict(levels_of(b))
+    shared = [name for name in ours if name in theirs]
+    points = [(f"{name} points", ours[name].points, theirs[name].points) for name in shared]
+    whole = [(name, getattr(a, name), getattr(b, name)) for name in ("ceiling", "points_to_double", "stale_after")]
+    cuts = [(f"grade {grade} up to", a.grades.get(grade), b.grades.get(grade)) for grade in GRADES[:-1]]
+    acts = [
+        (f"actions {name}", getattr(a.actions, name), getattr(b.actions, name))
+        for name in (*GRADES, "repair_from", "repair_features")
+    ]
+    texts = [
+        (f"{name} {field}", getattr(ours[name], field), getattr(theirs[name], field))
+        for name in shared
+        for field in _TEXTS
+    ]
+    return [ScorecardDifference(*found) for found in (*points, *whole, *cuts, *acts, *texts) if found[1] != found[2]]
+
+
+def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
+    """The points of a scorecard beside another's, one row a level, the base first.
+
+    Columns: ``level`` (String, ``feature.level``), ``points``, ``beside`` (Int32, null where there is none),
+    ``source``, ``text`` (String, English).
+    """
+    others = dict(levels_of(beside))
+    rows = [
+        (name, level.points, others[name].points if name in others else None, level.source, level.en)
+        for name, level in levels_of(card)
+    ]
+    schema = {"level": pl.String, "points": pl.Int32, "beside": pl.Int32, "source": pl.String, "text": pl.String}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def levels_of(card: Scorecard) -> Iterator[tuple[str, Level]]:
+    """Every level of a scorecard by its name, ``base`` first, in the order of the features."""
+    yield BASE, card.base
+    for feature, levels in card.features.items():
+        for name, level in levels.items():
+            yield f"{feature}.{name}", level
+
+
+BUILTIN: Final = "builtin"
+"""The name of the scorecard of the release, beside its version."""
+
+_JOURNAL: Final = "journal.jsonl"
+_VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+"""A version that can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
+_WAIT: Final = 10.0
+_SINCE: Final = "release"
+"""In the event of a promotion: the version of the built-in scorecard at that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScorecard:
+    """A scorecard as the store gives it. ``added``: levels that its file lacks and the built-in scorecard lent it.
+
+    ``release``: the built-in scorecard's version when it was promoted, ``None`` if that is not recorded.
+    """
+
+    card: Scorecard
+    added: tuple[str, ...] = ()
+    release: str | None = None
+
+
+class ModelStore:
+    """The scorecards of a user, in a folder: by default ``models`` in the state directory.
+
+    ``<version>.toml`` is written once and never changed; ``journal.jsonl`` says what was promoted, rolled back, refused
+    and quarantined, and so which scorecard is the champion. Without a promotion that is the built-in one. Reading
+    makes no folder and takes no lock; writing waits ten seconds for another process at most.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = Path(folder) if folder is not None else state_directory() / "models"
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self.folder / _JOURNAL
+
+    def champion(self) -> Scorecard:
+        """The scorecard that answers; raise :class:`ModelError` where its file is missing, damaged or was changed."""
+        return self.load_stored(None).card
+
+    def champion_version(self) -> str:
+        """The version of the scorecard that answers, ``builtin`` for the one of the release."""
+        return _succession(self.history())[-1]
+
+    def load(self, version: str) -> Scorecard:
+        """The scorecard of a version, ``builtin`` or the built-in's own among them; raise :class:`ModelError`."""
+        return self.load_stored(version).card
+
+    def load_stored(self, version: str | None) -> StoredScorecard:
+        """The scorecard of a version, of the champion for ``None``, with what the store knows of it."""
+        events = self.history()
+        champion = _succession(events)[-1]
+        wanted = champion if version is None else version
+        if wanted in (BUILTIN, Scorecard.load().version) and wanted not in _promotions(events):
+            return StoredScorecard(Scorecard.load(), release=Scorecard.load().version)
+        if wanted not in _promotions(events):
+            raise ModelError(f"{wanted}: no scorecard of that version is stored; {_list_versions(events)}")
+        return self._read(wanted, _promotions(events)[wanted], champion)
+
+    def versions(self) -> list[str]:
+        """The versions that were promoted, the oldest first; without the built-in one."""
+        return list(_promotions(self.history()))
+
+    def history(self) -> list[Event]:
+        """Return the journal's entries, the oldest first; raise :class:`ModelError` where it is damaged or gone."""
+        orphan = next(self.folder.glob("*.toml"), None)
+        if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
+            raise ModelError(
+                f"{self.path}: the journal is missing, so it is not known whether {orphan.stem} answers; restore it "
+                f"from a backup, or begin a new one with `bizverify model rollback {BUILTIN}`"
+            )
+        return read_events(self.path)
+
+    def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
+        """Make a scorecard the champion, and record the event with it.
+
+        Raises :class:`ModelError` where its version was promoted before, cannot be the name of a file, or where it was
+        learned from another scorecard than the one that answers now (another process was faster).
+        """
+        if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
+            raise ModelError(f"{card.version!r} cannot be a version: letters, digits and . _ + - only, not {BUILTIN!r}")
+        builtin, text = Scorecard.load(), card.to_toml()
+        with self._lock():
+            events = self.history()
+            known = {version.casefold() for version in (*_promotions(events), builtin.version)}
+            if card.version.casefold() in known:  # two names that differ in case alone may be one file
+                raise ModelError(f"{self._file(card.version)}: this version exists already, and is never changed")
+            champion = _succession(events)[-1]
+            answering = builtin.version if champion == BUILTIN else champion
+            if card.learned is not None and card.learned.parent != answering:
+                raise ModelError(
+                    f"{card.version} was learned to replace {card.learned.parent}, but {answering} answers by now; "
+                    "learn again with `bizverify calibrate`"
+                )
+            if not events:
+                self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
+            with publish_file(self._file(card.version)) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+            own = {"sha256": _digest(text.encode()), _SINCE: builtin.version, "replaced": answering}
+            append_event(self.path, PROMOTED, card.version, {**event, **own})
+
+    def note(self, kind: str, event: Mapping[str, Any]) -> None:
+        """Record what was decided without a change of the champion: ``refused``, ``quarantined``, ``released``, …"""
+        if kind in DECIDING:
+            raise ValueError(f"{kind!r} changes the champion; use promote() or rollback()")
+        version = event.get("version")
+        with self._lock():
+            self.history()
+            append_event(self.path, kind, None if version is None else str(version), event)
+
+    def rollback(self, to: str | None = None) -> Scorecard:
+        """Let an earlier scorecard answer again, by default the one before the champion; recorded, nothing is deleted.
+
+        ``to``: a version or ``builtin``. Raises :class:`ModelError` where there is nothing to go back to, or where
+        what is gone back to cannot be read: the champion stays then.
+        """
+        with self._lock():
+            lost = to == BUILTIN and not self.path.exists()
+            events = [] if lost else self.history()
+            line = _succession(events)
+            if to is None and len(line) == 1:
+                raise ModelError(
+                    f"there is nothing to go back to: the built-in scorecard answers; {_list_versions(events)}"
+                )
+            wanted = line[-2] if to is None else to
+            wanted = BUILTIN if wanted == Scorecard.load().version and wanted not in _promotions(events) else wanted
+            if wanted == line[-1] and not lost:
+                raise ModelError(f"{wanted}: is the scorecard that answers already; {_list_versions(events)}")
+            card = Scorecard.load() if wanted == BUILTIN else self.load(wanted)
+            append_event(self.path, ROLLED_BACK, wanted, {"replaced": line[-1]})
+        return card
+
+    def _file(self, version: str) -> Path:
+        return self.folder / f"{version}.toml"
+
+    def _read(self, version: str, promoted: Event, champion: str) -> StoredScorecard:
+        path = self._file(version)
+        remedy = "restore it from a backup"
+        if version == champion:
+            remedy = (
+                "`bizverify model rollback` lets the one before it answer, "
+                f"{parameter('model', BUILTIN)} the built-in one"
+            )
+        try:
+            content = path.read_bytes()
+            if _digest(content) != promoted.data.get("sha256"):
+                raise ModelError("it is not what was promoted, somebody or something changed it")
+            card, added = _parse_scorecard(content, version)
+            return StoredScorecard(card, added, promoted.data.get(_SINCE))
+        except (OSError, ModelError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ModelError(f"{path}: the scorecard {version} cannot be used: {reason}; {remedy}") from error
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """The only process that writes: what is decided depends on what was decided before."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = FileLock(self.folder / "journal.lock", timeout=_WAIT, mode=0o600)
+            lock.acquire()
+        except Timeout as error:
+            raise ModelError(f"{self.folder}: another process is changing the scorecards; try again later") from error
+        except OSError as error:
+            raise ModelError(f"{self.folder}: scorecards cannot be kept here: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None = None) -> Scorecard:
+    """The scorecard that is meant: a file, ``builtin``, a stored version; ``None`` is the champion.
+
+    A file that exists goes before a version of the same name; one called ``builtin`` is reached as ``./builtin`` (a
+    ``Path`` drops the dot, so give a str). Raises :class:`ModelError`, which lists the versions there are.
+    """
+    if isinstance(model, Scorecard):
+        return model
+    store = store or ModelStore()
+    if model is None:
+        return store.champion()
+    name = str(model)
+    if name == BUILTIN:
+        return Scorecard.load()
+    with suppress(OSError, ValueError):  # a name too long for a file, or with a NUL, is none
+        if Path(name).exists() and not Path(name).is_dir():
+            return Scorecard.load(name)
+    if os.sep in name or name.endswith(".toml"):
+        raise ModelError(f"{name}: there is no such scorecard file")
+    events = store.history()
+    if name in (*_promotions(events), Scorecard.load().version):
+        return store.load(name)
+    raise ModelError(f"{name}: is neither a scorecard file nor a version that is stored; {_list_versions(events)}")
+
+
+def _promotions(events: Sequence[Event]) -> dict[str, Event]:
+    return {event.version: event for event in events if event.kind == PROMOTED and event.version is not None}
+
+
+def _succession(events: Sequence[Event]) -> list[str]:
+    """The line of succession, from the built-in scorecard to the champion: what going back goes back along."""
+    line = [BUILTIN]
+    for event in events:
+        if event.kind not in DECIDING or event.version is None:
+            continue
+        if event.kind == ROLLED_BACK and event.version in line:
+            del line[line.index(event.version) + 1 :]
+        else:
+            line.append(event.version)
+    return line
+
+
+def _list_versions(events: Sequence[Event]) -> str:
+    versions = ", ".join(_promotions(events)) or "none"
+    return f"stored versions: {versions}; {BUILTIN} is the one of this release, {Scorecard.load().version}"
+
+
+@lru_cache(maxsize=8)
+def _parse_scorecard(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
+    """Parse a stored scorecard; kept, since single verifications in a loop ask for the champion again and again."""
+    card, added = add_missing_levels(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
+    return check_scorecard(card, version), added
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
