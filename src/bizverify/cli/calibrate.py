@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _WIDTH: Final = 16
 
 
-@click.command(short_help="Relearn the scorecard from what came back, behind its gate.")
+@click.command(short_help="Relearn the scorecard from the letters that came back.")
 @click.argument("files", nargs=-1, type=PATH, metavar="[LABELLED]…")
-@click.option("--labels", type=PATH, metavar="FOLDER", help="The book of labels; by default the state directory's.")
+@click.option("--labels", type=PATH, metavar="FOLDER", help="The folder of labels; by default the state directory's.")
 @click.option("--dry-run", is_flag=True, help="Say what would be decided; promote and record nothing.")
-@click.option("--report-only", is_flag=True, help="Only hold the probabilities against what came back; learn nothing.")
+@click.option("--report-only", is_flag=True, help="Only compare the probabilities with what came back; learn nothing.")
 @click.option("--audit-sample", type=PATH, metavar="PATH", help="Write the rows to be audited, and do nothing else.")
 @click.option("--audited", type=PATH, metavar="PATH", help="The audited rows: they decide on quarantined labels.")
 @json_option

@@ -1,4 +1,4 @@
-"""``bizverify keys`` and ``bizverify notices``: the API keys of a server of one's own, and their notifications."""
+"""``bizverify keys`` and ``bizverify notices``: the API keys of the user's own server, and its notifications."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _key_argument = click.argument("key_id", metavar="KEY_ID")
 _key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this key alone.")
 
 
-@click.group(short_help="The API keys of a server of one's own.")
+@click.group(short_help="The API keys of your own server.")
 def keys() -> None:
     """Make, list and revoke API keys in a server's file, whether the server is running or not.
 
@@ -155,9 +155,9 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
 
 
-@click.group("notices", short_help="Closures that a server of one's own could not tell yet.")
+@click.group("notices", short_help="Closures that your own server could not deliver yet.")
 def notifications() -> None:
-    """Look at the closures that were found and not acknowledged yet, and send them again.
+    """List the closures that were found but not acknowledged by their receiver yet, and send them again.
 
     A closure goes to the file of `bizverify serve --notices` and to the webhook of its key. What fails is tried again
     for three days, less and less often, and then given up; it stays listed here.
@@ -170,7 +170,7 @@ def notifications() -> None:
 @_key_option
 @json_option
 def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
-    """List what was not acknowledged: for whom, since when, how often it was tried, what went wrong."""
+    """List the closures that were not acknowledged: of which key, since when, how often tried, what went wrong."""
     from bizverify.watch.notifications import list_undelivered
 
     if key_id is not None:
@@ -190,7 +190,7 @@ def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
 @click.option("--notice", "notification_id", metavar="ID", help="This notice alone.")
 @json_option
 def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bool) -> None:
-    """Send again what was not acknowledged, also what was given up; what was acknowledged is never sent again.
+    """Send again the closures that were not acknowledged, also those given up; no other is sent twice.
 
     Closures that were found while their key had no webhook are sent to the one that it has now. A running server
     begins within a minute.
@@ -250,7 +250,7 @@ def _minute(time: object) -> str:
 
 
 def _change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
-    """Carry out a change of the server's file in a transaction of its own."""
+    """Change the server's file in a transaction of its own, and return what ``change`` returns."""
     from bizverify.server.store.opening import connected, store_errors
 
     with closing(connected(db, create=make)) as connection, store_errors(db):

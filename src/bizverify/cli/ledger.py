@@ -75,7 +75,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
 def resolve(
     ids: tuple[str, ...], every: bool, job_id: str | None, lost: bool, resend: bool, ledger: Path | None, as_json: bool
 ) -> None:
-    """List what was sent and never answered, or settle it. Nothing is sent; the next run acts on what was decided.
+    """List the requests that were sent and never answered, or settle them. Nothing is sent: the next run does it.
 
     The list names each by its ID. An upload that is "unfetched" has a job whose results could not be had so far: the
     next run tries again, which is free. For an upload, look into the service's console for its job and give --job;

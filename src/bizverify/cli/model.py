@@ -87,8 +87,8 @@ def history(as_json: bool) -> None:
 def rollback(version: str | None, as_json: bool) -> None:
     """Let an earlier scorecard answer again, by default the one before the champion. Nothing is deleted.
 
-    VERSION is one of `bizverify model history`, or builtin. What is gone back to can be gone forward from again, by
-    naming the later version.
+    VERSION is one of `bizverify model history`, or builtin. To go forward again, name the
+    later version.
     """
     from bizverify.model_store import ModelStore
 
@@ -159,7 +159,7 @@ def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
     for level, points, beside, _, text in table.iter_rows():
         there = "" if beside is None else f"{beside:+d}"
         mark = " " if points == beside else "*"
-        lines.append(f"{level:<{width}}{points:>+8d}{there:>10}{mark} {_short(text)}")
+        lines.append(f"{level:<{width}}{points:>+8d}{there:>10}{mark} {_shorten(text)}")
     return lines
 
 
@@ -196,7 +196,7 @@ def _event_lines(events: list[Event]) -> list[str]:
 
 
 def _why(event: Event) -> str:
-    """What an event is about, in words: the mailing and the reasons, or whom the scorecard replaced."""
+    """Return the reason of an event in words: the mailing and its faults, or the scorecard that was replaced."""
     data = event.data
     why = data.get("why") or (f"in place of {data['replaced']}" if "replaced" in data else "")
     if isinstance(data.get("mailings"), dict):  # an audit's
@@ -232,5 +232,5 @@ def _figure(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
