@@ -130,7 +130,7 @@ def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: b
 @contextmanager
 def _open_ledger(path: Path | None) -> Iterator[Ledger]:
     from bizverify.ledger import Ledger
-    from bizverify.ledger.open import ledger_path
+    from bizverify.ledger.schema import ledger_path
 
     found = ledger_path(path)
     if not found.exists():
