@@ -19,7 +19,7 @@ from bizverify.schema import counted
 if TYPE_CHECKING:
     import sqlite3
 
-    from bizverify.server.store.keys import Key
+    from bizverify.server.store.key_table import Key
     from bizverify.watch.types import PendingDelivery
 
 T = TypeVar("T")
@@ -48,20 +48,22 @@ def keys() -> None:
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
 def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool, plans: Path | None) -> None:
     """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
-    from bizverify.server.plans import load_plans
-    from bizverify.server.store import keys as stored
+    from bizverify.server.settings import load_plans
+    from bizverify.server.store import key_table
 
     known = load_plans(plans)
     if plan not in known:
         raise UsageError(f"--plan {plan}: there is no such plan; there are {', '.join(known)} (--plans names a file)")
     limit = known[plan].quota if quota is None else quota
     key, secret = _change_file(
-        db, lambda it: stored.create(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool), make=True
+        db,
+        lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool),
+        make=True,
     )
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
-        _change_file(db, lambda it: stored.revoke(it, key.id, time.time()))
+        _change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     say(
         f"key {key.id}: plan {key.plan}, {counted(key.quota, 'lookup')} a month; shown this once, "
@@ -77,11 +79,12 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
 def list_keys(db: Path, as_json: bool) -> None:
     """List the keys: plan, this month's use, when they were made, used last and revoked."""
     from bizverify.server.clock import Clock
-    from bizverify.server.store import keys as stored
-    from bizverify.server.store import quota
+    from bizverify.server.store import key_table
 
     month = Clock().month()
-    found = _change_file(db, lambda it: [(key, quota.used(it, key.id, month)) for key in stored.every(it)])
+    found = _change_file(
+        db, lambda it: [(key, key_table.used_lookups(it, key.id, month)) for key in key_table.list_keys(it)]
+    )
     rows = [_key_row(key, used) for key, used in found]
     if as_json:
         print_json({"month": month, "keys": rows})
@@ -97,13 +100,13 @@ def list_keys(db: Path, as_json: bool) -> None:
 @db_option
 def revoke(key_id: str, db: Path) -> None:
     """Revoke a key for good. Its jobs and watches stay in the file, and can be reached by nobody."""
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
 
     key = _require_key(db, key_id)
     if key.revoked is not None:
         say(f"key {key_id} was revoked before")
         return
-    _change_file(db, lambda it: stored.revoke(it, key_id, time.time()))
+    _change_file(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
     say(f"key {key_id} is revoked; a running server refuses it within a second or two")
 
 
@@ -119,8 +122,8 @@ def change(
     key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, pool: bool | None, plans: Path | None
 ) -> None:
     """Change what a key may do; the key itself stays. What is not given stays, too."""
-    from bizverify.server.plans import load_plans
-    from bizverify.server.store import keys as stored
+    from bizverify.server.settings import load_plans
+    from bizverify.server.store import key_table
 
     if plan is not None and plan not in load_plans(plans):
         raise UsageError(f"--plan {plan}: there is no such plan (--plans names a file)")
@@ -129,7 +132,7 @@ def change(
     if not changed:
         raise UsageError("nothing to change: give --plan, --quota, --note or --pool")
     key = _require_key(db, key_id) if list(changed) == ["note"] else _require_living_key(db, key_id)
-    _change_file(db, lambda it: stored.change(it, key.id, changed))
+    _change_file(db, lambda it: key_table.change_key(it, key.id, changed))
     say(f"key {key_id}: {', '.join(f'{name} is now {value}' for name, value in changed.items())}")
 
 
@@ -141,13 +144,15 @@ def change(
 def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout."""
     from bizverify.client.webhook import WebhookUrl
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
 
     if (url is None) != remove:
         raise UsageError("give either --url URL or --none")
     checked = None if url is None else WebhookUrl.parse(url)
     key = _require_key(db, key_id) if remove else _require_living_key(db, key_id)
-    secret = _change_file(db, lambda it: stored.set_webhook(it, key.id, None if checked is None else checked.reveal()))
+    secret = _change_file(
+        db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal())
+    )
     if secret is None:
         say(f"key {key_id}: closures are posted nowhere")
         return
@@ -207,12 +212,12 @@ def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bo
 
 
 def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
     from bizverify.watch.notifications import WEBHOOK
     from bizverify.watch.notifications import retry as again
 
     count = 0
-    for key in stored.every(db):
+    for key in key_table.list_keys(db):
         if key_id in (None, key.id):
             channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
             count += again(db, now, owner=key.id, notification_id=notification_id, channels=channels)
@@ -261,9 +266,9 @@ def _change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: b
 
 
 def _require_key(db: Path, key_id: str) -> Key:
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
 
-    key = _change_file(db, lambda it: stored.find(it, key_id))
+    key = _change_file(db, lambda it: key_table.find_key(it, key_id))
     if key is None:
         raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
     return key
