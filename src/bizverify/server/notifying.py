@@ -180,14 +180,14 @@ class Notifying:
         ]
 
         def settled(db: sqlite3.Connection) -> None:
-            notifications.mark_many_delivered(db, done, now)
-            notifications.mark_many_failed(db, failed)
+            notifications.mark_delivered(db, done, now)
+            notifications.mark_failed(db, failed)
 
         await self._store.write(settled)
 
     async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
         failed = [(delivery.number, str(delivery.channel), why, None) for delivery in waiting]
-        await self._store.write(lambda db: notifications.mark_many_failed(db, failed))
+        await self._store.write(lambda db: notifications.mark_failed(db, failed))
 
 
 def _webhook(key: stored.Key | None) -> Webhook | str:

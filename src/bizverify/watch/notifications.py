@@ -17,15 +17,17 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
-from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
 from bizverify.watch.types import CLOSED, PendingDelivery, korean_iso
 from bizverify.watch.webhook_signature import signature_headers
+
+if TYPE_CHECKING:
+    from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 
 EVENT: Final = "closure"
 """A business closed: the event of each notice but the summaries."""
@@ -147,14 +149,14 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
-    """No delivery waits for longer than ``until``: it was put off while the clock was wrong."""
+    """Let no delivery wait for longer than ``until``: it was put off while the clock was wrong."""
     db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
 def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[PendingDelivery]:
-    """The deliveries that are to be made now, ``limit`` at most: the longest due first, then the least often tried."""
+    """Return the deliveries that are to be made now, ``limit`` at most: the longest due first, then the least often tried."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
         f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
@@ -164,13 +166,8 @@ def due_deliveries(
     return [PendingDelivery(*row) for row in rows]
 
 
-def mark_delivered(db: sqlite3.Connection, number: int, channel: str, now: float) -> None:
-    """A delivery was acknowledged: it is never made again."""
-    mark_many_delivered(db, [(number, channel)], now)
-
-
-def mark_many_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
-    """Deliveries, each a notice and a channel, were acknowledged: they are never made again."""
+def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
+    """Mark deliveries, each (number, channel), as acknowledged: they are never made again."""
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -178,13 +175,11 @@ def mark_many_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, 
     )
 
 
-def mark_failed(db: sqlite3.Connection, number: int, channel: str, error: str, next_due: float | None) -> None:
-    """A delivery failed; it is tried again at ``next_due``, or given up (``None``) and listed."""
-    mark_many_failed(db, [(number, channel, error, next_due)])
+def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
+    """Mark deliveries as failed, each (number, channel, why, when it is tried again).
 
-
-def mark_many_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
-    """Deliveries failed, each a notice, a channel, why, and when it is tried again: see :func:`mark_failed`."""
+    Without a time (``None``) a delivery is given up, and listed.
+    """
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",

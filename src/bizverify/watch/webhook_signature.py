@@ -1,6 +1,6 @@
 """How a notice is signed, and how who receives it makes sure of it.
 
->>> headers = signed("secret", "closure", "n1", b"{}", now=1_700_000_000)
+>>> headers = signature_headers("secret", "closure", "n1", b"{}", now=1_700_000_000)
 >>> verify_signature("secret", headers, b"{}", now=1_700_000_010)
 True
 >>> verify_signature("secret", headers, b"{} ", now=1_700_000_010)
