@@ -29,7 +29,7 @@ from service_load import server
 from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
 from bizverify.watch import store
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 
 HEADERS_END = b"\r\n\r\n"
 BARE = """

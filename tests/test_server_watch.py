@@ -27,7 +27,7 @@ from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
 from bizverify.server.wire import WatchHistory, WatchList
 from bizverify.watch import store
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 from handclock import HandClock
 from hooks import OK, Answer, Received, receiving
 from serving import Served, ServedProcess, make_key, rows_of, served

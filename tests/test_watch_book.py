@@ -18,8 +18,7 @@ from bizverify.server.wire import WatchEntry
 from bizverify.watch import notifications, store
 from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.schema import DDL
-from bizverify.watch.store import VERDICT_COLUMNS
-from bizverify.watch.types import Business, CheckResult
+from bizverify.watch.store import VERDICT_COLUMNS, Business, CheckResult
 
 OWNER = "k1"
 NUMBER = "1248100998"

@@ -19,7 +19,7 @@ from bizverify.schema import counted
 if TYPE_CHECKING:
     import sqlite3
 
-    from bizverify.watch.types import PendingDelivery
+    from bizverify.watch.notifications import PendingDelivery
 
 T = TypeVar("T")
 

@@ -1,8 +1,10 @@
 """The scorecard learns from what really bounced, behind its gate.
 
-``patterns`` (labels counted) → ``quarantine`` (may they be believed?) → ``fit`` (what they say) → ``challenger`` (a
-scorecard that may be served) → ``gate`` (is it surely better?) → ``decision``. ``calibration`` and ``drift`` look at
-what is served now.
+- ``training_data``: the rows of the label store that may be used; ``quarantine``: doubtful labels, and their audit
+- ``design_matrix``: letters counted by pattern, as numbers; ``fit``: the points that follow from them
+- ``challenger``: a scorecard made of a fit, and what it would change
+- ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole, with its report
+- ``calibration``: probabilities held against outcomes; ``significance``: intervals and drift
 """
 
 from __future__ import annotations

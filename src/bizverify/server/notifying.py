@@ -18,8 +18,15 @@ from bizverify.server.clock import Clock
 from bizverify.server.store import Store
 from bizverify.server.store import keys as stored
 from bizverify.watch import notifications
-from bizverify.watch.notifications import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
-from bizverify.watch.types import PendingDelivery
+from bizverify.watch.notifications import (
+    FILE,
+    WEBHOOK,
+    Backoff,
+    PendingDelivery,
+    Webhook,
+    append_lines,
+    send_notification,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from bizverify.server.store.keys import Key
 from bizverify.watch import store as book
 from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.notifications import FILE, WEBHOOK, SummaryWindow
-from bizverify.watch.types import CheckResult
+from bizverify.watch.store import CheckResult
 
 _log = logging.getLogger(__name__)
 

@@ -26,15 +26,15 @@ from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
 from bizverify.watch.notifications import (
     FILE,
     WEBHOOK,
+    PendingDelivery,
     SummaryWindow,
     Webhook,
     append_lines,
     send_notification,
 )
 from bizverify.watch.report import CheckReport
-from bizverify.watch.store import VERDICT_COLUMNS
+from bizverify.watch.store import VERDICT_COLUMNS, CheckResult
 from bizverify.watch.stores import Local, run_in_loop
-from bizverify.watch.types import CheckResult, PendingDelivery
 
 log = logging.getLogger(__name__)
 

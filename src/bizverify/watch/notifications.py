@@ -16,6 +16,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,7 +24,6 @@ import polars as pl
 
 from bizverify.errors import OutputError
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
-from bizverify.watch.types import CLOSED, PendingDelivery, korean_iso
 from bizverify.watch.webhook_signature import signature_headers
 
 if TYPE_CHECKING:
@@ -43,8 +43,41 @@ _UNDER_WAY: Final = 5.0
 """Seconds before a notice is due in which it is not changed: it may have been read, to be sent."""
 
 
+CLOSED: Final = "closed"
+"""The ``biz_status`` that is notified of."""
+SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
+"""Korea has had no summer time since 1988, so that no time zone database is needed."""
+FILE: Final = "file"
+WEBHOOK: Final = "webhook"
+"""The channels, as they are written in the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDelivery:
+    """A notification that is to be delivered on one channel.
+
+    ``number`` is that of the notification in the file; ``id`` names it for ever, so that a receiver can tell repeats;
+    ``payload`` is the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it is
+    about several businesses (:data:`bizverify.watch.notifications.SUMMARY`). ``due``: when it is tried again, ``None``
+    if it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
+    closure was found.
+    """
+
+    number: int
+    id: str
+    owner: str
+    biz_no: str
+    payload: str
+    created: float
+    channel: str | None
+    begun: float
+    attempts: int
+    due: float | None
+    error: str | None
+
+
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Add a notification of each closure of :attr:`bizverify.watch.types.CheckResult.closures`, on all channels."""
+    """Add a notification of each closure of :attr:`bizverify.watch.store.CheckResult.closures`, on all channels."""
     if closures.is_empty():
         return
     first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
@@ -156,7 +189,7 @@ def bring_forward(db: sqlite3.Connection, until: float) -> None:
 def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[PendingDelivery]:
-    """Return the deliveries that are to be made now, ``limit`` at most: the longest due first, then the least often tried."""
+    """Return the deliveries to be made now, ``limit`` at most: the longest due first, then the least often tried."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
         f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
@@ -248,11 +281,6 @@ def _filter_sql(owner: str | None, channel: str | None) -> str:
     return words if channel is None else f"{words} AND d.channel = :channel"
 
 
-FILE: Final = "file"
-WEBHOOK: Final = "webhook"
-"""The channels, as they are written in the database."""
-
-
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The pauses before a failed delivery is tried again, in seconds: doubled up to ``longest``, give or take half.
@@ -339,3 +367,8 @@ def _write_bytes(file: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(file, left) :]
+
+
+def korean_iso(seconds: float) -> str:
+    """A time as the service says it: ISO 8601 in Korea's time, to the second."""
+    return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

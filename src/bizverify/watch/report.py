@@ -15,7 +15,7 @@ from bizverify import business_number
 from bizverify.display import Shown
 from bizverify.schema import GRADES
 from bizverify.watch.notifications import EVENT, SUMMARY
-from bizverify.watch.types import Change
+from bizverify.watch.store import Change
 
 SHOWN: Final = 5
 """Watches of a kind that the text of a report names."""

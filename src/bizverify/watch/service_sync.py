@@ -23,7 +23,7 @@ from bizverify.errors import (
 )
 from bizverify.purchase.dispatcher import PATIENCE, WEIGHT, Halt, Stop, is_long, is_redirect, is_strain
 from bizverify.purchase.limits import Rate, Retries, Throttle
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry

@@ -21,7 +21,7 @@ from bizverify.watch import store
 from bizverify.watch.local import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
 from bizverify.watch.service_sync import Done, Errands, Progress, Steps
-from bizverify.watch.types import Change
+from bizverify.watch.store import Change
 
 if TYPE_CHECKING:
     from bizverify.client import ApiKey, Client, WatchChange, WatchEntry

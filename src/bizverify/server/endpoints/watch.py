@@ -20,7 +20,7 @@ from bizverify.server.listing import Listed
 from bizverify.server.refusals import JSON, Refusal, not_found, not_in_plan
 from bizverify.server.wire import WatchChange, WatchHistory, WatchRemoved, WatchRequest, encode
 from bizverify.watch import store
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 
 _SLICE: Final = 256 << 10
 """Bytes of a long list that are handed on at a time, so that a slow reader does not make the rest wait in memory."""
