@@ -202,7 +202,7 @@ def check(
         if forget:
             run.forget()
         run.make_due(everything=everything)
-        run.look()
+        run.check_due()
         run.deliver()
         report = run.report(time.monotonic() - clock)
         if tell is not None:
@@ -244,7 +244,7 @@ class _CheckRun:
                 (OWNER, json.dumps(self.channels.names)),
             )
 
-    def look(self) -> None:
+    def check_due(self) -> None:
         """Check what is due, so many watches at a time, each lot recorded with the notifications of its closures."""
         again = self.started + recheck_wait(self.interval)
         while True:
