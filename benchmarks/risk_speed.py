@@ -27,8 +27,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable, is_blank
+from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable
 from bizverify.engine.risk.scorecard import Level, Scorecard
+from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR
 
 SHARES: dict[str, dict[str, float]] = {

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach
-from bizverify.engine.address.match.index import built_once
+from bizverify.engine.address.batches import built_once
 from bizverify.reference import build_gazetteer
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")

@@ -506,12 +506,12 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
 ) -> None:
     """Whatever the writer does wrong, the finished file is what is held against the old one."""
     source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY + THIRD)
-    right = extend.encoded
+    right = extend.encode_rows
 
     def wrong(frame: pl.DataFrame, *columns: str) -> bytes:
         return right(frame, *columns).replace(old, new, 1)
 
-    monkeypatch.setattr(extend, "encoded", wrong)
+    monkeypatch.setattr(extend, "encode_rows", wrong)
     if new == b"<t></t>":
         enriched(source)
     else:
@@ -529,7 +529,7 @@ def test_a_part_that_would_come_back_otherwise_is_not_published(
         data = right(archive, part)  # type: ignore[arg-type]
         return data[:-1] + b"\0" if archive.filename and "out" in archive.filename else data
 
-    monkeypatch.setattr(package, "_raw", wrong)
+    monkeypatch.setattr(package, "_raw_part", wrong)
     with pytest.raises(AccountingError, match="is not as it was"):
         enriched(tmp_path / "in.xlsx")
 

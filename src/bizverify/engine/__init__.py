@@ -1,4 +1,13 @@
-"""The embedded engine: LazyFrame in, LazyFrame out. No network, and no files but its Parquet indexes."""
+"""The embedded engine: verify a LazyFrame of businesses, without network and without a loop over rows.
+
+- ``local``: :class:`LocalEngine`, one lazy query from numbers, names and addresses to answers
+- ``registry``: statuses by business number, from one Parquet file
+- ``address``: official address and postal code
+- ``risk``: features, scorecard, reasons
+- ``business_names``, ``letter_history``, ``text_values``: whether two names differ, earlier letters, blanks and days
+
+No files are read but its two Parquet indexes.
+"""
 
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.local import LocalEngine

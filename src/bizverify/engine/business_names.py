@@ -1,4 +1,4 @@
-"""Whether two names of a business can be names of the same one."""
+"""Compare two names of businesses: can they be names of the same one?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of earlier letters to the same business at the same address, as a feature of the next one."""
+"""Results of earlier letters to the same business at the same address, as a feature of the next one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.
 
 
 def _newest_outcomes(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
-    """What the newest letter to each business at each address says; those left out that say nothing any more."""
+    """Return the outcome of the newest letter to each business at each address, without those too old to count."""
     known = history.filter(pl.col("outcome").is_in(_OUTCOMES) & (pl.col("mailed") <= today)).drop_nulls(_LETTER)
     weight = pl.col("outcome").cast(pl.Enum(_OUTCOMES))
     newest = known.group_by(_LETTER).agg(

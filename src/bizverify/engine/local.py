@@ -26,7 +26,7 @@ _HOME: Final = "bv:row"
 """Where the caller's columns wait while the engine works, so that no name of theirs can clash with one of its own."""
 
 MATCH_LEVEL: Final = "bv:match_level"
-"""What became of a row's address in the gazetteer, beside the answer: counted, and not written."""
+"""The match level of a row's address, beside the answer: counted, and not written."""
 
 MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{level}") for level in LEVELS)
 """Aggregations over rows of :meth:`LocalEngine.answer` with a gazetteer: rows by match level."""

@@ -8,7 +8,6 @@ was merged into unit taxation, 사업자단위과세 전환), ``name`` String; e
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.text_values import day_expr, is_blank, is_masked
+from bizverify.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bizverify.errors import RegistryError
 
 STATUSES: Final = ("active", "suspended", "closed", "unregistered")
@@ -51,7 +50,7 @@ ATTACHED: Final = ("biz_status", "since", "opened", "as_of")
 """The columns that every registry gives to a row."""
 
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
-"""What the columns of :data:`MORE` are called beside a row, which has a name of its own."""
+"""Names of the columns of :data:`MORE` beside a row, which has a name of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Registry:
             raise RegistryError(f"{path}: is not a registry (not even a Parquet file); {remedy}") from error
         if text is None:
             raise RegistryError(f"{path}: is a Parquet file but not a registry; {remedy}")
-        about = _metadata(text)
+        about = parse_json_object(text)
         more = [name for name in MORE if name in schema]
         if about.get("format") not in _FORMATS or dict(schema) != SCHEMA | {name: MORE[name] for name in more}:
             raise RegistryError(f"{path}: is a registry of another format ({about.get('format')}); {remedy}")
@@ -115,15 +114,6 @@ class Registry:
         return frame.join(known, on=key, how="left", maintain_order="left")
 
 
-def _metadata(text: str) -> dict[str, Any]:
-    """What a registry says about itself; empty if that is no JSON object."""
-    try:
-        about = json.loads(text)
-    except ValueError:
-        return {}
-    return about if isinstance(about, dict) else {}
-
-
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add the columns of :meth:`Registry.attach`, all null."""
     return frame.with_columns(pl.lit(None, SCHEMA[name]).alias(name) for name in ATTACHED)
@@ -149,24 +139,27 @@ def observations(
     :func:`~bizverify.engine.text_values.day_expr`. Where the tax authority's column of statuses is blank, the one of
     taxation says that a number is not registered. A masked name says nothing.
     """
-    status_word = _word(status)
+    status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
     if taxation is not None:
-        frame = frame.with_columns(meaning_expr(_word(taxation)).alias("o:taxation"))
-        unregistered = (status_word.fill_null("") == "") & (pl.col("o:taxation") == "unregistered")
-        status_word = pl.when(unregistered).then(_word(taxation)).otherwise(status_word)
+        unregistered = meaning_expr(words["taxation"]) == "unregistered"
+        frame = frame.with_columns((unregistered & (status_word.fill_null("") == "")).alias("o:unregistered"))
+        status_word = pl.when("o:unregistered").then(words["taxation"]).otherwise(status_word)
     frame = frame.with_columns(status_word.alias("o:word"))  # step by step: each is used by several of the next
     frame = frame.with_columns(meaning_expr(pl.col("o:word")).alias("o:meaning"))
-    word, meaning = pl.col("o:word"), pl.col("o:meaning")
+    word, meaning, said = pl.col("o:word"), pl.col("o:meaning"), _word_expr(name)
     found = business_number.problem_expr(pl.col(b_no))
+    meanings = {what: _look_up_meaning(given, _meanings("taxation_words.toml", what)) for what, given in words.items()}
+    strange = [pl.when(meanings[what].is_null() & (given != "")).then(given) for what, given in words.items()]
+    taxed, was_merged = meanings["taxation"], meanings["merged"]
     return frame.select(
         business_number.key_expr(business_number.compact_expr(pl.col(b_no))).alias("b_no"),
         pl.when(meaning.is_in(STATUSES)).then(meaning).cast(STATUS_DTYPE).alias("biz_status"),
-        _day(since).alias("since"),
-        _day(opened).alias("opened"),
-        (as_of if isinstance(as_of, pl.Expr) else _day(as_of)).alias("as_of"),
-        _taxation_expr(taxation).alias("taxation"),
-        (_meaning_of_column("merged", merged) == "yes").alias("merged"),
-        _name_expr(name).alias("name"),
+        _day_expr(since).alias("since"),
+        _day_expr(opened).alias("opened"),
+        (as_of if isinstance(as_of, pl.Expr) else _day_expr(as_of)).alias("as_of"),
+        pl.when(taxed.is_in(TAXATIONS)).then(taxed).cast(MORE["taxation"]).alias("taxation"),
+        pl.when(was_merged != "unknown").then(was_merged == "yes").alias("merged"),
+        pl.when(~is_blank(said) & ~is_masked(said)).then(said).alias("name"),
         pl.when(found.is_not_null())
         .then(found)
         .when(word.is_null() | (word == "") | (meaning == "unknown"))
@@ -175,7 +168,7 @@ def observations(
         .then(pl.lit("unknown_status"))
         .alias("problem"),
         word.alias("word"),
-        pl.coalesce(_not_understood("taxation", taxation), _not_understood("merged", merged)).alias("strange"),
+        pl.coalesce(strange).alias("strange"),
     )
 
 
@@ -188,62 +181,32 @@ def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.La
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
     for name in {"taxation", "name"}.intersection(more):
-        status_word = newest.filter(pl.col(name).is_not_null()).unique("b_no", keep="last", maintain_order=True)
-        found = found.join(status_word.select("b_no", name), on="b_no", how="left", maintain_order="left")
+        newest_said = newest.filter(pl.col(name).is_not_null()).unique("b_no", keep="last", maintain_order=True)
+        found = found.join(newest_said.select("b_no", name), on="b_no", how="left", maintain_order="left")
     return found.select(*SCHEMA, *(name for name in MORE if name in more))
 
 
 def meaning_expr(word: pl.Expr) -> pl.Expr:
-    """What a word for a status means, in Korean or English, as written in ``status_words.toml`` (String, else null)."""
-    return _meaning(word, _plain_words(_words("status_words.toml")))
+    """Return the meaning of a word for a status, in Korean or English, by ``status_words.toml`` (String, else null)."""
+    return _look_up_meaning(word, _meanings("status_words.toml"))
 
 
-def _meaning(word: pl.Expr, vocabulary: dict[str, list[str]]) -> pl.Expr:
-    plain = word.str.to_lowercase().str.replace_all(r"\s", "")
-    meanings = {known: meant for meant, words in vocabulary.items() for known in words}
-    return plain.replace_strict(meanings, default=None, return_dtype=pl.String)
-
-
-def _taxation_expr(column: str | None) -> pl.Expr:
-    meaning = _meaning_of_column("taxation", column)
-    return pl.when(meaning.is_in(TAXATIONS)).then(meaning).cast(MORE["taxation"])
-
-
-def _meaning_of_column(what: str, column: str | None) -> pl.Expr:
-    """What the words of a column mean by ``taxation_words.toml`` (String); null where that is nothing."""
-    if column is None:
-        return pl.lit(None, pl.String)
-    meaning = _meaning(_word(column), _plain_words(_words("taxation_words.toml")[what]))
-    return pl.when(meaning != "unknown").then(meaning)
-
-
-def _not_understood(what: str, column: str | None) -> pl.Expr:
-    if column is None:
-        return pl.lit(None, pl.String)
-    word = _word(column)
-    understood = _meaning(word, _plain_words(_words("taxation_words.toml")[what])).is_not_null()
-    return pl.when(~understood & (word != "")).then(word)
-
-
-def _name_expr(name: str | None) -> pl.Expr:
-    if name is None:
-        return pl.lit(None, pl.String)
-    word = _word(name)
-    return pl.when(~is_blank(word) & ~is_masked(word)).then(word)
-
-
-def _word(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.String).str.strip_chars()
+def _look_up_meaning(word: pl.Expr, meanings: dict[str, str]) -> pl.Expr:
+    compact = word.str.to_lowercase().str.replace_all(r"\s", "")
+    return compact.replace_strict(meanings, default=None, return_dtype=pl.String)
 
 
 @cache
-def _words(file: str) -> dict[str, Any]:
-    return tomllib.loads(files("bizverify.engine").joinpath(file).read_text(encoding="utf-8"))
+def _meanings(file: str, table: str | None = None) -> dict[str, str]:
+    """Return what each word of a vocabulary means: of the whole file, or of one table in it."""
+    content: dict[str, Any] = tomllib.loads(files("bizverify.engine").joinpath(file).read_text(encoding="utf-8"))
+    vocabulary: dict[str, list[str]] = content if table is None else content[table]
+    return {word.lower().replace(" ", ""): meaning for meaning, words in vocabulary.items() for word in words}
 
 
-def _plain_words(vocabulary: dict[str, list[str]]) -> dict[str, list[str]]:
-    return {meaning: [word.lower().replace(" ", "") for word in words] for meaning, words in vocabulary.items()}
+def _word_expr(column: str | None) -> pl.Expr:
+    return pl.lit(None, pl.String) if column is None else pl.col(column).cast(pl.String).str.strip_chars()
 
 
-def _day(column: str | None) -> pl.Expr:
+def _day_expr(column: str | None) -> pl.Expr:
     return pl.lit(None, pl.Date) if column is None else day_expr(pl.col(column))

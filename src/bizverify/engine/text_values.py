@@ -1,9 +1,10 @@
-"""Texts that say nothing: blanks and masks."""
+"""Texts of cells and files as values: blank, masked, a day, a JSON object."""
 
 from __future__ import annotations
 
+import json
 from datetime import date, datetime
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -61,3 +62,12 @@ def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
     packed = text.str.replace(r"\.0$", "")
     dashed = text.str.replace(_DIGITS, "$1-$2-$3")
     return pl.coalesce(packed.str.to_date("%Y%m%d", strict=False), dashed.str.to_date("%Y-%m-%d", strict=False))
+
+
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
+    """Return the object that a text holds as JSON; empty where it holds none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,4 +1,11 @@
-"""What is made before a run: registry snapshots, and the gazetteer of official addresses."""
+"""Builds reference data before a run: registry snapshots, and the gazetteer of official addresses.
+
+- ``registry_builder``: files that say which business has which status → registry
+- ``gazetteer_builder``: official address files → gazetteer, its sections and its report
+- ``source_files``: finds the official files (folders, zips), detects their kind, yields their lines
+- ``juso``: layouts of the official files, rows checked and made numbers
+- ``merge``: what is given twice, the post office's beside the agency's, the daily changes
+"""
 
 from bizverify.reference.gazetteer_builder import GazetteerReport, build_gazetteer
 from bizverify.reference.registry_builder import ROLES, RegistryReport, build_registry

@@ -119,7 +119,7 @@ def gone_section(abolished: pl.DataFrame | None, found: pl.DataFrame, places: Pl
 
 
 def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumbers) -> pl.DataFrame:
-    """Which legal dongs an administrative one has, from the buildings' own column and from the official map."""
+    """The legal dongs of each administrative one, from the buildings' own column and from the official map."""
     named = places.named_dongs
     names = [*_TOWN, "ri"]
     found = [of_rows.join(named, on=names).select("region", "admin", "dong")]
@@ -174,7 +174,7 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
 
 @dataclass(frozen=True, slots=True)
 class GazetteerReport:
-    """What was read, refused and kept. ``refused`` counts rows by what is wrong, ``examples`` names the first."""
+    """Counts of rows read, refused and kept. ``refused``: rows by what is wrong, ``examples`` names the first."""
 
     output: str
     version: str
@@ -354,7 +354,7 @@ def _provinces(made: dict[str, pl.DataFrame]) -> dict[str, int]:
 
 
 def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
-    """What the gazetteer says of itself."""
+    """The metadata of the gazetteer."""
     dates = [source.dated for source in found if source.dated is not None and source.kind != "admins"]
     return {
         "format": FORMAT,
@@ -373,7 +373,7 @@ def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, 
 
 
 def _newest(found: list[SourceFile]) -> date:
-    """How fresh the gazetteer is; the day a file was last changed says so only where no file says more."""
+    """The newest date of the sources; the day a file was last changed counts only where no source has a date."""
     return max([source.dated for source in found if source.dated is not None] or [source.changed for source in found])
 
 

@@ -61,7 +61,7 @@ _REFUSED_ALWAYS: Final = 10
 
 @dataclass(slots=True)
 class Content:
-    """What the files hold. ``streets``, ``dongs``, ``admins`` are what rows point to by number or by code.
+    """The content of the files. Rows point to ``streets``, ``dongs``, ``admins`` by number or by code.
 
     ``rows``: street UInt32, id_high, id_low UInt64, under UInt8, main, sub, zipcode UInt32, apartment Boolean, name
     String, san UInt8, lot_main, lot_sub UInt32, reason UInt8 (0 in a full file). ``lots``: id_high, id_low,
@@ -197,12 +197,12 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
 
 
 def _problem(kind: Kind) -> pl.Expr:
-    """What makes a row unusable, with the value; null for a good row."""
+    """The problem that makes a row unusable (String), null for a good row."""
     tests = [
         ("management number", "id", _digits("id", 1, 26)),
         ("legal dong code", "dong_code", _digits("dong_code", 10, 10)),
         ("province", "sido", pl.col("sido").is_not_null()),
-        ("town or dong", "emd", pl.col("emd").is_not_null() if kind != "postal" else _either("emd", "town")),
+        ("town or dong", "emd", pl.coalesce("emd", *(["town"] if kind == "postal" else [])).is_not_null()),
         ("mountain sign", "san", pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"])),
         ("lot number", "lot_main", _number("lot_main")),
         ("lot number", "lot_sub", _number("lot_sub")),
@@ -252,10 +252,6 @@ def _digits(name: str, shortest: int, longest: int) -> pl.Expr:
 def _number(name: str) -> pl.Expr:
     value = pl.col(name).fill_null("0")
     return value.cast(pl.UInt32, strict=False).lt(NUMBER_LIMIT) & ~value.str.starts_with("+")
-
-
-def _either(one: str, other: str) -> pl.Expr:
-    return pl.col(one).is_not_null() | pl.col(other).is_not_null()
 
 
 def _numbers(columns: list[str]) -> list[pl.Expr]:

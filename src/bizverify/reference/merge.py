@@ -54,7 +54,7 @@ def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
-    """What was deleted, with the one building that came on the same day to the same lot as its successor."""
+    """The deleted buildings, each with the one building that came on the same day to the same lot as its successor."""
     gone, came = (last.filter(pl.col("reason").is_in(reasons)) for reasons in (_DELETES, _INSERTS))
     alone = came.filter((pl.col("lot_main") > 0) & (pl.len().over(_PLACE) == 1))
     heirs = alone.select(*_PLACE, *(pl.col(name).alias(heir) for name, heir in _HEIR.items()))

@@ -33,7 +33,7 @@ _DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{
 
 @dataclass(frozen=True, slots=True)
 class RegistryReport:
-    """What was read, left out and kept: ``left_out`` by problem, ``unknown_words`` are statuses not understood.
+    """Counts of rows read, left out and kept: ``left_out`` by problem, ``unknown_words`` by status not understood.
 
     ``known_besides``: of how many businesses taxation, merging and name are known; ``strange_words`` are words about
     the first two that were not understood. ``newest``: the newest day of a status, ``None`` where no row has one;
@@ -160,7 +160,11 @@ def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
-            inside = [path for path in files_below(source) if _is_table(path) and not same_file(path, output)]
+            inside = [
+                path
+                for path in files_below(source)
+                if path.suffix.lower() in EXTENSIONS and not same_file(path, output)
+            ]
             if not inside:
                 raise RegistryError(f"{source}: the folder holds no table; {', '.join(EXTENSIONS)} are read")
             paths += inside
@@ -171,10 +175,6 @@ def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
     if not paths:
         raise RegistryError("no source was given")
     return paths
-
-
-def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS
 
 
 def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:
@@ -218,13 +218,9 @@ def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: dat
         day = reasons.cast(pl.String).str.extract(_DAY_OF_STATUS).str.to_date("%Y-%m-%d", strict=False)
         day = day.fill_null(pl.lit(as_of, pl.Date))
     else:
-        day = pl.lit(as_of or _last_changed(path))
+        day = pl.lit(as_of or datetime.fromtimestamp(path.stat().st_mtime, UTC).date())
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # clocks and time zones differ by less
     return pl.when(day <= tomorrow).then(day)
-
-
-def _last_changed(path: Path) -> date:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
 
 
 def _counts(rows: pl.LazyFrame) -> dict[str, Any]:

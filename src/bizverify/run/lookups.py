@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.engine.risk.features import is_blank
+from bizverify.engine.text_values import is_blank
 from bizverify.run.cross_row_features import CROWDED, SEVERAL
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS

@@ -10,7 +10,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
-from bizverify.engine.risk.features import is_blank
+from bizverify.engine.text_values import is_blank
 from bizverify.run.lookups import LOOKUP
 from bizverify.run.records import DIGITS, RIGHT
 

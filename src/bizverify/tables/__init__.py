@@ -1,4 +1,13 @@
-"""Files ⇄ frames: one module a format, reading and writing side by side; ``columns`` maps headers to roles."""
+"""Reads files as frames and writes frames as files; a package or a module a format.
+
+- ``detect`` (formats, extensions), ``compression`` (.gz, .zst), ``table`` (what passes between readers and writers),
+  ``publish`` (files appear whole or not at all), ``size_limits`` and ``isolation`` (hostile files: limits, and a child
+  process with limited memory and time)
+- ``csv``, ``excel``, ``json`` (packages), ``html``, ``parquet``, ``frames``: the formats
+- ``heading``: the header among the first rows; ``header_vocabulary`` and ``headers.toml``: the words of headers
+- ``columns``: a column for each role; ``preference`` (one of several), ``given_columns`` (named by the user),
+  ``role_content`` (found by content; joined values), ``nested`` (values within objects)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a file's columns holds the number, the name, the address: chosen from headers, checked on content."""
+"""Chooses the columns with the number, the name and the address of a file: by headers, checked on content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, Alert, Choice, JoinedColumn
-from bizverify.tables.given_columns import given_choice, kept_columns, listed_headers, named_column
+from bizverify.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
 from bizverify.tables.header_vocabulary import ROLES as PARTY_ROLES
 from bizverify.tables.header_vocabulary import (
     Party,
@@ -38,7 +38,6 @@ _NEARLY_ALL: Final = 0.9
 _SHOWN: Final = 6
 _PARTS: Final = (3, 2, 5)
 _Shares = tuple[float | None, float | None]
-_POSITION: Final = re.compile(r"#[1-9][0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def choose_columns(
     textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
     free = [place for place in textual if place not in taken]
     sample = _sample(table, [*free, *taken])
-    headless = all(_POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
+    headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
     shares = _shares(table, sample, free, headless=headless)
     fitting = _number_columns(table, shares, _MOSTLY if headless else _NEARLY_ALL)
     groups: tuple[Party, ...] = ()
@@ -166,7 +165,7 @@ def _prefer_column(columns: ColumnCandidates, role: str, pool: Sequence[int], ad
 
 
 def _pools(role: str, places: Sequence[int], number: int, groups: Sequence[Party]) -> list[list[int]]:
-    """Where a role's column may be: where the number is one party's, with that party, else with none."""
+    """The places among which a role's column is chosen: those of the number's party, then those of no party."""
     own = [party.columns for party in groups if party.number == number]
     if not own or role not in PARTY_ROLES:
         return [list(places)]
@@ -222,7 +221,7 @@ def _by_party(
 def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]) -> tuple[Choice, tuple[str, ...]]:
     """The column that fits best, and a note about others that hold numbers too."""
     if not fitting:
-        named = "#1" if all(map(_POSITION.fullmatch, table.headers)) else "HEADER"
+        named = "#1" if all(map(POSITION.fullmatch, table.headers)) else "HEADER"
         raise ColumnError(
             f"{table.name}: no column with business numbers was found; {listed_headers(table)}; "
             f"name it with {parameter('columns', {'b_no': named})}"
@@ -265,7 +264,7 @@ def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tupl
 
 
 def _common_stem(headers: Sequence[str]) -> str | None:
-    """What headers are called that are numbered from 1, or the first of them where the others are blank (merged)."""
+    """The common words of headers numbered from 1, or the first header where the others are blank (merged cells)."""
     if not any(header.strip() for header in headers[1:]):
         return headers[0]
     words = [split_number(header) for header in headers]
@@ -286,7 +285,7 @@ def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> b
 
 
 def _explain_headless(table: Table, choice: Choice) -> str:
-    """What to say of a number column that only its content shows; loudly where no header of the table says anything."""
+    """A note on a number column found by content alone; an :class:`Alert` where no header of the table is known."""
     text = (
         f"column {choice.column + 1} was chosen by what it holds, its header is {choice.header!r}; if that is a value "
         "and not a header, give `has_header=False` or put a row of headers above it: the row is not verified now"

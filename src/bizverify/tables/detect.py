@@ -1,4 +1,4 @@
-"""Which format a file is in: by its content first, by its extension where the content leaves it open."""
+"""Detects a file's format: by its content first, by its extension where the content leaves it open."""
 
 from __future__ import annotations
 
@@ -12,37 +12,22 @@ from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
 from bizverify.tables.table import Format
 
-EXTENSIONS: Final[dict[str, Format]] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".tab": "csv",
-    ".txt": "csv",
-    ".xlsx": "xlsx",
-    ".xlsm": "xlsx",
-    ".xls": "xls",
-    ".xlsb": "xlsb",
-    ".ods": "ods",
-    ".html": "html",
-    ".htm": "html",
-    ".json": "json",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-    ".parquet": "parquet",
-    ".pq": "parquet",
+_SUFFIXES: Final[dict[Format, tuple[str, ...]]] = {
+    "csv": (".csv", ".tsv", ".tab", ".txt"),
+    "xlsx": (".xlsx", ".xlsm"),
+    "xls": (".xls",),
+    "xlsb": (".xlsb",),
+    "ods": (".ods",),
+    "html": (".html", ".htm"),
+    "json": (".json",),
+    "ndjson": (".ndjson", ".jsonl"),
+    "parquet": (".parquet", ".pq"),
 }
+"""The extensions of each format, the usual one first."""
+EXTENSIONS: Final = {suffix: format for format, suffixes in _SUFFIXES.items() for suffix in suffixes}
 _READ_ONLY: Final[tuple[Format, ...]] = ("xls", "xlsb", "ods", "html")
+"""Formats whose output is an .xlsx."""
 _PACKABLE: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
-_DEFAULT_EXTENSION: Final[dict[Format, str]] = {
-    "csv": ".csv",
-    "xlsx": ".xlsx",
-    "xls": ".xlsx",
-    "xlsb": ".xlsx",
-    "ods": ".xlsx",
-    "html": ".xlsx",
-    "json": ".json",
-    "ndjson": ".ndjson",
-    "parquet": ".parquet",
-}
 READABLE: Final = "CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, HTML tables, JSON, NDJSON and Parquet are read"
 
 _HEAD: Final = 4096
@@ -116,9 +101,10 @@ def default_output(path: Path, format: Format) -> Path:
     """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is."""
     plain = unpacked_name(path)
     own = EXTENSIONS.get(plain.suffix.lower(), format) == format
-    keep = own and plain.suffix and format not in _READ_ONLY
+    usual = _SUFFIXES["xlsx" if format in _READ_ONLY else format][0]
+    suffix = plain.suffix if own and plain.suffix and format not in _READ_ONLY else usual
     packed = path.suffix if path.suffix.lower() in SUFFIXES and format in _PACKABLE else ""
-    return path.with_name(f"{plain.stem}.enriched{plain.suffix if keep else _DEFAULT_EXTENSION[format]}{packed}")
+    return path.with_name(f"{plain.stem}.enriched{suffix}{packed}")
 
 
 def _binary_format(file: File, head: bytes) -> Format | None:

@@ -11,7 +11,8 @@ from bizverify.schema import Choice, JoinedColumn
 from bizverify.tables.role_content import JOINABLE
 from bizverify.tables.table import Table
 
-_POSITION: Final = re.compile(r"#[1-9][0-9]*")
+POSITION: Final = re.compile(r"#[1-9][0-9]*")
+"""A column named by its place: ``#3``."""
 
 
 def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
@@ -107,6 +108,6 @@ def _one_place(table: Table, role: str, name: str) -> int:
 def _places_named(table: Table, name: str) -> set[int]:
     """The positions that a header or ``#n`` names, spaces around it left aside."""
     name = name.strip()
-    if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
+    if POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
         return {int(name[1:]) - 1}
     return {place for place, header in enumerate(table.headers) if header.strip() == name}

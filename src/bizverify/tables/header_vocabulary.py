@@ -102,7 +102,7 @@ def has_role(header: str, *roles: str) -> bool:
 
 @lru_cache(_CACHED_HEADERS)
 def level_of(role: str, header: str) -> str | None:
-    """How surely a header names a role: ``sure``, ``likely``, ``contains``, or not at all.
+    """The certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``.
 
     Which side of an invoice it speaks of is left aside: ``공급받는자 상호`` is a name as ``상호`` is.
     """
@@ -123,7 +123,7 @@ def is_trap(role: str, header: str) -> bool:
 
 
 def side_of(header: str) -> Side | None:
-    """Which side of an invoice a header speaks of, ``None`` where it names neither or both."""
+    """The side of an invoice that a header names; ``None`` for neither and for both."""
     plain = _plain(header)
     sides = [side for side, words in _SIDES.items() if words.search(plain)]
     return sides[0] if len(sides) == 1 else None
@@ -137,13 +137,13 @@ def without_side(header: str) -> str:
 
 
 def purpose_of(header: str) -> Purpose | None:
-    """What the address or postal code under a header is for; ``None`` where the header does not say."""
+    """The purpose of the address or postal code under a header; ``None`` where the header names none."""
     plain = _plain(header)
     return next((purpose for purpose, words in PURPOSES.items() if words.search(plain)), None)
 
 
 def notation_of(header: str) -> Notation:
-    """How the addresses under a header are written: by road, by lot, or either way."""
+    """The notation of the addresses under a header: by road, by lot, or any."""
     plain = _plain(header)
     return next((notation for notation, words in _NOTATIONS.items() if words.search(plain)), "any")
 

@@ -1,4 +1,4 @@
-"""Which of a table's first rows are its header: below title rows, over one line or several."""
+"""Finds a table's header among its first rows: below title rows, over one line or several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _LINES: Final = 4
 _LONGEST: Final = 100
 _WIDE: Final = 1000
 _NUMBER_HIT: Final = 3
-_OURS: Final = re.compile(rf".*({'|'.join(OUR_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
+OURS: Final = re.compile(rf".*({'|'.join(OUR_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
+"""A header that enrichment has added, whatever prefix or group label stands before it."""
 _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 
 
@@ -52,13 +53,13 @@ def headless(rows: Sequence[Row], *, name: str = "the table") -> Heading | None:
     first = next((row for row in rows if any(map(_is_filled, row))), None)
     if first is None:
         raise InputError(f"{name}: is empty")
-    if sum(bool(cell and _OURS.fullmatch(cell)) for cell in first) >= len(ADDED_COLUMNS):
+    if sum(bool(cell and OURS.fullmatch(cell)) for cell in first) >= len(ADDED_COLUMNS):
         return None
     return Heading(-1, -1, tuple(f"#{place + 1}" for place in range(max(map(len, rows)))))
 
 
 def headless_note(headers: Sequence[str]) -> str:
-    """What to say of a table that is read without a header."""
+    """The note on a table that is read without a header."""
     called = f"its columns are called {headers[0]} to {headers[-1]}" if len(headers) > 1 else "its column is called #1"
     return f"read without a header: {called}, in the output too"
 
@@ -86,7 +87,13 @@ def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: s
         )
     main = _main_line(rows, counts, free)
     first, last = _lines(rows, main, free, merges)
-    return Heading(first, last, _headers(rows[first : last + 1], _shift_merges(merges, first)))
+    return Heading(
+        first,
+        last,
+        _headers(
+            rows[first : last + 1], [(top - first, left, bottom - first, right) for top, left, bottom, right in merges]
+        ),
+    )
 
 
 def _is_filled(cell: str | None) -> bool:
@@ -178,12 +185,8 @@ def _is_sub_line(rows: Sequence[Row], main: int, free: Sequence[int], merges: Co
 
 
 def _unclear(headers: Sequence[str]) -> int:
-    """How many headers are blank or have come before."""
+    """The number of headers that are blank or repeated."""
     return len(headers) - len({header for header in headers if header})
-
-
-def _shift_merges(merges: Collection[Merge], by: int) -> list[Merge]:
-    return [(top - by, left, bottom - by, right) for top, left, bottom, right in merges]
 
 
 def _headers(lines: Sequence[Row], merges: Collection[Merge]) -> tuple[str, ...]:
@@ -199,7 +202,7 @@ def _headers(lines: Sequence[Row], merges: Collection[Merge]) -> tuple[str, ...]
 
 
 def _join_labels(labels: Sequence[str], own: str) -> str:
-    if own and _OURS.fullmatch(own):
+    if own and OURS.fullmatch(own):
         return own
     parts = list(dict.fromkeys(" ".join(part.split()) for part in [*labels, own] if _is_filled(part)))
     return own if parts == [" ".join(own.split())] else " ".join(parts)

@@ -17,7 +17,7 @@ from bizverify.tables.csv.encoding import Coding, parts
 from bizverify.tables.csv.read import decode_file
 from bizverify.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bizverify.tables.heading import LOOK, Merge, Row, find_heading
-from bizverify.tables.size_limits import VARIABLE, limits
+from bizverify.tables.size_limits import beyond_limit, limits
 from bizverify.tables.table import Table, column_ids
 
 _BATCH: Final = 10_000
@@ -120,7 +120,7 @@ class Page(HTMLParser):
             raise InputError(f"{self._path}: has a tag or a comment without an end; open it in Excel, save it as .xlsx")
 
     def close(self) -> None:
-        """Say that there are no more parts."""
+        """End the page: close what is open; raise :class:`InputError` where it ends within a tag."""
         if len(self.rawdata) > _UNENDED:
             raise InputError(f"{self._path}: ends in the middle of a tag or a comment; the file is not whole")
         super().close()
@@ -205,7 +205,7 @@ class Page(HTMLParser):
         text = _cell_text(table.texts)
         table.texts = None
         if len(text) > self._limits.text:
-            raise self._beyond(f"has a cell of more than {self._limits.text:,} characters", "text")
+            raise beyond_limit(self._path, f"has a cell of more than {self._limits.text:,} characters", "text")
         while table.reaching and len(table.cells) in table.reaching:
             table.cells.append(None)
         left, (down, across) = len(table.cells), table.span
@@ -213,7 +213,7 @@ class Page(HTMLParser):
         if down > 1 or across > 1:
             self._span(table, left, down, across)
         if len(table.cells) > self._limits.columns:
-            raise self._beyond(f"has a table of more than {self._limits.columns:,} columns", "columns")
+            raise beyond_limit(self._path, f"has a table of more than {self._limits.columns:,} columns", "columns")
 
     def _span(self, table: _Open, left: int, down: int, across: int) -> None:
         assert table.cells is not None  # noqa: S101 - a cell ends in a row
@@ -234,12 +234,7 @@ class Page(HTMLParser):
         table.grid.add(cells)
         self._cells += len(cells) + 1
         if max(self._cells, table.grid.height * table.grid.width) > self._limits.cells:
-            raise self._beyond(f"has more than {self._limits.cells:,} cells", "cells")
-
-    def _beyond(self, what: str, limit: str) -> InputError:
-        return InputError(
-            f"{self._path}: {what}; if that is as it should be, raise the limit with {VARIABLE}={limit}=…"
-        )
+            raise beyond_limit(self._path, f"has more than {self._limits.cells:,} cells", "cells")
 
 
 def _cell_text(texts: Sequence[str]) -> str:
@@ -251,7 +246,7 @@ def _cell_text(texts: Sequence[str]) -> str:
 
 
 def _number(text: str | None, most: int) -> int:
-    """How many rows or columns a cell spans; what is no number is one."""
+    """The number of rows or columns that a cell spans, 1 for what is no number."""
     found = re.match(r"\s*([0-9]{1,9})", text or "")
     return min(max(int(found[1]), 1), most) if found else 1
 

@@ -176,7 +176,7 @@ def _find_roles(
 def _notes(
     leaves: Sequence[_Leaf], roles: Sequence[str], chosen: Mapping[str, Choice], found: Mapping[str, str]
 ) -> Iterator[str]:
-    """What was taken from within objects, and under which header of a role stand objects that are not used."""
+    """Notes on what was taken from within objects, and on headers of roles with objects that are not used."""
     if found:
         named = ", ".join(f"{role} is {header!r}" for role, header in found.items())
         yield f"taken from within objects: {named}; `columns=` chooses others"

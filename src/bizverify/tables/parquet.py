@@ -35,7 +35,7 @@ _UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, O
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the writer keeps of a Parquet file: its Arrow schema, and the codec of each of its leaves."""
+    """The Arrow schema of a Parquet file and the codec of each of its leaves, which the writer keeps."""
 
     arrow: pa.Schema
     codecs: dict[str, str]

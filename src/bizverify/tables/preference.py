@@ -1,4 +1,4 @@
-"""Which of several columns that fit a role is taken, and what the user is told about the others."""
+"""Ranks several columns that fit a role, and words the notes on those that are not taken."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def kind(self) -> Purpose:
-        """What it is for, that of the business where nothing is said."""
+        """Its purpose, by default ``business``."""
         return self.purpose or "business"
 
     @property
@@ -126,7 +126,7 @@ class ColumnCandidates:
         return self._shares(detail.place, _BEGINNING)[1] >= detail.filled * _MOSTLY
 
     def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
-        """What to say where there are parts of addresses and no column with addresses."""
+        """An alert where there are parts of addresses and no column with addresses."""
         headers = [header if place in places else "" for place, header in enumerate(self.table.headers)]
         parts = [
             Candidate(Choice(place, headers[place], 1.0, "header"), None, "any", 0.0, 0.0, 0.0)

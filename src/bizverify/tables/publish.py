@@ -124,7 +124,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
 
 
 def _kept_name(target: Path) -> str:
-    """What the temporary file's name has of the target's: its end, as long as file systems allow, and all text."""
+    """The end of the target's name for the temporary file's: valid text, as long as file systems allow."""
     return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
 
 

@@ -142,7 +142,7 @@ def content_role(
 
 
 def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[int] | frozenset[int]) -> Alert:
-    """What was taken for what, where no header says anything."""
+    """The alert that says which column was taken for which role where no column has a header."""
     used = {part.column for choice in chosen.values() for part in choice.parts}
     taken = ", ".join(f"{'+'.join(part.header for part in choice.parts)} as {role}" for role, choice in chosen.items())
     left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]

@@ -1,13 +1,14 @@
-"""How much a file may ask for before it is refused: nothing that a file contains may take unbounded memory or disk."""
+"""Limits on what a file may ask for: nothing that a file contains may take unbounded memory or disk."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Final
 
-from bizverify.errors import UsageError
+from bizverify.errors import InputError, UsageError
 
 VARIABLE: Final = "BIZVERIFY_LIMITS"
 _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
@@ -52,3 +53,8 @@ def _parse_limits(text: str) -> SizeLimits:
             raise UsageError(f"{VARIABLE}: {part!r} is no limit; write NAME=NUMBER, the names are {', '.join(names)}")
         given[name] = int(digits) * unit
     return replace(SizeLimits(), **given)
+
+
+def beyond_limit(path: Path, what: str, limit: str) -> InputError:
+    """The error for a file that asks for more than a limit allows, with the way to raise that limit."""
+    return InputError(f"{path}: {what}; if that is as it should be, raise the limit with {VARIABLE}={limit}=…")

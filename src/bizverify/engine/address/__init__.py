@@ -1,7 +1,11 @@
-"""Addresses: from what people type to the official address and postal code.
+"""Find the official address and postal code of an address as people type it.
 
-``text`` (characters) → ``regions`` (province and district) → ``grammar`` (road, lot, detail) → ``matcher`` (which
-building is meant, looked up in the ``gazetteer``) → the answer.
+- ``parse``: region, road or lot, number, building, detail
+- ``regions``: provinces and districts, their names of today, their postal codes
+- ``match``: the building that is meant, looked up in the gazetteer
+- ``gazetteer``: the file of official addresses (``bizverify.reference.gazetteer`` builds it)
+- ``misspellings``: which names are one slip apart
+- ``batches``: tools for batches of rows
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ own decoder ends the process over some damaged pages.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bizverify.engine.text_values import parse_json_object
 from bizverify.errors import GazetteerError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Gazetteer:
         return date.fromisoformat(found) if isinstance(found, str) else None
 
     def cautions(self, today: date) -> tuple[str, ...]:
-        """What a reader should know of its sources, with the remedy: that they are old, or not all there."""
+        """Return warnings about its sources, each with the remedy: that they are old, or not all there."""
         found = []
         if self.source_date is not None and (today - self.source_date).days > _FRESH_DAYS:
             found.append(
@@ -129,7 +129,7 @@ class Gazetteer:
 
     @property
     def tables(self) -> Tables:
-        """What is looked up; loaded once a process for this file and version. Raises :class:`GazetteerError`."""
+        """The tables in memory; loaded once a process for this file and version. Raises :class:`GazetteerError`."""
         wanted = (str(self.path), self.version)
         if (found := _loaded.get(wanted)) is not None:
             return found
@@ -272,7 +272,7 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
     if text is None:
         raise GazetteerError(f"{path}: is a Parquet file but not a gazetteer; {_REMEDY}")
-    about = _parse_about(text)
+    about = parse_json_object(text)
     form = about.get("format")
     later = _LATER.get(form) if isinstance(form, int) else None
     if later is None or set(file.schema_arrow.names) != set(SCHEMA) - later:
@@ -282,14 +282,6 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     if not _are_sections(about.get("sections"), [name for name in SECTIONS if name not in later], file):
         raise GazetteerError(f"{path}: is a gazetteer without its sections; {_REMEDY}")
     return about
-
-
-def _parse_about(text: bytes) -> dict[str, Any]:
-    try:
-        about = json.loads(text)
-    except ValueError:
-        return {}
-    return about if isinstance(about, dict) else {}
 
 
 def _are_sections(sections: object, names: list[str], file: pq.ParquetFile) -> bool:

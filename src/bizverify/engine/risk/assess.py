@@ -1,9 +1,10 @@
-"""The reasons of a row in a few pieces, each made once for whatever can be known and then looked up.
+"""Score, probability, grade, action and reasons of a batch of rows, looked up in tables made beforehand.
 
-All reasons that there can be stand in one order, that of their points. Cut into **runs** of a few neighbours each, the
-text of a run depends on few features: it has some hundreds of different ones, so all are made beforehand, with the
-points they come to. A row's text is then one look-up for each run, joined; nothing grows with the rows or with
-the number of different patterns among them.
+All reasons that there can be stand in one order, that of their points. Cut into groups of a few side by side, the text
+of a group depends on few features: it has some hundreds of different ones, so all are made beforehand, with the points
+they come to (:class:`ReasonTable`). A row's text is then one look-up for each table, joined; nothing grows with the
+rows or with the number of different patterns among them. What follows from the score has one line a possible score.
+Only what is put into the placeholders of a text is the row's own.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, is_blank
+from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable
 from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDERS, Term, list_reasons
+from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR, Lang
 
 if TYPE_CHECKING:
@@ -161,7 +163,7 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
     "action": pl.String,
     "reasons": pl.String,
 }
-"""What :func:`assess` adds, beside ``assessable`` and the levels."""
+"""The columns that :func:`assess` adds, beside ``assessable`` and the levels."""
 
 _ACTIONS: Final = {"usual": pl.String, "action": pl.String}
 _GIVEN: Final = "given"
@@ -206,7 +208,7 @@ def _assessor_of(card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], .
 
 
 class _Assessor:
-    """What a card says in one language of a batch of rows: called with Struct(:attr:`columns`).
+    """Assesses batches of rows by one card in one language; called with Struct(:attr:`columns`).
 
     ``possible``: for each feature the levels that can hold at all.
     """
@@ -253,7 +255,7 @@ class _Assessor:
         return frame.select(pl.struct(*ADDED)).to_series()
 
     def _sum_tables(self) -> list[pl.Expr]:
-        """What the lines of the runs come to in all, and the values of the placeholders."""
+        """Return the sums over the lines of all tables, and the values of the placeholders."""
         score = pl.sum_horizontal(self._every("score")) + self.base.level.points
         return [
             score.cast(pl.Int32).alias("score"),
@@ -288,7 +290,7 @@ class _Assessor:
         return [pl.col(f"{at}:{name}") for at in range(len(self.tables))]
 
     def _values(self) -> list[pl.Expr]:
-        """What is put in for each placeholder, as text, in the rows that have it: nulls cost nothing."""
+        """Return the text for each placeholder in the rows that have it; null elsewhere, as nulls cost nothing."""
         named = [pl.col(f"{at}:{name}") for at, table in enumerate(self.tables) for name in table.names]
         return [
             placeholder.fill(pl.any_horizontal(column == name for column in named), self.lang).alias(f"value:{name}")
@@ -310,7 +312,7 @@ class _Assessor:
 
 
 def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
-    """What follows from the score: without an assessment, no address given and one given; then two lines a score.
+    """Return the outcome of each score: without an assessment, no address given and one given; then two lines a score.
 
     The second of the two is for rows in which nothing weighs more than what a repair of the address would mend. Of each
     line there is one for each of :data:`MILDEST`.

@@ -1,4 +1,4 @@
-"""What is known about a row, as expressions: each feature has at most one level that holds."""
+"""The features of a row, as expressions: each feature has at most one level that holds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.business_names import names_differ
-from bizverify.engine.text_values import is_blank as is_blank
-from bizverify.engine.text_values import is_masked as is_masked
+from bizverify.engine.text_values import is_blank, is_masked
 
 Levels = dict[str, pl.Expr]
 
@@ -90,7 +89,7 @@ LABELS: Final = {
     "postal_filled": "postal",
     "spread": "place",
 }
-"""What a feature is called in the reasons, where that is not its own name: one subject, one label."""
+"""Names of features in the reasons, where that is not their own name: one subject, one label."""
 
 STALE_AFTER: Final = 90
 """Days for which a status is taken to hold, unless the scorecard says otherwise."""
@@ -223,7 +222,7 @@ def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
 
 
 def _status(today: date, fresh: pl.Expr, *, registry: bool) -> dict[str, Levels]:
-    """What the registry says, and whether that is too old; a business does not open again, so "closed" never is."""
+    """Return the levels of the registry's status, and whether it is too old; ``closed`` never is: none opens again."""
     status, since = pl.col("biz_status"), pl.col("since")
     closed = status == "closed"
     levels = {
@@ -254,7 +253,7 @@ def _address() -> Levels:
 
 
 def _match_levels() -> Levels:
-    """What became of the address in the gazetteer: absence says something only of a region that is in it."""
+    """Return the levels of the match in the gazetteer: absence says something only of a region that is in it."""
     level, covered = pl.col("match_level"), pl.col("covered")
     found = level.is_in(_FOUND)
     without_building = (level == "region_only") & covered
@@ -281,7 +280,7 @@ def _is_corrected() -> pl.Expr:
 
 
 def _change() -> Levels:
-    """What was changed, where ``address`` does not tell it: in the answer, or (``read_as``) only for reading."""
+    """Return the levels of a change that ``address`` does not say: in the answer, or (``read_as``) only for reading."""
     changed = pl.col("changes").is_not_null()
     written = pl.col("fixed_address").is_not_null()
     return {
@@ -310,7 +309,7 @@ def _is_elsewhere() -> pl.Expr:
 
 
 def _postal(gazetteer: bool) -> Levels:
-    """What is wrong with the postal code. Four digits lack a zero, unless the address is not in Seoul."""
+    """Return the levels of a postal code that is wrong. Four digits lack a zero, unless the address is not in Seoul."""
     written, code = pl.col("zipcode"), _odd_postal_code()
     blank = written.is_null() | (is_blank(code) & code.is_not_null())
     elsewhere, lost = _is_elsewhere(), _lost_zero()

@@ -1,4 +1,7 @@
-"""What was known about a letter when it was mailed, and what became of it: the rows that learning learns from."""
+"""Levels and score of a row, read back from the reasons of an enriched file: the file is its own record.
+
+The dtypes of what learning learns from are here, too: what was known of a letter at mailing, and its outcome.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.schema import LANGS, REASON_SEPARATOR
 
 LEVEL: Final = "level:"
-"""What goes before a feature's name in the columns that hold its level."""
+"""Prefix of a feature's name in the columns that hold its level."""
 
 LEVEL_DTYPES: Final[dict[str, pl.Enum]] = {f"{LEVEL}{feature}": pl.Enum(levels) for feature, levels in FEATURES.items()}
 """One column a feature: the name of the level that held, null where none did."""
@@ -28,7 +31,7 @@ KNOWN_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "model": pl.String,
     **LEVEL_DTYPES,
 }
-"""What a row of an enriched file says of the model's view of it; ``model`` is the scorecard's version, if known."""
+"""The model's view of a row of an enriched file; ``model`` is the scorecard's version, if known."""
 
 OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "row_id": pl.UInt32,
@@ -36,7 +39,7 @@ OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "bounced": pl.Boolean,
     "reason_code": pl.String,
 }
-"""What became of the letter: ``bounced`` is null where nobody can say; ``reason_code`` of ``return_reasons.toml``."""
+"""The outcome of a letter: ``bounced`` is null where nobody can say; ``reason_code`` of ``return_reasons.toml``."""
 
 EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES
 """A row of evidence: one letter."""
@@ -204,7 +207,7 @@ def _points_of(card: Scorecard) -> list[int]:
 
 
 def _contributions() -> Iterator[pl.Expr]:
-    """What an item adds to its row: points, a bit for its feature, a digit for its level; and whether it is unknown."""
+    """Yield an item's share of its row: points, a bit for its feature, a digit for its level, whether it is unknown."""
     features = list(FEATURES)
     known = pl.col("term").is_not_null() & pl.col("points").is_not_null()
     yield pl.col("points").cast(pl.Int64)

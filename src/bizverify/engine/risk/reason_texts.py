@@ -24,7 +24,7 @@ _NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
 
 @dataclass(frozen=True)
 class Placeholder:
-    """What a text may hold in braces.
+    """A name that a text may hold in braces.
 
     ``column`` it is filled from, and as which ``text``; ``unknown``: what stands there for a null; ``pattern`` of what
     a known value looks like, ``sample`` one such value.

@@ -1,4 +1,7 @@
-"""What is wrong with a scorecard file: each fault names the field, the value and the remedy."""
+"""The scorecard: points, texts, grades and actions in a readable file, and the checks of such a file.
+
+Each fault names the field, the value and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from bizverify.errors import ModelError
 from bizverify.schema import GRADES, LANGS, Lang
 
 VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
-"""What a version may be: it is also the name of the file in which a scorecard is kept."""
+"""Pattern of a version: it is also the name of the file in which a scorecard is kept."""
 
 RESERVED: Final = ("builtin",)
 """Words that mean something else where a version can be given."""

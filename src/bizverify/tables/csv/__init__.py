@@ -1,7 +1,8 @@
-"""CSV and TSV ⇄ frames: ``read`` and ``write`` side by side, with what they find out on the way.
+"""CSV and TSV ⇄ frames.
 
-``text``: encodings · ``dialect``: delimiter, header, quoting · ``lines``: ragged lines · ``repair``: files that polars
-cannot read.
+- ``read``, ``write``: files → tables, enriched tables → files
+- ``encoding``: UTF-8, UTF-16, CP949; ``dialect``: delimiter, header lines, quoting
+- ``line_check``: lines with too few or too many fields; a repaired copy of files that polars cannot read
 """
 
 from bizverify.tables.csv.dialect import Dialect

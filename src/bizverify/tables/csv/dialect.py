@@ -1,4 +1,4 @@
-"""How a CSV file is written: found from its first part, kept for the way back."""
+"""The dialect of a CSV file: found from its first part, used again for the output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LineEnd = Literal["\n", "\r\n", "\r"]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a CSV file is written, beside its cells.
+    """The encoding, delimiter, line ends, header lines and quoting of a CSV file.
 
     ``prolog``: the lines above the last line of the header, as they are; the first ``titles`` of them stand above the
     header's first. ``header``: the cells of that last line.
@@ -53,7 +53,7 @@ class Dialect:
 
     @property
     def skip(self) -> int:
-        """How many lines stand above the last line of the header."""
+        """The number of lines above the last line of the header."""
         return self.prolog.count("\n")
 
 

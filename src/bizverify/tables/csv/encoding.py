@@ -311,7 +311,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _cut_off(data: bytes) -> int:
-    """How many bytes at the end begin a character that goes on in the next chunk."""
+    """The number of bytes at the end that begin a character which goes on in the next chunk."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte >= 0xC0:
@@ -345,7 +345,7 @@ def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[byt
 
 
 def _undecodable_at(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
-    """Where bytes are wrong that follow so many characters of a line; not every codec says which of them it is."""
+    """The error for bytes after ``column`` characters of a line; not every codec says which byte is wrong."""
     if not isinstance(error, UnicodeDecodeError):
         return Undecodable(coding, line, column + 1, str(error))
     before = bytes(error.object[: error.start]).decode(coding.codec, "replace")

@@ -1,4 +1,4 @@
-"""How many fields each line of a CSV file has, and a readable copy of files that polars would not read right.
+"""Checks the number of fields of each CSV line, and copies files that polars would not read right.
 
 :class:`Survey` finds what polars pads or passes over without a word. Of every line it looks at the *shape*: its
 delimiters, quotes, CR and NUL, nothing else. A file of a million lines has a handful of shapes, so that only the first
@@ -109,7 +109,7 @@ class Survey:
         return len(shapes)
 
     def finish(self) -> None:
-        """Say that there are no more blocks."""
+        """End the survey; raise :class:`Irregular` where a quote is still open."""
         if self._open:
             raise Irregular
 

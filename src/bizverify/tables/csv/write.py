@@ -92,7 +92,7 @@ def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
 
 
 def _line_end(dialect: Dialect) -> Literal["\n", "\r\n", "\r"]:
-    """What ends a line on its way to the sink, which makes CR of it where lines end in that alone."""
+    """The line end written to the sink, which turns LF into CR for files of bare CR."""
     return "\n" if dialect.coding.bare_cr else dialect.line_end
 
 

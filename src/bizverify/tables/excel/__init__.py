@@ -1,4 +1,11 @@
-"""Excel workbooks ⇄ frames: ``read`` any, ``extend`` the user's own, ``create`` a new one."""
+"""Excel workbooks ⇄ frames: ``read`` any, ``extend`` the user's own, ``create`` a new one.
+
+- ``read`` → ``limits_check`` (before a parser sees it), ``sheets`` (choose and load a sheet)
+- ``extend`` → ``sheet_xml`` (rows), ``xml_edit`` (edits by bytes), ``sheet_metadata`` (widths, formats, styles),
+  ``ranges`` (filter, tables, sort), ``drawings`` (charts over new columns)
+- ``create``: a new workbook and its summary sheet
+- ``package`` (the zip and its parts), ``cells`` (values → XML): used by both
+"""
 
 from __future__ import annotations
 
@@ -11,8 +18,8 @@ import polars.selectors as cs
 from bizverify.errors import OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.excel.cells import MAX_COLUMNS
-from bizverify.tables.excel.create import create
-from bizverify.tables.excel.extend import count_rows, extend
+from bizverify.tables.excel.create import create_workbook
+from bizverify.tables.excel.extend import count_rows, extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, flat, refuse_binary
@@ -65,12 +72,12 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
         # the user's styles, which the new cells get, show no dates
         cells = result.frame.select(added).with_columns(cs.date().dt.to_string("iso"))
         frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
-        extend(result, frame, file, source, target)
+        extend_workbook(result, frame, file, source, target)
         return tally
     cells = result.frame.select(column for column, _ in result.layout)
     refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
-    create(result, frame, result.summary(tally) if result.summary else (), target)
+    create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
     return tally
 
 

@@ -79,7 +79,7 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
     return chart
 
 
-def create(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
+def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
     """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
 
     ``frame``: the output's columns, in order; more rows than a sheet holds go on in further sheets. The first one

@@ -76,7 +76,7 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
 
 @dataclass(frozen=True)
 class _Measures:
-    """How wide the columns (characters) and how high the rows (points) of a sheet are, where they say so."""
+    """The widths of a sheet's columns (characters) and the heights of its rows (points), as far as it states them."""
 
     columns: Mapping[int, float]
     rows: Mapping[int, float]

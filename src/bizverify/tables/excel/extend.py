@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
-from zipfile import ZipFile, ZipInfo
+from zipfile import ZipFile
 
 import polars as pl
 
@@ -40,7 +40,7 @@ _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
 
 @dataclass(frozen=True)
 class Splice:
-    """What goes where: ``titles`` and ``frame`` into ``columns`` (name → column of the sheet), from row ``header`` on.
+    """Cells to put into a sheet: ``titles`` and ``frame`` into ``columns`` (name → column), from row ``header`` on.
 
     ``head`` and ``tail`` are what will stand around the rows. ``crossing``: something stands in the columns already, or
     behind them; else the cells are put to the end of their rows. ``styles`` may refer to columns of ``frame``.
@@ -153,7 +153,7 @@ class Splice:
         return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))
 
 
-def extend(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> None:
+def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> None:
     """Splice the added columns into the user's own sheet, beside what is there, styled like their neighbour.
 
     ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
@@ -200,7 +200,7 @@ def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, 
 
 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
-    """Where the added columns go on the sheet, beside which table."""
+    """Locate the added columns and the table beside them on the sheet."""
     top, bottom = _rows_of(frame, source, sheet)
     left = sheet.first_column()
     return AddedColumns(
@@ -218,7 +218,7 @@ def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet:
 
 
 def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, range_edits: RangeEdits) -> None:
-    """Say what the new columns do not go together with on their sheet."""
+    """Warn of ranges and drawings of the sheet that conflict with the new columns."""
     own = {column for column, _ in result.layout[: len(result.table.headers)]}
     new = {column: number for column, number in added.places.items() if column not in own}
     for warning in (*range_edits.warnings, *warn_of_drawings(archive, part, added, new)):
@@ -242,7 +242,7 @@ def _plan_splice(
     styles: Styles | None,
     more: Sequence[Edit],
 ) -> Splice:
-    """How the new cells of ``columns`` (name → column of the sheet, side by side) go in, and how they look.
+    """Plan how the cells of ``columns`` (name → column of the sheet, side by side) are placed and styled.
 
     ``more``: further edits of what stands around the rows.
     """
@@ -314,7 +314,7 @@ def _styles(
 
 
 def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles: Styles | None) -> list[Edit]:
-    """What gives each grade its colour; nothing where there is no styles part to hold colours."""
+    """The edits that give each grade its colour; none where there is no styles part to hold colours."""
     if column is None or styles is None or rows[1] < rows[0]:
         return []
     edits = sheet_metadata.grade_edits(sheet.elements, sheet.around, column, rows)
@@ -342,9 +342,8 @@ def count_rows(table: Table, path: Path) -> int:
 
 def _is_extended(old: ZipFile, new: ZipFile) -> bool:
     """Whether a workbook is another with its sheets extended: same sheets, same parts, those around the book alike."""
-    around = [[(part.filename, part.CRC) for part in book.infolist() if not _in_book(part)] for book in (old, new)]
+    around = [
+        [(part.filename, part.CRC) for part in book.infolist() if not part.filename.lower().startswith("xl/")]
+        for book in (old, new)
+    ]
     return old.namelist() == new.namelist() and entries_of(old) == entries_of(new) and around[0] == around[1]
-
-
-def _in_book(part: ZipInfo) -> bool:
-    return part.filename.lower().startswith("xl/")

@@ -15,11 +15,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from bizverify.errors import InputError
 from bizverify.tables.compression import BROKEN_ZIP
-from bizverify.tables.excel.cells import column_letter, column_number
-from bizverify.tables.size_limits import VARIABLE, limits
+from bizverify.tables.excel.cells import MAX_COLUMNS, MAX_ROW, column_letter, column_number
+from bizverify.tables.size_limits import beyond_limit, limits
 
-_ROWS: Final = 1_048_576
-_COLUMNS: Final = 16_384
 _EXACT, _ROUGH = 64, 16
 """Columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for."""
 _REFERENCE: Final = re.compile(rb'<c r="([^"<]{0,40})"')
@@ -103,15 +101,15 @@ class Extent:
         """Widen the bounds to a cell; false where a sheet has no such cell."""
         found = _REFERENCE_PARTS.fullmatch(reference)
         column, row = (column_number(found.group(1)), int(found.group(2))) if found else (0, 0)
-        if not 0 < column <= _COLUMNS or row > _ROWS:
+        if not 0 < column <= MAX_COLUMNS or row > MAX_ROW:
             self.odd = repr(reference)
             return False
         if row > self.rows:
             unit = 10 ** max(len(str(row)) - 1 - self.closer, 0)
-            self.rows = min((row // unit + 1) * unit - 1 if self.closer else 10 * unit - 1, _ROWS)
+            self.rows = min((row // unit + 1) * unit - 1 if self.closer else 10 * unit - 1, MAX_ROW)
         if column > self.columns:
             spare = column // (_EXACT if self.closer else _ROUGH) if column >= _EXACT else 0
-            self.columns = min(column + spare, _COLUMNS)
+            self.columns = min(column + spare, MAX_COLUMNS)
         return True
 
 
@@ -144,7 +142,7 @@ def _at_most(text: str, first: str, lowest: str, highest: str) -> str:
 
 @dataclass(slots=True)
 class PartContent:
-    """What a part of a workbook was found to hold.
+    """The measured content of a part of a workbook.
 
     ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
     ``errors``: cells such as ``#N/A``; ``unsolved``: whether formulas stand there without a result; ``times``: times of
@@ -225,10 +223,10 @@ def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xm
         for chunk in _chunks(stream):
             part.size += len(chunk)
             if part.size > budget:
-                raise _beyond_limit(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
+                raise beyond_limit(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
             if part.size > _LARGE and part.size > cap.ratio * max(entry.compress_size, 1):
                 what = f"its part {entry.filename} unfolds to more than {cap.ratio} times its size"
-                raise _beyond_limit(path, what, "ratio")
+                raise beyond_limit(path, what, "ratio")
             if scan:
                 scan.take(chunk)
         if scan:
@@ -238,12 +236,8 @@ def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xm
     if part.extent.area > cap.cells:
         part.extent = _closer(archive, entry, cap.cells)
         if part.extent.area > cap.cells:
-            raise _beyond_limit(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
+            raise beyond_limit(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
     return part
-
-
-def _beyond_limit(path: Path, what: str, limit: str) -> InputError:
-    return InputError(f"{path}: {what}; if that is as it should be, raise the limit with {VARIABLE}={limit}=…")
 
 
 def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
@@ -313,7 +307,7 @@ class _Scan:
                 text = buffer[begin : end if end >= 0 else len(buffer)].partition(b">")[2]
                 characters = len(html.unescape(text.decode("utf-8", "replace"))) if end >= 0 else 0
                 if characters > most or len(text) > _LONGEST_CHARACTER * (most + 1024):
-                    raise _beyond_limit(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
+                    raise beyond_limit(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
 
     def _measure_texts(self, buffer: bytes) -> int:
         part, place, end = self._part, 0, buffer.rfind(b"</si>") + 5
@@ -374,11 +368,5 @@ def _first_row(buffer: bytes) -> int | None:
 
 
 def _merge(left: bytes, top: bytes, right: bytes, bottom: bytes) -> tuple[int, int, int, int]:
-    return int(top) - 1, _column_index(left), int(bottom) - 1, _column_index(right)
-
-
-def _column_index(letters: bytes) -> int:
-    number = 0
-    for letter in letters:
-        number = number * 26 + letter - 64
-    return number - 1
+    first, last = (column_number(letters.decode()) - 1 for letters in (left, right))
+    return int(top) - 1, first, int(bottom) - 1, last

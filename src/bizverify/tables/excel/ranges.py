@@ -1,4 +1,4 @@
-"""What sorts and filters a sheet's rows, its filter, its tables, its last sort, widened to the added columns.
+"""Widens a sheet's filter, tables and last sort to the added columns.
 
 A range that ends before them is worse than none: one click on "sort" moves the customers and leaves the verdicts.
 """
@@ -14,13 +14,13 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bizverify.schema import OUR_COLUMNS, Alert
+from bizverify.schema import Alert
 from bizverify.tables.excel.cells import Area, column_letter
 from bizverify.tables.excel.package import book_part, read_part, related_parts
 from bizverify.tables.excel.sheet_xml import SheetXml
-from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of
+from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, find_child
+from bizverify.tables.heading import OURS
 
-_OURS: Final = re.compile(rf".*({'|'.join(OUR_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
 _FILTER_NAME: Final = "_xlnm._FilterDatabase"
 _OF_A_NAME: Final = re.compile(rb"!(\$?[A-Z]{0,3}\$?[0-9]{0,7}:\$?)([A-Z]{0,3})(\$?[0-9]{0,7})\s*(?=<|$)")
 _NO: Final = ("0", "false")
@@ -51,7 +51,7 @@ class AddedColumns:
     @property
     def ours(self) -> dict[int, str]:
         """The header of each column of the sheet that enrichment added, now or earlier."""
-        earlier = {self.left + n: header for n, header in enumerate(self.headers) if _OURS.fullmatch(header)}
+        earlier = {self.left + n: header for n, header in enumerate(self.headers) if OURS.fullmatch(header)}
         return earlier | {number: self.titles[column] for column, number in self.places.items()}
 
     @property
@@ -91,7 +91,7 @@ class AddedColumns:
 
 @dataclass(frozen=True)
 class RangeEdits:
-    """What widens the ranges of a sheet: edits around its rows, other parts as they become, and what is to be said."""
+    """Edits that widen the ranges of a sheet: around its rows, in other parts (as they become), and warnings."""
 
     edits: Sequence[Edit] = ()
     parts: Mapping[str, bytes] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def widen(archive: ZipFile, part: str, name: str, added: AddedColumns) -> RangeE
     edits: list[Edit] = []
     parts: dict[str, bytes] = {}
     ranges: list[_Range] = []
-    own = _find_child(sheet.elements, "autoFilter")
+    own = find_child(sheet.elements, "autoFilter")
     if own is not None and (found := _read_filter(own, added)):
         book = book_part(archive)
         found, parts = _widen_filter_name(book, read_part(archive, book), name, found)
@@ -143,11 +143,6 @@ def widen(archive: ZipFile, part: str, name: str, added: AddedColumns) -> RangeE
                 parts[table] = _widen_table(xml, elements, table, found, added)
     alerts = [*_range_alerts(ranges, added), *_gap_alert(ranges, added)]
     return RangeEdits(edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)])
-
-
-def _find_child(elements: Sequence[Element], name: str) -> Element | None:
-    """A child of a part's root."""
-    return next((element for element in elements if element.depth == 1 and element.name == name), None)
 
 
 def _holds_records(area: Area, added: AddedColumns) -> bool:
@@ -185,13 +180,13 @@ def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | No
 
 
 def _find_missing(area: Area, added: AddedColumns) -> str:
-    """Why an area does not fit the table: some of the columns that the answers are about lie outside."""
+    """The reason why an area does not fit the table: columns that the answers are about lie outside; else empty."""
     outside = [column for column in sorted(added.record) if not area.left <= column <= area.right]
     return f"{added.describe_column(outside[0])} is not in it" if outside else ""
 
 
 def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns) -> str:
-    """Why no columns can be added to an Excel table, if so."""
+    """The reason why no columns can be added to an Excel table; empty where they can."""
     root, columns = elements[0].attributes, [element for element in elements if element.name == "tableColumn"]
     if root.get("headerRowCount") == "0" or area.top != added.top:
         return f"its header does not stand in row {added.top}, where the header of the file was found"
@@ -201,7 +196,7 @@ def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns)
 
 
 def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
-    """Why an area is not widened to all of our columns, if so: what stands beside it."""
+    """The reason why an area is not widened to all of our columns, by what stands beside it; empty where it is."""
     new = added.places.values()
     left_out = [column for column in added.ours if column > right or (column < area.left and column in new)]
     if not left_out:
@@ -227,7 +222,7 @@ def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, f
 def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
     """Widen the sort state of a sheet without a filter, where all of our columns can be in it."""
     sheet = added.sheet
-    state = _find_child(sheet.elements, "sortState")
+    state = find_child(sheet.elements, "sortState")
     area = Area.parse(state.attributes.get("ref", "")) if state else None
     if state is None or area is None or not _holds_records(area, added) or _find_missing(area, added):
         return
@@ -297,7 +292,7 @@ def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Ran
 
 
 def _label_totals(root: Element, area: Area, added: AddedColumns) -> dict[int, str]:
-    """What a table with a totals row says of the texts that we write into it: they are labels, no totals."""
+    """The attributes that mark texts which we write into a table's totals row as labels."""
     row = area.bottom - added.top - 1
     if root.attributes.get("totalsRowCount", "0") == "0" or not 0 <= row < added.frame.height:
         return {}
@@ -310,7 +305,7 @@ def _label_totals(root: Element, area: Area, added: AddedColumns) -> dict[int, s
 
 
 def _range_alerts(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
-    """What the reader has to know of ranges that do not hold all rows and all of our columns."""
+    """Alerts about ranges that do not hold all rows and all of our columns."""
     for found in ranges:
         whole = found.widen()
         whole = Area(whole.left, whole.top, max(whole.right, added.last), max(whole.bottom, added.bottom))
@@ -334,7 +329,7 @@ def _range_alerts(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Ale
 
 
 def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
-    """Where a blank column parts our columns from the list, and no filter or table holds them together."""
+    """An alert where a blank column parts our columns from the list and no filter or table holds both."""
     if not added.places or not added.record or any(found.right >= added.last and not found.why for found in ranges):
         return
     between = range(max(added.record) + 1, min(added.places.values()))
@@ -350,8 +345,8 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
 
 
 def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], added: AddedColumns) -> Iterator[str]:
-    """What a protected sheet does not allow."""
-    protected = protection.attributes if (protection := _find_child(elements, "sheetProtection")) else {}
+    """A note where a protected sheet does not allow to sort and filter."""
+    protected = protection.attributes if (protection := find_child(elements, "sheetProtection")) else {}
     locked = any(protected.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
     if any(found.changed for found in ranges) and protected.get("sheet", "0") not in _NO and locked:
         kinds = " and ".join(found.kind for found in ranges if found.changed)

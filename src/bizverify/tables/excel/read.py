@@ -160,7 +160,7 @@ def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
 
 
 def _blank_notes(part: limits_check.PartContent) -> Iterator[str]:
-    """What of a sheet is read as blank though Excel shows something."""
+    """Notes on cells that are read as blank though Excel shows something."""
     if part.errors:
         yield f"errors such as #N/A in {counted(part.errors, 'cell')} of the sheet are read as blank"
     if part.unsolved:

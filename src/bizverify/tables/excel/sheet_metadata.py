@@ -10,7 +10,7 @@ from typing import Final
 
 from bizverify.schema import GRADES
 from bizverify.tables.excel.cells import Area, column_letter, column_number
-from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, without
+from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, find_child, without
 
 GRADE_COLOURS: Final = {
     "A": ("006100", "C6EFCE"),
@@ -106,7 +106,7 @@ class Styles:
         return str(self.places[look])
 
     def _look(self, attributes: Mapping[str, str], xf: Element) -> tuple[frozenset[tuple[str, str]], bytes]:
-        """What two cell formats that look the same have in common: their references, alignment and protection."""
+        """The appearance of a cell format, equal for formats that look the same: references, alignment, protection."""
         compared = {name: value for name, value in attributes.items() if name in _REFERENCES}
         compared |= {name: "0" for name, value in attributes.items() if name[:5] == "apply" and value in ("0", "false")}
         compared.pop("applyNumberFormat", None)
@@ -114,11 +114,8 @@ class Styles:
         inner = self.xml[xf.inner : xf.stop] if xf.stop > xf.inner else b""
         return frozenset({**compared, "quoted": str(quoted)}.items()), inner
 
-    def _list(self, name: str) -> Element | None:
-        return next((element for element in self.elements if element.depth == 1 and element.name == name), None)
-
     def _entries(self, name: str) -> list[Element]:
-        whole = self._list(name)
+        whole = find_child(self.elements, name)
         if whole is None:
             return []
         return [e for e in self.elements if e.depth == 2 and whole.start < e.start < whole.stop]
@@ -130,7 +127,7 @@ class Styles:
     def _append_entries(self, name: str, new: list[bytes]) -> list[Edit]:
         if not new:
             return []
-        entries, whole, tag = self._entries(name), self._list(name), f"{self._prefix}{name}"
+        entries, whole, tag = self._entries(name), find_child(self.elements, name), f"{self._prefix}{name}"
         if whole is not None and entries:
             start = self.xml[whole.start : whole.inner]
             opened = attribute(start, "count", len(entries) + len(new))
@@ -163,7 +160,7 @@ def merged_right(elements: Sequence[Element], top: int, bottom: int) -> int:
 
 def dimension_edits(xml: bytes, elements: Sequence[Element], right: int, bottom: int) -> list[Edit]:
     """Widen the used range that the sheet states, if it states one."""
-    stated = next((element for element in elements if element.depth == 1 and element.name == "dimension"), None)
+    stated = find_child(elements, "dimension")
     found = stated and re.fullmatch(r"([A-Z]+)([0-9]+)(?::([A-Z]+)([0-9]+))?", stated.attributes.get("ref", ""))
     if not stated or not found:
         return []
@@ -179,7 +176,7 @@ def width_edits(xml: bytes, elements: Sequence[Element], widths: Mapping[int, fl
 
     ``replaced``: the columns stood there before, so widths that the user gave them since are kept.
     """
-    whole = next((element for element in elements if element.depth == 1 and element.name == "cols"), None)
+    whole = find_child(elements, "cols")
     ranges = [element for element in elements if element.name == "col"] if whole else []
     data = next(element for element in elements if element.name == "sheetData")
     free, edits = set(widths), []
@@ -205,7 +202,7 @@ def width_edits(xml: bytes, elements: Sequence[Element], widths: Mapping[int, fl
 
 
 def grade_edits(elements: Sequence[Element], xml: bytes, column: int, rows: tuple[int, int]) -> list[Edit] | None:
-    """What makes the grades' colours of an earlier enrichment fit; ``None`` where there are none."""
+    """Edits that fit the grades' colours of an earlier enrichment to the rows; ``None`` where there are none."""
     letter = column_letter(column)
     for place, element in enumerate(elements):
         if element.name == "conditionalFormatting" and element.depth == 1 and _is_of_grades(elements, place):

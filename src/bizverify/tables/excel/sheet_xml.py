@@ -119,7 +119,7 @@ def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
 
 
 def unusual(why: str) -> OutputError:
-    """What is said of a sheet that cannot be spliced."""
+    """The error for a sheet that cannot be spliced."""
     return OutputError(
         f"the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or a new .xlsx from it"
     )
@@ -133,7 +133,7 @@ def encode_rows(frame: pl.DataFrame, *columns: str) -> bytes:
 
 
 def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
-    """What stands before the rows, the prefix of the sheet's elements, and what was read beyond."""
+    """The bytes before the rows, the prefix of the sheet's elements, and the bytes read beyond."""
     data = b""
     for piece in pieces:
         data += piece

@@ -188,7 +188,7 @@ def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a sheet before it is loaded: ``merges`` in its own rows, of which ``first`` holds a value."""
+    """Facts about a sheet that is not loaded yet: ``merges`` by its own rows, ``first`` the first row with a value."""
 
     visible: bool
     table: bool = True
@@ -216,7 +216,7 @@ class Loaded:
 
     @property
     def titles(self) -> int:
-        """How many rows stand above the header."""
+        """The number of rows above the header."""
         return len(self.title_rows)
 
 
@@ -303,7 +303,7 @@ def _try_sheet(
 
 
 def rank(found: Loaded | InputError) -> int:
-    """How well a sheet fits as the table of businesses."""
+    """Rank a sheet as the table of businesses; from :data:`HAS_NUMBERS` on it holds business numbers."""
     if isinstance(found, InputError):
         return _NO_HEADER
     sample = found.frame.head(_SAMPLE_ROWS)

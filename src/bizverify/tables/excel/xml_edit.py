@@ -1,4 +1,4 @@
-"""Where the elements of an XML part stand, byte by byte: it is edited in place, never parsed and written anew."""
+"""Locates the elements of an XML part by bytes and edits it in place; nothing is parsed and written anew."""
 
 from __future__ import annotations
 
@@ -76,6 +76,11 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
     except expat.ExpatError as error:
         raise OutputError(f"the workbook cannot be extended, {part} is damaged ({error}); write CSV") from None
     return elements
+
+
+def find_child(elements: Iterable[Element], name: str) -> Element | None:
+    """The first child of a part's root that has a name."""
+    return next((element for element in elements if element.depth == 1 and element.name == name), None)
 
 
 def refuse_encoding(xml: bytes, part: str) -> None:

@@ -2,6 +2,10 @@
 
 The text of each object is carried along (:data:`~bizverify.tables.table.RAW`), so that JSON → JSON appends our
 fields to the user's objects and leaves everything else in them as it was: order and absence of keys, nesting, ``1.10``.
+
+- ``read``, ``write``: files → tables, enriched tables → files
+- ``locate``: the array of records; ``scan``: its values in a stream, and the words of errors
+- ``lossless_types``: column types that give back every value as it stands
 """
 
 from bizverify.tables.json.locate import Document

@@ -1,4 +1,4 @@
-"""Which array of a JSON document holds the records, and what stands around it."""
+"""Locates the array of records in a JSON document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORDS: Final = {b"{": "an object", b"[": "an array", b'"': "a text", b"t": "tru
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Where a JSON file's records stand: from byte ``start`` to byte ``end`` of ``data``.
+    """The place of a JSON file's records: from byte ``start`` to byte ``end`` of ``data``.
 
     ``path`` leads to them (``""`` for the document itself). ``kind``: an array of objects, one object that is itself
     the only record, or objects one after the other.
@@ -167,7 +167,7 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
         more = ", …" if len(seen) > _SHOWN else ""
         there = f"no key {step!r} {place}; the keys are: {', '.join(seen[:_SHOWN])}{more}"
     elif isinstance(step, int) and byte == b"[":
-        for place_in in _elements(scanner):
+        for place_in, _ in enumerate(scanner.items(b"]")):
             if place_in == step:
                 return
             seen.append("")
@@ -238,11 +238,6 @@ def _skip_parts(parts: Iterator[RecordChunk]) -> None:
 def _members(scanner: Scanner) -> Iterator[str]:
     for _ in scanner.items(b"}"):
         yield scanner.key()
-
-
-def _elements(scanner: Scanner) -> Iterator[int]:
-    for place, _ in enumerate(scanner.items(b"]")):
-        yield place
 
 
 def _word(byte: bytes) -> str:

@@ -228,7 +228,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _keys_in(nested: pl.Series, others: int | None) -> int | None:
-    """How many keys there are in values and in others; ``None`` where one may be there twice."""
+    """The number of keys in nested values plus ``others``; ``None`` where one may be there twice."""
     if others is None or nested.is_empty():
         return others
     joined = _join_lines(nested)
@@ -343,7 +343,7 @@ def _merge_types(one: DataType | None, other: DataType | None) -> DataType | Non
 
 
 def _type(dtype: DataType) -> Any:
-    """What msgspec must find where a column of this type gives back the value as it was.
+    """The type that msgspec must find where a column of this type gives back the value as it was.
 
     Raises :class:`_NotExactError` for types that JSON's values need not have, or that not every format can hold.
     """

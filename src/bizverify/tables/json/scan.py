@@ -172,7 +172,7 @@ class Scanner:
             if complete or not self._grow():
                 if length is None:
                     what = "the text ends in the middle of a value; the file is not whole; copy or export it again"
-                    raise self.fault(what, self._size())
+                    raise self.fault(what, self.data.stat().st_size)
                 text = self._window[self._at : self._at + length].rstrip(b" \t\r\n")
                 self._at += len(text)
                 return text
@@ -218,7 +218,7 @@ class Scanner:
         yield from self._records(b"", _decode_sequence)
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
-        """What is wrong at a place (by default: with what comes next), with its line and column."""
+        """The error for a place (by default that of what comes next), with its line and column."""
         return malformed_json(self.path, self.data, self.position if position is None else position, reason)
 
     def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[RecordChunk]:
@@ -276,7 +276,7 @@ class Scanner:
             self._skip_separator(closing)
 
     def _length(self) -> tuple[int | None, bool]:
-        """How long the next value is within the window, and whether more text could not change that."""
+        """The length of the next value within the window (bytes), and whether more text could not change it."""
         view = memoryview(self._window)[self._at :]
         try:
             _decode_raw(view)
@@ -290,9 +290,6 @@ class Scanner:
         except RecursionError as error:
             raise too_deep(self.path, f"the value at byte {self.position:,}") from error
         return len(view), False
-
-    def _size(self) -> int:
-        return self.data.stat().st_size
 
     def _grow(self) -> bool:
         """Drop what is passed and read on, at least doubling the rest; whether there was more."""

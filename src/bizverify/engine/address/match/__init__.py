@@ -5,7 +5,7 @@
 - ``decide``: which candidate is meant, and whether other words of the row bear out a repair
 - ``ambiguity``: second thoughts on what was decided
 - ``format``: the official address and what was changed
-- ``lookups``: the gazetteer, searchable by name, number and region; ``index``: how keys are searched
+- ``gazetteer_lookups``: the gazetteer, searchable by name, number and region
 """
 
 from bizverify.engine.address.match.format import format_match

@@ -1,4 +1,4 @@
-"""Second thoughts on an address that is found as it is written: does it name another building just as well?"""
+"""Doubts about a building that was decided on: find the rows that name another one just as well."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
+from bizverify.engine.address.batches import ROW
 from bizverify.engine.address.match import candidates
 from bizverify.engine.address.match.decide import find_outvoted
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.match.index import ROW
 from bizverify.engine.address.parse.normalise import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"

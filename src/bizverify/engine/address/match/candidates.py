@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import ROW, Index, text_key
 from bizverify.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
 from bizverify.engine.address.match.gazetteer_lookups import (
     Lookups,
@@ -18,7 +19,6 @@ from bizverify.engine.address.match.gazetteer_lookups import (
     without_digits,
     without_number,
 )
-from bizverify.engine.address.match.index import ROW, Index, text_key
 from bizverify.engine.address.misspellings import gaps, holes, swaps
 
 _ROAD_NUMBER: Final = ("under", "main", "sub")

@@ -2,6 +2,7 @@
 
 An address holds witnesses besides its road and number: the 읍·면·동 before it, the 동 in brackets, the postal code, the
 name of the building. Each one speaks for a candidate, against it, or (not given, or not understood) not at all.
+A repair is borne out (``supported``) by words of the row in which nothing was changed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import ROW, text_key
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.match.index import ROW, text_key
 from bizverify.engine.address.misspellings import NameDifference, compare_names
 from bizverify.engine.address.regions import postal_fits
 

@@ -1,4 +1,4 @@
-"""The answer to a matched address: its official form of today, the postal code, what was changed."""
+"""The answer to a matched address: its official form of today, the postal code, the changes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import ROW, text_key
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.match.decide import judge_support
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.match.index import ROW, text_key
 from bizverify.engine.address.regions import level_of, names_region
-from bizverify.engine.risk.features import is_blank, is_masked
+from bizverify.engine.text_values import is_blank, is_masked
 from bizverify.schema import Lang
 
 _UNDER: Final = ("", "지하 ", "공중 ")
@@ -185,7 +185,7 @@ def _number(main: str, sub: str) -> pl.Expr:
 
 
 def _reference() -> pl.Expr:
-    """What stands in brackets: the user's words; else the legal dong and the name of the apartment complex."""
+    """Return the words in brackets: the user's words; else the legal dong and the name of the apartment complex."""
     legal = pl.when(~pl.col("of_emd").str.contains(_TOWN)).then("of_emd")
     own = pl.concat_str(legal, pl.col("of_building"), separator=", ", ignore_nulls=True)
     corrected = pl.concat_str(legal, pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars()))
@@ -235,7 +235,7 @@ def _town_replaced() -> pl.Expr:
 
 
 def _changes(rows: pl.DataFrame, lang: Lang) -> pl.Series:
-    """What was changed, piece by piece; null where nothing was. Composed only where something differs."""
+    """Return the changes, piece by piece; null where nothing was. Composed only where something differs."""
     without_building = pl.col("match_level").is_in(["building_only", "abolished"])
     differing = rows.filter(_sure() | without_building).filter(~_as_written())
     moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))

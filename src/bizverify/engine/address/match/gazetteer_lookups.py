@@ -1,4 +1,4 @@
-"""The gazetteer's tables, ready to be searched: which road, dong, lot or postal code is called that, and where."""
+"""Indexes over the tables of a gazetteer: roads, dongs, lots, postal codes and regions by name and number."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import ROW, Index, built_once, text_key
 from bizverify.engine.address.gazetteer import Gazetteer, Tables, building_key
-from bizverify.engine.address.match.index import ROW, Index, built_once, text_key
 from bizverify.engine.address.misspellings import gaps, holes
 from bizverify.engine.address.regions import members
 
@@ -114,7 +114,7 @@ class Lookups:
 
     @built_once
     def legal_names(self) -> pl.DataFrame:
-        """What a dong is called by law: ``dong``, ``region``, ``name`` (동·읍·면, 리, both)."""
+        """The legal names of dongs: ``dong``, ``region``, ``name`` (동·읍·면, 리, both)."""
         dongs = self.tables.dongs
         within = dongs.filter(pl.col("ri") != "")
         return pl.concat(

@@ -12,10 +12,10 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import ROW, text_key
 from bizverify.engine.address.match import ambiguity, candidates
 from bizverify.engine.address.match.decide import Trust, decide_candidates, keep_tenable
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
-from bizverify.engine.address.match.index import ROW, text_key
 
 LEVELS: Final = (
     "exact",
@@ -70,7 +70,7 @@ class _Reading:
 
 
 class _Progress:
-    """What the readings have found so far, and the rows that are left."""
+    """The rows that readings have decided so far, and those that are left."""
 
     def __init__(self, rows: pl.DataFrame) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""What stands in brackets: a reference beside the address, or part of the words after the number.
+"""Brackets of an address: references beside it are taken out, parts of the words after the number are kept.
 
 ``(서창리, 세종빌딩)`` is a reference and taken out. The brackets of ``(주)대한상사``, ``쌍용(아)상가`` and ``(3층)``
 are hidden: private characters stand for them until `shown` turns them back, so that the words keep their place.
@@ -10,8 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import for_few
-from bizverify.engine.address.parse.normalise import PROVINCES, where, with_groups
+from bizverify.engine.address.batches import for_few, where, with_groups
+from bizverify.engine.address.parse.normalise import PROVINCES
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
 CLOSING: Final = _CLOSE + _UNIT_CLOSE

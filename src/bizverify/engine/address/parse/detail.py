@@ -1,4 +1,4 @@
-"""What stands after the number: unit, building name, the 동 named in brackets."""
+"""The words after the number: unit, building name, the 동 named in brackets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import fill_few
+from bizverify.engine.address.batches import fill_few, where, with_groups
 from bizverify.engine.address.parse.brackets import CLOSING, LETTER, show_brackets
-from bizverify.engine.address.parse.normalise import HIDDEN, PROVINCES, compact, where, with_groups
+from bizverify.engine.address.parse.normalise import HIDDEN, PROVINCES, compact
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가(?:[0-9]{1,2}동)?"
 _HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"

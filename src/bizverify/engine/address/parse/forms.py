@@ -1,4 +1,4 @@
-"""What roads and lots look like: the pieces of patterns that all readers share, and the reader of the usual forms.
+"""Forms of roads and lots: the pieces of patterns that all readers share, and the fast reader of the usual forms.
 
 The usual forms are what most write, and nothing in them can be read in two ways: a name of letters that ends in 로 or
 길, perhaps with one number in it, or in 동 or 리, perhaps a 읍 or 면 before it, the number, and what follows a comma.
@@ -17,19 +17,22 @@ from bizverify.engine.address.parse.normalise import LONGEST
 
 LETTER: Final = "[가나다라마바사아자차카타파하]"
 BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆])?안?길"
-"""What follows the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길."""
+"""The words after the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길."""
 NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
 COMPLEXES: Final = "단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩"
 """Words before a 동 that is a house of a complex, and no legal dong."""
 ANNEXES: Final = "관리|주민|본관|별관|사무|공장|창고|연구|기숙사"
-"""What a 동 is called that is a house by its use."""
+"""Words before a 동 that is a house by its use."""
 ROAD_LIKE_DONGS: Final = ("세종로", "남성로", "시장북로")
 """Legal dongs of 서울 종로구 and 대구 중구 that are called like roads: a number behind them may be a lot's."""
 NOT_A_NUMBER: Final = (
     r"^(?:[0-9]|가(?:동|[ 0-9,]|$)|(?:[.·,][0-9])+가|(?:[.·][0-9])+동|층|번출구|호선|공구|단지|학년"
     rf"|{BRANCHING}|[동차통반로](?:[ 0-9,.]|$))"
 )
-"""What follows digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
+"""The words after digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
+DOOR: Final = "^ ?호(?:[ ,0-9]|$)"
+FLOOR_OR_HOUSE: Final = "^(?:층|동(?:[ 0-9,]|$))"
+"""The words after the number of a unit."""
 AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"
 """Words for a number that say nothing."""
 
@@ -44,6 +47,25 @@ _ROAD: Final = f"^{_TOWN}{_STEM}(?:(?:로|길)(?:{_NUMBERED})?|{_NUMBERED}|[0-9]
 _NO_ROAD: Final = "[^로길리]*"  # 어진동 671, 도움6로 11 has a road, and that is what counts
 _LOT: Final = f"^{_TOWN}{_SYLLABLE}*(?:{_SYLLABLE}동|[가-힣&&[^읍면거]]리) (?:산 ?)?{_USUAL_NUMBER}(?:, {_NO_ROAD})?$"
 _NO_DONG: Final = f"(?:{COMPLEXES})제?[가나다라마바사]?동 |(?:{ANNEXES})동 "
+
+
+def take_numbers_back(
+    frame: pl.LazyFrame, false: pl.Expr, unit: pl.Expr, found: tuple[str, ...], behind: str
+) -> pl.LazyFrame:
+    """Null what was ``found`` where it is no number (``false``); give ``_sub`` back to ``behind`` where it is a unit's.
+
+    A unit may be written as if it were the second part of the number: ``12-3층``.
+    """
+    is_unit = pl.col("_unit")
+    return (
+        frame.with_columns(_false=false.fill_null(False), _unit=unit.fill_null(False))
+        .with_columns(
+            pl.when(is_unit).then(pl.concat_str("_sub", behind)).otherwise(behind).alias(behind),
+            _sub=pl.when(~is_unit).then("_sub"),
+        )
+        .with_columns(pl.when(~pl.col("_false")).then(name).alias(name) for name in (*found, behind))
+        .drop("_false", "_unit")
+    )
 
 
 def read_usual_road(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -6,17 +6,20 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import fill_few
+from bizverify.engine.address.batches import fill_few, where, with_groups
 from bizverify.engine.address.parse.forms import (
     AFTER_NUMBER,
     ANNEXES,
     COMPLEXES,
+    DOOR,
+    FLOOR_OR_HOUSE,
     NOT_A_NUMBER,
     NUMBER,
     ROAD_LIKE_DONGS,
     read_usual_lot,
+    take_numbers_back,
 )
-from bizverify.engine.address.parse.normalise import HIDDEN, compact, where, with_groups
+from bizverify.engine.address.parse.normalise import HIDDEN, compact
 
 _BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?"  # 성수2가3동
 _DONG: Final = rf"(?:{_BLOCK}|동(?: ?[0-9]{{1,2}}리)?|리|읍|면)"
@@ -99,18 +102,10 @@ _STRICTLY: Final = ("_strict_word", "_strict_san", "_strict_main", "_strict_sub"
 
 def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
     behind, sub, word = pl.col("_behind"), pl.col("_sub"), compact(pl.col("_word"))
-    door = behind.str.contains("^ ?호(?:[ ,0-9]|$)")
+    door = behind.str.contains(DOOR)
     false = (sub.is_null() & (behind.str.contains(NOT_A_NUMBER) | door)) | word.str.contains(_NO_DONG)
-    unit = sub.is_not_null() & behind.str.contains("^(?:층|동(?:[ 0-9,]|$))")
-    return (
-        frame.with_columns(_false=false.fill_null(False), _unit=unit.fill_null(False), _word=word)
-        .with_columns(
-            _behind=pl.when("_unit").then(pl.concat_str("_sub", "_behind")).otherwise("_behind"),
-            _sub=pl.when(~pl.col("_unit")).then("_sub"),
-        )
-        .with_columns(pl.when(~pl.col("_false")).then(name).alias(name) for name in (*_FOUND, "_word", "_behind"))
-        .drop("_false", "_unit")
-    )
+    unit = sub.is_not_null() & behind.str.contains(FLOOR_OR_HOUSE)
+    return take_numbers_back(frame.with_columns(_word=word), false, unit, (*_FOUND, "_word"), "_behind")
 
 
 def _with_ho(frame: pl.LazyFrame) -> pl.LazyFrame:

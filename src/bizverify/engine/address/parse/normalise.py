@@ -1,4 +1,10 @@
-"""The characters of an address made uniform, and its postal code taken out."""
+"""Uniform text of an address: characters, postal code, spellings.
+
+:func:`normalise` makes the characters uniform and takes the postal code out. :func:`rewrite_spellings` rewrites the few
+addresses in spellings that the readers do not know as ones that they know: ``서울특별시, 강남구, 테헤란로, 152``,
+``보통리-100번지``, ``원동(763-3)``, ``원동 3통 2반 764``, ``152번지의 3``, ``(명동 1가)``. Of an address that states a
+move the new one is taken, where it is plain which one that is.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +12,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import for_few
-from bizverify.engine.risk.features import is_blank, is_masked
+from bizverify.engine.address.batches import for_few, where, with_groups
+from bizverify.engine.text_values import is_blank, is_masked
 
 LONGEST: Final = 300
 """An address of more characters than this is not read."""
@@ -69,28 +75,6 @@ def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
     (String: five digits or null) and ``_peeled`` (String: the text without postal code).
     """
     return frame.pipe(_uniform).pipe(_without_postal_code)
-
-
-def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
-    """Add the capture groups of a pattern as String columns of these names, null where it does not match.
-
-    Source and match become columns first: polars would compute them once for every group.
-    """
-    found = pl.col("_found")
-    return (
-        frame.with_columns(_found=source)
-        .with_columns(_found=found.str.extract_groups(pattern))
-        .with_columns(found.struct[place].alias(name) for place, name in enumerate(names))
-        .drop("_found")
-    )
-
-
-def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
-    """Return the text, stripped, where the condition holds, else null.
-
-    Stripping writes the column anew: polars replaces in what a null has covered too, and that costs as much as text.
-    """
-    return pl.when(condition).then(text).str.strip_chars(" ")
 
 
 def compact(text: pl.Expr) -> pl.Expr:
@@ -169,7 +153,7 @@ _MOVED: Final = (
     "(?:^|[^가-힣]|[로서지실점장소])이전(?:[^가-힣]|$|함|됨|완료|예정|했|하였|되었|된|한 |주소|지(?:[^가-힣]|$))"
 )
 _OF_NAME: Final = "이전 ?(?:상호|회사|업체|명칭|이름|대표|건물명)"
-"""What was before is a name, and not the address."""
+"""A former name, not a former address."""
 _GONE: Final = "로 ?이사(?:[^가-힣]|$|함|했|하였|감|갔)"
 
 _COMMAS: Final = rf"^(?:[가-힣]+,? )?(?:(?:{PROVINCES})[가-힣]{{0,5}}|[가-힣]+[시군구]) ?, ?[가-힣]"

@@ -6,9 +6,18 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import fill_few
-from bizverify.engine.address.parse.forms import AFTER_NUMBER, BRANCHING, NOT_A_NUMBER, NUMBER, read_usual_road
-from bizverify.engine.address.parse.normalise import compact, with_groups
+from bizverify.engine.address.batches import fill_few, with_groups
+from bizverify.engine.address.parse.forms import (
+    AFTER_NUMBER,
+    BRANCHING,
+    DOOR,
+    FLOOR_OR_HOUSE,
+    NOT_A_NUMBER,
+    NUMBER,
+    read_usual_road,
+    take_numbers_back,
+)
+from bizverify.engine.address.parse.normalise import compact
 
 _BRANCH: Final = rf"(?: ?제?[0-9]{{1,4}}(?:{BRANCHING}|로| 번?길))*"
 _NAME: Final = rf"(?:로|길|거리){_BRANCH}"
@@ -125,24 +134,13 @@ def _behind_block(frame: pl.LazyFrame) -> pl.LazyFrame:
 def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Take back what is no building number, and units that are written as if they were the second part of one."""
     tail, sub = pl.col("_tail"), pl.col("_sub")
-    door = tail.str.contains("^ ?호(?:[ ,0-9]|$)")
-    false = sub.is_null() & (
-        tail.str.contains(NOT_A_NUMBER)
-        | door
-        | ((pl.col("_main").str.len_chars() == 1) & tail.str.contains("^가[^길]"))
-    )
+    door = tail.str.contains(DOOR)
+    block = (pl.col("_main").str.len_chars() == 1) & tail.str.contains("^가[^길]")
+    false = sub.is_null() & (tail.str.contains(NOT_A_NUMBER) | door | block)
     false = false | pl.col("_pre").str.contains(_CORNER)
-    unit = sub.is_not_null() & (tail.str.contains("^(?:층|동(?:[ 0-9,]|$))") | (door & (sub.str.len_chars() >= 3)))
-    return (
-        frame.with_columns(_false=false.fill_null(False), _unit=unit.fill_null(False))
-        .with_columns(
-            _tail=pl.when("_unit").then(pl.concat_str("_sub", "_tail")).otherwise("_tail"),
-            _sub=pl.when(~pl.col("_unit")).then("_sub"),
-        )
-        .with_columns(_false_tail=pl.when("_false").then("_tail"))
-        .with_columns(pl.when(~pl.col("_false")).then(name).alias(name) for name in _FOUND)
-        .drop("_false", "_unit")
-    )
+    unit = sub.is_not_null() & (tail.str.contains(FLOOR_OR_HOUSE) | (door & (sub.str.len_chars() >= 3)))
+    frame = frame.with_columns(_false_tail=pl.when(false).then(tail))
+    return take_numbers_back(frame, false, unit, ("_pre", "_under", "_main", "_sub"), "_tail")
 
 
 _FOUND: Final = ("_pre", "_under", "_main", "_sub", "_tail")

@@ -1,6 +1,10 @@
-"""Regions at the head of an address, the names that regions bear today, and the postal codes that belong to them.
+"""Read regions at the head of an address, and say how they are called today and which postal codes they have.
 
-The facts are in ``regions.toml``; where each comes from is in ``docs/decisions/012-regions.md``.
+- ``region_table``: the facts of ``regions.toml`` (where each comes from: ``docs/decisions/012-regions.md``)
+- ``heads``: every text by which an address may begin with a region, misspelt ones too
+- ``reader``: the reader of batches. Each distinct beginning of a batch is read once; what is left goes to ``split``
+- ``split``: regions in odd spellings
+- ``postal``: postal codes of regions, and all that can be said without a gazetteer
 """
 
 from __future__ import annotations

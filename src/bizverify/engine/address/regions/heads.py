@@ -1,4 +1,4 @@
-"""Every way in which an address may begin with a region, as one table from the words to what they mean."""
+"""The texts by which an address may begin with a region, each with its meaning; misspelt names, too."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from bizverify.engine.address.batches import TextIndex, TextTable
 from bizverify.engine.address.misspellings import HOLE, variants
-from bizverify.engine.address.regions.region_table import Province, Region, TextIndex, TextTable, regions, spellings
+from bizverify.engine.address.regions.region_table import Province, Region, regions, spellings
 
 _SEJONG: Final = "세종특별자치시"
 _BEFORE: Final = ("충청남도", "충청북도")
@@ -20,7 +21,7 @@ _SHORTEST: Final = 3
 
 
 class Head(NamedTuple):
-    """What a head means. ``sido`` may be null (several provinces have such a district), as may ``sigungu``."""
+    """The meaning of a head. ``sido`` may be null (several provinces have such a district), as may ``sigungu``."""
 
     sido: str | None
     sigungu: str | None

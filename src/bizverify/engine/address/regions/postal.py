@@ -1,4 +1,4 @@
-"""Which postal codes belong to which region, by their first digits."""
+"""Postal codes of regions by their first digits, and the answer to an address without a gazetteer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import scatter
+from bizverify.engine.address.batches import TextIndex, scatter
 from bizverify.engine.address.regions.reader import find_usual_heads, split_batch
-from bizverify.engine.address.regions.region_table import Region, TextIndex, level_named, level_number, regions
-from bizverify.engine.address.regions.split import NO_DISTRICTS, catalogue
-from bizverify.engine.risk.features import is_blank, is_masked
+from bizverify.engine.address.regions.region_table import Region, level_named, level_number, regions
+from bizverify.engine.address.regions.split import catalogue
+from bizverify.engine.text_values import is_blank, is_masked
 from bizverify.schema import Lang
 
 _BETWEEN: Final = "|"
@@ -241,9 +241,7 @@ def _province_numbers() -> pl.Series:
 @cache
 def _region_number_columns() -> list[pl.Series]:
     """Return what :func:`~.postal.fits_numbers` needs, for each place in the catalogue."""
-    sido, sigungu = (catalogue().columns[name] for name in ("sido", "sigungu"))
-    whole = pl.when(pl.col("sigungu").is_null() & (pl.col("sido") == NO_DISTRICTS)).then(pl.lit(""))
-    names = pl.DataFrame({"sido": sido, "sigungu": sigungu}).with_columns(sigungu=pl.coalesce("sigungu", whole))
+    names = pl.DataFrame({name: catalogue().columns[name] for name in ("sido", "sigungu")})
     return names.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
 
 

@@ -1,7 +1,10 @@
-"""Reads the usual heads of addresses: what nearly all begin with, known by their first characters alone.
+"""Read the regions of a batch of addresses: usual heads once for each distinct beginning, the others one by one.
 
-A batch has few different beginnings, so the work is done once for each of them and not once for each row. What is not
-usual is left to :mod:`.split` and :mod:`.inside`, which say the same of every text that is decided here.
+A batch has few different beginnings, so :func:`find_usual_heads` looks up each of them once and gathers the places
+back to the rows. What is not usual is left to :func:`.split.split_head`, which says the same of every text that is
+decided here. A region that is not at the head is looked for behind a name (가나상사 부산 해운대구 …) and at the end
+of the address: an address whose region is overlooked is taken for one without, and may then be filled in with another
+than is written.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.few_rows import scatter
+from bizverify.engine.address.batches import TextIndex, scatter
 from bizverify.engine.address.misspellings import variants
 from bizverify.engine.address.regions.heads import districts_alone, heads, province_words
-from bizverify.engine.address.regions.region_table import TextIndex, regions
+from bizverify.engine.address.regions.region_table import regions
 from bizverify.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue, province_and_district, split_head
 
 _SHORT: Final = 11
@@ -107,7 +110,7 @@ def _describe_place() -> pl.Expr:
     value = catalogue().value
     columns = {
         "sido": value("sido", place),
-        "sigungu": pl.coalesce(value("sigungu", place), pl.lit("")),
+        "sigungu": value("sigungu", place),
         "sido_given": value("sido_typed", place).is_not_null(),
         "region_conflict": pl.lit(False),
         "region_change": value("change", place),
@@ -182,21 +185,11 @@ def _find_region_words(texts: pl.DataFrame) -> pl.DataFrame:
 def _behind_a_name(words: pl.DataFrame) -> pl.DataFrame:
     """``가나상사 부산 해운대구 센텀중앙로 90``: what comes first is no part of the address, and is kept."""
     lead = pl.col("before").str.strip_chars(_EDGES)
-    region = (
-        names_region(lead)
-        | lead.is_in(_mistyped_provinces())
-        | lead.str.replace_all(" ", "").str.contains(_broken_provinces())
-    )
-    said = ~region & ~lead.str.contains(_LABEL)
-    return words.filter(pl.col("sigungu").is_null() & ~pl.col("numbered")).select(
-        "line",
-        "place",
-        head="after",
-        lead=pl.when(said).then(lead).otherwise(pl.lit("")),
-        body=pl.lit(None, pl.String),
-        behind=pl.lit(None, pl.String),
-        sure=pl.lit(True),
-    )
+    compact = lead.str.replace_all(" ", "")
+    region = names_region(lead) | lead.is_in(_mistyped_provinces()) | compact.str.contains(_broken_provinces())
+    kept = pl.when(~region & ~lead.str.contains(_LABEL)).then(lead).otherwise(pl.lit(""))
+    found = words.filter(pl.col("sigungu").is_null() & ~pl.col("numbered"))
+    return _as_found(found, pl.col("after"), lead=kept)
 
 
 def _at_the_end(words: pl.DataFrame) -> pl.DataFrame:
@@ -205,31 +198,36 @@ def _at_the_end(words: pl.DataFrame) -> pl.DataFrame:
     turned = pl.col("is_district") & pl.col("follows_province")
     province_first = pl.concat_str("following", pl.lit(" "), "word")
     rest = pl.col("text").str.slice(pl.col("end")).str.strip_chars(_EDGES)
-    alone = pl.col("sigungu").is_null() & apart
-    return words.filter(alone & pl.col("numbered") & ~pl.col("numbered_after")).select(
-        "line",
-        "place",
-        head=pl.when(turned).then(pl.concat_str(province_first, rest, separator=" ")).otherwise("after"),
-        lead=pl.lit(""),
-        body="before",
-        behind="text",
-        sure=~pl.col("is_province") | (pl.col("word").str.len_chars() > _SHORT_NAME),
-    )
+    head = pl.when(turned).then(pl.concat_str(province_first, rest, separator=" ")).otherwise("after")
+    found = words.filter(pl.col("sigungu").is_null() & apart & pl.col("numbered") & ~pl.col("numbered_after"))
+    sure = ~pl.col("is_province") | (pl.col("word").str.len_chars() > _SHORT_NAME)
+    return _as_found(found, head, body=pl.col("before"), behind=pl.col("text"), sure=sure)
 
 
 def _province_at_the_end(words: pl.DataFrame) -> pl.DataFrame:
     """``중구 중앙로 3, 대구``: the province of a district that several have."""
-    mine = pl.col("sigungu").is_not_null() & pl.col("is_province") & ~pl.col("numbered_after")
+    of_district = pl.col("sigungu").is_not_null() & pl.col("is_province") & ~pl.col("numbered_after")
     last = pl.col("after").str.strip_chars_end(_EDGES) == pl.col("word")
-    return words.filter(mine & (last | (pl.col("word").str.len_chars() > _SHORT_NAME))).select(
-        "line",
-        "place",
-        head=pl.concat_str("word", pl.when(last).then("before").otherwise("text"), separator=" "),
-        lead=pl.lit(""),
-        body=pl.lit(None, pl.String),
-        behind=pl.lit(None, pl.String),
-        sure=pl.lit(True),
-    )
+    found = words.filter(of_district & (last | (pl.col("word").str.len_chars() > _SHORT_NAME)))
+    return _as_found(found, pl.concat_str("word", pl.when(last).then("before").otherwise("text"), separator=" "))
+
+
+_NO_TEXT: Final = pl.lit(None, pl.String)
+_EMPTY: Final = pl.lit("")
+_ALWAYS: Final = pl.lit(True)
+
+
+def _as_found(
+    words: pl.DataFrame,
+    head: pl.Expr,
+    *,
+    lead: pl.Expr = _EMPTY,
+    body: pl.Expr = _NO_TEXT,
+    behind: pl.Expr = _NO_TEXT,
+    sure: pl.Expr = _ALWAYS,
+) -> pl.DataFrame:
+    """Return words as :func:`_choose_found` takes them."""
+    return words.select("line", "place", head=head, lead=lead, body=body, behind=behind, sure=sure)
 
 
 def _choose_found(found: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -12,35 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from bizverify.engine.address.batches import TextIndex, TextTable
+
 SUFFIXES: Final = "시군구"
 _NAME_SEPARATOR: Final = "|"
-
-
-class TextIndex:
-    """Texts, and the place of a text among them: a cast to an Enum is the fastest lookup there is, and it streams."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._dtype = pl.Enum(list(texts)).to_dtype_expr()  # prepared for many casts: preparing one takes milliseconds
-
-    def find(self, text: pl.Expr) -> pl.Expr:
-        """Return the place of a text (UInt32), null for one that is not there."""
-        return text.cast(self._dtype, strict=False).to_physical().cast(pl.UInt32)
-
-    def holds(self, text: pl.Expr) -> pl.Expr:
-        """Return whether a text is there (Boolean)."""
-        return text.cast(self._dtype, strict=False).is_not_null()
-
-
-class TextTable(TextIndex):
-    """Texts with what columns say of each."""
-
-    def __init__(self, texts: Iterable[str], **columns: pl.Series) -> None:
-        super().__init__(texts)
-        self._columns = columns
-
-    def look_up(self, text: pl.Expr, column: str) -> pl.Expr:
-        """Return what a column says of a text, null for one that is not there."""
-        return pl.lit(self._columns[column]).gather(self.find(text))
 
 
 class Region(NamedTuple):
@@ -63,7 +38,7 @@ class Province:
     former: dict[str, tuple[str, ...]]
     """Provinces that are parts of this one today, with their districts."""
     level: str
-    """What the scorecard calls it."""
+    """Its name in the scorecard."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads the region off the head of an address, whatever is odd about how it is written."""
+"""Split the region off the head of an address in any spelling: abbreviated, unspaced, misspelt, of another time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STATE: Final = "r:"
 
 
 def split_head(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
-    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what :mod:`.quick` leaves over."""
+    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what the usual heads leave."""
     work = frame.with_columns(_assign(text=_without_nation(pl.col(text))))
     work = _find_exact(work)
     work = _find_unspaced(work)
@@ -104,8 +104,10 @@ def catalogue() -> Catalogue:
     rows = [head for table in tables.values() for head in table.meanings.values()]
     columns = {
         name: pl.Series([getattr(row, name) for row in rows], dtype=pl.String)
-        for name in ("sido", "sigungu", "change", "sido_typed")
+        for name in ("sido", "change", "sido_typed")
     }
+    sigungu = ["" if row.sigungu is None and row.sido == NO_DISTRICTS else row.sigungu for row in rows]
+    columns["sigungu"] = pl.Series(sigungu, dtype=pl.String)
     columns["given"] = pl.Series([row.given for row in rows])
     columns["prefix"] = pl.Series([_prefix(row) for row in rows], dtype=pl.UInt32)
     columns["text"] = pl.Series([text for table in tables.values() for text in table.meanings])
@@ -214,12 +216,11 @@ def _describe_found(work: pl.LazyFrame, text: str) -> pl.LazyFrame:
     typed = pl.coalesce(catalogue().value("sido_typed", base), catalogue().value("sido_typed", place))
     sido = pl.when(conflict).then(catalogue().value("sido", base)).otherwise(catalogue().value("sido", place))
     change = pl.coalesce(catalogue().value("change", place), catalogue().value("change", base))
-    sigungu = catalogue().value("sigungu", place)
     exact = (place == _col("exact")).fill_null(False)  # the words looked up are the words typed
     words = pl.when(place.is_not_null() & ~exact).then(_col("text")).str.head(_col("length"))
     return work.with_columns(
         sido.alias("sido"),
-        pl.when(sigungu.is_null() & (sido == NO_DISTRICTS)).then(pl.lit("")).otherwise(sigungu).alias("sigungu"),
+        catalogue().value("sigungu", place).alias("sigungu"),
         typed.is_not_null().alias("sido_given"),
         conflict.alias("region_conflict"),
         pl.when(typo).then(pl.lit("typo")).otherwise(change).alias("region_change"),

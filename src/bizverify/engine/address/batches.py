@@ -1,21 +1,55 @@
-"""Finding by key: a sorted array of keys and a binary search, built once and shared by all threads.
+"""Tools for batches of rows: finding values by text or by key, and steps that only few rows need.
 
-A join would build its hash table anew for each batch; a sorted array is built (or read) once, and a query costs a
-fraction of a microsecond whatever the number of keys.
+- :class:`TextIndex`, :class:`TextTable`: a few thousand texts known beforehand (names of regions)
+- :class:`Index`: millions of keys in order, searched. A join would build its hash table anew for each batch; a sorted
+  array is built (or read) once, shared by all threads, and a query costs a fraction of a microsecond whatever the
+  number of keys
+- :func:`for_few`, :func:`fill_few`: a step for the few rows that need it. A pattern costs a moment on a row without
+  text too, and so does planning a query: where no row of a batch needs a step, it is not even planned
+- :func:`with_groups`, :func:`where`: the groups of a pattern, and texts kept where a condition holds
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import polars as pl
 
-ROW = "row"
+ROW: Final = "row"
 """The number of a row within its batch; every frame of candidates has it."""
 
 T = TypeVar("T")
-_SEPARATOR = "\x1f"
+_SEPARATOR: Final = "\x1f"
+_FEW: Final = "_few"
+
+
+class TextIndex:
+    """Texts, and the place of a text among them: a cast to an Enum is the fastest lookup there is, and it streams."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._dtype = pl.Enum(list(texts)).to_dtype_expr()  # prepared for many casts: preparing one takes milliseconds
+
+    def find(self, text: pl.Expr) -> pl.Expr:
+        """Return the place of a text (UInt32), null for one that is not there."""
+        return text.cast(self._dtype, strict=False).to_physical().cast(pl.UInt32)
+
+    def holds(self, text: pl.Expr) -> pl.Expr:
+        """Return whether a text is there (Boolean)."""
+        return text.cast(self._dtype, strict=False).is_not_null()
+
+
+class TextTable(TextIndex):
+    """Texts with what columns say of each."""
+
+    def __init__(self, texts: Iterable[str], **columns: pl.Series) -> None:
+        super().__init__(texts)
+        self._columns = columns
+
+    def look_up(self, text: pl.Expr, column: str) -> pl.Expr:
+        """Return what a column says of a text, null for one that is not there."""
+        return pl.lit(self._columns[column]).gather(self.find(text))
 
 
 def text_key(*parts: str | pl.Expr) -> pl.Expr:
@@ -116,3 +150,80 @@ class Index:
 def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
     """Run a query of a few steps that have nothing in them to optimise, as looking for it costs more than they do."""
     return query.collect(engine="in-memory", optimizations=pl.QueryOptFlags.none())
+
+
+def for_few(
+    frame: pl.LazyFrame,
+    few: pl.Expr,
+    step: Callable[[pl.LazyFrame], pl.LazyFrame],
+    needs: tuple[str, ...],
+    adds: Mapping[str, type[pl.DataType]],
+) -> pl.LazyFrame:
+    """Add the columns ``adds`` that ``step`` makes of the columns ``needs``, for the rows for which ``few`` is true.
+
+    They are null in all other rows. ``step`` must keep rows and order, and look at one row at a time.
+    """
+    return frame.with_columns(_compute_few(few, step, needs, adds)).unnest(_FEW)
+
+
+def fill_few(
+    frame: pl.LazyFrame,
+    few: pl.Expr,
+    step: Callable[[pl.LazyFrame], pl.LazyFrame],
+    needs: tuple[str, ...],
+    fills: Mapping[str, type[pl.DataType]],
+) -> pl.LazyFrame:
+    """Do what :func:`for_few` does where the columns are there already: what ``step`` finds stands before what is."""
+    made = frame.with_columns(_compute_few(few, step, needs, fills))
+    return made.with_columns(pl.coalesce(pl.col(_FEW).struct[name], name).alias(name) for name in fills).drop(_FEW)
+
+
+def _compute_few(
+    few: pl.Expr,
+    step: Callable[[pl.LazyFrame], pl.LazyFrame],
+    needs: tuple[str, ...],
+    adds: Mapping[str, type[pl.DataType]],
+) -> pl.Expr:
+    rows = pl.struct(*needs, few.alias(_FEW))
+    return rows.map_batches(
+        partial(_compute_batch, step, adds), return_dtype=pl.Struct(adds), is_elementwise=True
+    ).alias(_FEW)
+
+
+def _compute_batch(
+    step: Callable[[pl.LazyFrame], pl.LazyFrame], adds: Mapping[str, type[pl.DataType]], rows: pl.Series
+) -> pl.Series:
+    needed = rows.struct.unnest()
+    few = needed[_FEW].fill_null(False)
+    if not few.any():
+        return pl.Series([None], dtype=pl.Struct(adds)).new_from_index(0, len(rows))
+    found = step(needed.lazy().filter(_FEW).drop(_FEW)).select(pl.struct(*adds)).collect().to_series()
+    return found if len(found) == len(rows) else scatter(found, few)
+
+
+def scatter(values: pl.Series, at: pl.Series) -> pl.Series:
+    """Return values at the rows where ``at`` (Boolean) is true, one after the other, and null at the others."""
+    lines = at.cum_sum().cast(pl.UInt32) - 1
+    return values.gather(lines.zip_with(at, pl.Series([None], dtype=pl.UInt32)))
+
+
+def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
+    """Add the capture groups of a pattern as String columns of these names, null where it does not match.
+
+    Source and match become columns first: polars would compute them once for every group.
+    """
+    found = pl.col("_found")
+    return (
+        frame.with_columns(_found=source)
+        .with_columns(_found=found.str.extract_groups(pattern))
+        .with_columns(found.struct[place].alias(name) for place, name in enumerate(names))
+        .drop("_found")
+    )
+
+
+def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
+    """Return the text, stripped, where the condition holds, else null.
+
+    Stripping writes the column anew: polars replaces in what a null has covered too, and that costs as much as text.
+    """
+    return pl.when(condition).then(text).str.strip_chars(" ")
