@@ -113,21 +113,21 @@ class ServiceStore:
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
         """See :class:`WatchStore`. A request of which it is not known what became of it is not sent again."""
-        brake, done = CancelToken(), Done()
+        cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
-            errands = Errands(client, self._terms, done, len(steps), progress)
-            brake.set_handler(lambda: errands.stop.pull(Halt("interrupted", "interrupted")))
+            requests = Errands(client, self._terms, done, len(steps), progress)
+            cancel.set_handler(lambda: requests.stop.pull(Halt("interrupted", "interrupted")))
             try:
-                await errands.put(steps.add, steps.change)
-                if not errands.stop.pulled:
-                    await errands.remove(steps.remove)
+                await requests.put(steps.add, steps.change)
+                if not requests.stop.pulled:
+                    await requests.remove(steps.remove)
             finally:
-                brake.set_handler(None)
-                done.halt = errands.stop.halt
+                cancel.set_handler(None)
+                done.halt = requests.stop.halt
 
         try:
-            self._call(main, brake)
+            self._call(main, cancel)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"{done.added:,} added, {done.changed:,} changed, {done.removed:,} removed in this run; "
@@ -137,18 +137,18 @@ class ServiceStore:
             raise done.halt.error
         return done
 
-    def _call(self, ask: Callable[[Client], Awaitable[T]], brake: CancelToken | None = None) -> T:
+    def _call(self, ask: Callable[[Client], Awaitable[T]], cancel: CancelToken | None = None) -> T:
         from bizverify.client import Client
 
         terms = self._terms
-        retries = 2 if brake is None else 0  # errands try again by their own rules
+        retries = 2 if cancel is None else 0  # requests try again by their own rules
         client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
 
         async def main() -> T:
             async with client:
                 return await ask(client)
 
-        return run_in_loop(main) if brake is None else run_async(main, brake)
+        return run_in_loop(main) if cancel is None else run_async(main, cancel)
 
 
 class LocalStore:
