@@ -93,7 +93,7 @@ def label(
     ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
 
     Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
-    guessed. They are united with what the ``book`` (a folder, by default in the state directory) has of the mailing;
+    guessed. They are merged with what the ``book`` (a folder, by default in the state directory) has of the mailing;
     what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
     with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's
     own). ``unmatched``: where a CSV of what could not be
@@ -102,7 +102,7 @@ def label(
     ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
     default they do where the run's engine was ``batch`` or ``hybrid`` and the service's address is known. ``resend``:
     again what was refused or is in doubt; ``first_row``: what the service calls a job's first row, where it does not
-    say. ``service``: as for :func:`bizverify.enrich`. The ledger remembers what was sent: it is sent once.
+    say. ``service``: as for :func:`bizverify.enrich`. The ledger has what was sent: it is sent once.
 
     Raises :class:`bizverify.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
     contradicts an earlier one), :class:`bizverify.errors.InputError`, :class:`bizverify.errors.UsageError`: nothing
@@ -303,7 +303,7 @@ def _candidate_scorecards(version: str | None) -> list[Scorecard]:
 
 
 def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
-    """List the outcomes that the book did not take because it has others."""
+    """List the outcomes that the store did not take because it has others."""
     target = pl.col("target").is_in(recorded.clashing.implode())
     clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
     if clashing.is_empty():

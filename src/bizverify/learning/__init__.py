@@ -31,14 +31,14 @@ def calibrate(
     audited: str | Path | None = None,
     now: datetime | None = None,
 ) -> Calibrated:
-    """Relearn the scorecard from the label book, and let it answer if it is surely better.
+    """Relearn the scorecard from the label store, and let it answer if it is surely better.
 
-    ``labels``: the book's folder, by default the user's. ``store``: where scorecards are kept, by default the user's.
-    ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
+    ``labels``: the label store's folder, by default the user's. ``store``: where scorecards are kept, by default the
+    user's. ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
     decides, but neither promotes nor records anything. ``now``: the time that a learned scorecard bears, by default the
     current one.
 
-    Raises :class:`bizverify.errors.LabelError` where the book holds no labels or is damaged,
+    Raises :class:`bizverify.errors.LabelError` where it holds no labels or is damaged,
     :class:`~bizverify.errors.ModelError`, and :class:`~bizverify.errors.UsageError` without numpy. The champion stays
     then.
     """

@@ -52,9 +52,9 @@ _SHOWN: Final = (
     *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
 _GATHERED: Final = 3600.0
-"""Seconds in which a check is done: its lots share the notice of what was closed already."""
+"""Seconds in which a check is done: its lots share the notification of what was closed already."""
 _KEPT: Final = 90 * 86400.0
-"""Seconds after which a notice that was delivered everywhere is forgotten."""
+"""Seconds after which a notification that was delivered everywhere is deleted."""
 _PATIENCE: Final = 3
 """Deliveries in a row that a webhook may fail before the others are left to the next check."""
 
@@ -172,15 +172,16 @@ def check(
     due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a nightly
     run that begins a little earlier looks at it; ``everything``: all of them are due, now.
 
-    Closures are told by the report (in one notice what was closed already when it was first checked), and, where they
-    are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the secret in
-    BIZVERIFY_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered is in the
-    report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not given.
+    Closures are in the report (in one notification what was closed already when it was first checked), and go, where
+    they are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the
+    secret in BIZVERIFY_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered
+    is in the report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not
+    given.
 
     ``tell`` is called with the report when all else is done: only when it has returned are the closures of the report
-    taken for told. Without it, they are when this returns. Killed at any moment, a check loses nothing: what was found
-    is told, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list is
-    running), and what the engine raises.
+    taken for delivered. Without it, they are when this returns. Killed at any moment, a check loses nothing: what was
+    found is delivered, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list
+    is running), and what the engine raises.
     """
     if not 0 < every <= _SELDOM:
         raise UsageError(f"{parameter('every', every)}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")

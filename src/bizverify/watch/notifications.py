@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 
 EVENT: Final = "closure"
-"""A business closed: the event of each notice but the summaries."""
+"""A business closed: the event of each notification but the summaries."""
 SUMMARY: Final = "closed_already"
-"""Businesses were closed already when they were first checked: one notice of all of them."""
+"""Businesses were closed already when they were first checked: one notification of all of them."""
 
 _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
@@ -40,7 +40,7 @@ _DELIVERY: Final = (
 )
 _LONGEST_ERROR: Final = 300
 _UNDER_WAY: Final = 5.0
-"""Seconds before a notice is due in which it is not changed: it may have been read, to be sent."""
+"""Seconds before a notification is due in which it is not changed: it may have been read, to be sent."""
 
 
 CLOSED: Final = "closed"
@@ -123,9 +123,9 @@ def add_summaries(
     """
     for group in found.partition_by("owner", maintain_order=True):
         owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
-        gathered = _open_summary(db, owner, now, channels, window.since)
-        if gathered is not None:
-            number, payload = gathered
+        begun = _open_summary(db, owner, now, channels, window.since)
+        if begun is not None:
+            number, payload = begun
             numbers = [*payload["biz_nos"], *numbers]
             summary = payload | {"closed": len(numbers), "biz_nos": numbers}
             db.execute("UPDATE notices SET payload = ? WHERE number = ?", (_as_json(summary), number))
@@ -247,7 +247,7 @@ def retry(
     notification_id: str | None = None,
     channels: Sequence[str] = (),
 ) -> int:
-    """Deliver again what was not acknowledged: of one owner, of one notice, or all of it; return how many deliveries.
+    """Deliver again what was not acknowledged: of one owner, one notification, or all; return how many deliveries.
 
     Attempts are counted anew. Notifications that had no channel get ``channels``. What was acknowledged stays so.
     """
