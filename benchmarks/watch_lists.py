@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 
 from service_load import server
 
-from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
+from bizverify.server.store import open_server_file
 from bizverify.watch import store
 from bizverify.watch.store import Business
 
@@ -88,7 +88,7 @@ class Line:
 def filled(db: Path, count: int) -> tuple[str, str]:
     """Make a file with one key and its watches, each with five changes of grade; return key and a watch's id."""
     now = time.time()
-    with closing(connected(db)) as connection:
+    with closing(open_server_file(db)) as connection:
         connection.execute("BEGIN")
         key, secret = stored.create(connection, plan="enterprise", quota=10, now=now)
         entries = (

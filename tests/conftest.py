@@ -8,10 +8,10 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import pytest
@@ -19,6 +19,9 @@ from hypothesis import settings
 
 from bizverify import cli
 from signals import heed_stop_signals
+
+if TYPE_CHECKING:
+    from bizverify.testing import FakeService
 
 heed_stop_signals()  # before polars is there, which puts its own handler before the one it finds
 settings.register_profile("same", derandomize=True)  # a red run is the change's doing, not the dice's
@@ -198,3 +201,23 @@ def spreadsheet(path: Path, lines: list[list[str]]) -> Path:
             "</office:spreadsheet></office:body></office:document-content>",
         )
     return path
+
+
+@pytest.fixture
+def service() -> FakeService:
+    """A fake of the service, for modules about runs that buy."""
+    from bizverify.testing import FakeService
+    from customers import KEY
+
+    return FakeService(KEY, quota=10_000)
+
+
+@pytest.fixture
+def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The service's base URL, in an environment that leads there."""
+    from bizverify.testing import serve
+
+    with serve(service) as address:
+        monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
+        monkeypatch.setenv("BIZVERIFY_API_KEY", service.api_key)
+        yield address

@@ -50,7 +50,6 @@ from bizverify.errors import (
     UsageError,
 )
 from bizverify.ledger import Journal, Ledger, Run
-from bizverify.ledger import open as ledger_opening
 from bizverify.ledger.queries import Entry
 from bizverify.options import ServiceOptions
 from bizverify.purchase import batch_upload, selection
@@ -61,6 +60,7 @@ from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, scope_of, with_keys
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Answer
+from bizverify.storage import sqlite
 
 ORIGIN: Final = "https://service.test"
 SCOPE: Final = scope_of(ORIGIN, None, None)
@@ -747,8 +747,8 @@ def _empty_ledger() -> Path:
 @contextmanager
 def unsynced() -> Iterator[None]:
     """Ledgers that do not wait for the disk: a process that is killed takes no page of the system with it."""
-    pragmas = tuple(pragma.replace("synchronous = FULL", "synchronous = OFF") for pragma in ledger_opening._PRAGMAS)
-    with patch.object(ledger_opening, "_PRAGMAS", pragmas):
+    pragmas = tuple(pragma.replace("synchronous = FULL", "synchronous = OFF") for pragma in sqlite._PRAGMAS)
+    with patch.object(sqlite, "_PRAGMAS", pragmas):
         yield
 
 

@@ -27,8 +27,8 @@ from bizverify.server.jobs import apart, reading
 from bizverify.server.prepared import Prepared
 from bizverify.server.process import listening, server_for, url_of
 from bizverify.server.settings import Settings
-from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
+from bizverify.server.store import open_server_file
 from bizverify.server.wire import Verified, VerifyRequest
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
@@ -52,7 +52,7 @@ class Served:
 
 def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) -> str:
     """A new key's secret, made in the file as `bizverify keys create` makes it."""
-    with closing(connected(db)) as connection:
+    with closing(open_server_file(db)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         _, secret = stored.create(connection, plan=plan, quota=quota, now=time.time(), **more)
         connection.execute("COMMIT")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,11 @@ import pytest
 
 import bizverify as bv
 from bizverify.ledger import Ledger
-from bizverify.testing import FakeService, Fault, Partial, Status, serve
-from bizverify.testing.asgi import Reply
-from bizverify.testing.fault_actions import Act
-from bizverify.testing.request import Asked
-from bizverify.testing.responses import Object
-from test_paid import KEY, QUICK, answers, customers, is_right
+from bizverify.testing import FakeService, Fault, Partial, Status
+from bizverify.testing.dialect_bodies import Object
+from bizverify.testing.faults import Act
+from bizverify.testing.messages import FakeReply, FakeRequest
+from customers import QUICK, answers, customers, is_right
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Rewritten(Act):
 
     write: Callable[[Any, dict[str, Any]], Any]
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:
+    async def after(self, asked: FakeRequest, reply: FakeReply) -> FakeReply:
         body = json.loads(await asked.body())
         made = self.write(json.loads(reply.body), body)
         reply.body = made if isinstance(made, bytes) else json.dumps(made, ensure_ascii=False).encode()
@@ -43,7 +42,7 @@ class Edited(Act):
 
     edit: Callable[[list[Object]], list[Object]]
 
-    async def before(self, asked: Asked) -> Reply | None:
+    async def before(self, asked: FakeRequest) -> FakeReply | None:
         asked.edits.append(self.edit)
         return None
 
@@ -55,20 +54,9 @@ class Bytes(Act):
     old: bytes
     new: bytes
 
-    async def after(self, asked: Asked, reply: Reply) -> Reply:  # noqa: ARG002 - every act has these
+    async def after(self, asked: FakeRequest, reply: FakeReply) -> FakeReply:  # noqa: ARG002 - every act has these
         reply.body = reply.body.replace(self.old, self.new)
         return reply
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService(KEY, quota=10_000)
-
-
-@pytest.fixture
-def url(service: FakeService) -> Iterator[str]:
-    with serve(service) as address:
-        yield address
 
 
 def run(source: Path, url: str, engine: str, **more: Any) -> tuple[bv.Report, pl.DataFrame]:
@@ -221,7 +209,7 @@ def test_results_that_come_three_times_are_all_fetched_and_placed_once(
     class Tripled(Act):
         """All results three times over, as many of them as were asked for."""
 
-        async def before(self, asked: Asked) -> Reply | None:
+        async def before(self, asked: FakeRequest) -> FakeReply | None:
             preview = int(asked.query()["preview"])
             asked.edits.append(lambda results: [item for item in silent(results) for _ in range(3)][:preview])
             return None

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -22,30 +22,15 @@ from bizverify.ledger import Run, RunRecord
 from bizverify.options import ServiceKeywords, service_options
 from bizverify.purchase.selection import continued_since
 from bizverify.schema import Alert
-from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status, serve
-from bizverify.testing.asgi import Reply
-from bizverify.testing.request import Asked
+from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status
+from bizverify.testing.messages import FakeReply, FakeRequest
+from customers import KEY, QUICK, answers, customers, is_right
 from labelling import send_labels
-from test_paid import KEY, QUICK, answers, customers, is_right
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 DAY = 86_400.0
 BASE = ("verify", "https://service.test", "in.csv")
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService(KEY, quota=10_000)
-
-
-@pytest.fixture
-def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The service, and an environment that leads there."""
-    with serve(service) as address:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
-        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
-        yield address
 
 
 def moved(url: str) -> str:
@@ -183,7 +168,7 @@ def test_lookups_known_under_another_address_are_told_before_they_are_bought_aga
     heard: list[int] = []
 
     class Listening(Act):
-        async def before(self, _asked: Asked) -> Reply | None:
+        async def before(self, _asked: FakeRequest) -> FakeReply | None:
             heard.append(len(caplog.records))
             return None
 

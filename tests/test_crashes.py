@@ -146,11 +146,11 @@ def settle_by_hand(runs: Campaign) -> None:
 
 def resent(runs: Campaign) -> set[str]:
     """Give the command after ``--resend``, which may pay again what somebody decided to pay again."""
-    again, runs.service.till.again = runs.service.till.again, lambda: 0  # type: ignore[method-assign]
+    again, runs.service.billing.again = runs.service.billing.again, lambda: 0  # type: ignore[method-assign]
     try:
         return set(+runs.conclude(runs.finish()))
     finally:
-        runs.service.till.again = again  # type: ignore[method-assign]
+        runs.service.billing.again = again  # type: ignore[method-assign]
 
 
 def lost_lookups(runs: Campaign) -> set[object]:

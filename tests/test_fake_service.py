@@ -64,10 +64,8 @@ from bizverify.testing import (
     serve,
     verdict,
 )
-from bizverify.testing.asgi import header
-from bizverify.testing.jobs import Job
-from bizverify.testing.request import Asked
-from bizverify.testing.uploads import Upload
+from bizverify.testing.messages import FakeRequest, header
+from bizverify.testing.service_state import FakeJob, FakeUpload
 
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
@@ -440,8 +438,8 @@ async def test_words_come_one_a_poll_and_then_done(name: str) -> None:
 def test_with_seconds_a_job_moves_by_the_clock() -> None:
     """A job of a clock that has been replaced (another event loop's) is long done; an endless one never is."""
     dialect = Dialect(words=("queued", "running"))
-    upload = Upload("a.csv", None, b"", (), 40)
-    job = Job("1", ROWS, upload, started=100.0, seconds=10.0)
+    upload = FakeUpload("a.csv", None, b"", (), 40)
+    job = FakeJob("1", ROWS, upload, started=100.0, seconds=10.0)
     seen = [job.progress(dialect, now) for now in (100.0, 104.9, 105.0, 109.9, 110.0, 50.0)]
     assert seen == [("queued", 0), ("queued", 19), ("running", 20), ("running", 39), ("done", 40), ("done", 40)]
     job.seconds = float("inf")
@@ -832,7 +830,7 @@ STORM: dict[str, tuple[Act, bool]] = {
 }
 
 
-def asked_for(name: str) -> Callable[[Asked], bool]:
+def asked_for(name: str) -> Callable[[FakeRequest], bool]:
     return lambda asked: header(asked.scope, b"x-fault") == name.encode()
 
 

@@ -28,8 +28,8 @@ from bizverify.ledger import Ledger
 from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from crashing import Calls
+from customers import KEY, customers, numbers
 from labelling import send_labels, write_labelled
-from test_paid import KEY, customers, numbers
 
 ROWS, REPEATS = 120, 20
 Send = Callable[..., SendReport]

@@ -19,7 +19,7 @@ from bizverify.errors import ColumnError, InputError, LabelError, OutputError, U
 from bizverify.labels import LabelReport, LabelStore
 from bizverify.testing import FakeService, serve
 from conftest import SAMPLE, json_of, spreadsheet, write
-from test_paid import KEY, customers
+from customers import KEY, customers
 
 NUMBERS = ("124-81-00998", "126-81-03725", "107-86-14075", "120-81-47521")
 ADDRESSES = (

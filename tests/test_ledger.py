@@ -43,8 +43,9 @@ from bizverify.ledger import (
     UploadRefused,
     UploadUnreadable,
 )
-from bizverify.ledger.open import refuse_network
+from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.schema import Answer
+from bizverify.storage import sqlite
 from bizverify.storage.network_filesystem import mount_table, network_file_system
 
 ORIGIN = "https://service.test"
@@ -303,11 +304,15 @@ damaged line
         ("/mnt/over", None),
     ],
 )
-def test_a_ledger_on_a_network_file_system_is_refused(folder: str, kind: str | None) -> None:
+def test_a_ledger_on_a_network_file_system_is_refused(
+    folder: str, kind: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert network_file_system(Path(folder), MOUNTS) == kind
     if kind:
-        with pytest.raises(LedgerError, match=f"network file system \\({kind}\\)"):
-            refuse_network(Path(folder) / "ledger.sqlite", MOUNTS)
+        monkeypatch.setattr(sqlite, "mount_table", lambda: MOUNTS)
+        for do in (LEDGER_FILE.open, LEDGER_FILE.make, lambda path: LEDGER_FILE.lock(path, "")):
+            with pytest.raises(LedgerError, match=f"network file system \\({kind}\\)"):
+                do(Path(folder) / "ledger.sqlite")
 
 
 def test_the_machine_that_runs_the_tests_keeps_its_temporary_files_on_a_local_disk(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from bizverify.ledger import (
     Run,
     Wanted,
 )
-from bizverify.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from bizverify.ledger.schema import APPLICATION_ID, LEDGER_FILE, MIGRATIONS
 from bizverify.schema import Answer
 from examples import ALL, few
 
@@ -186,7 +186,7 @@ def test_a_ledger_of_the_first_version_becomes_ours_with_all_that_it_knows(tmp_p
         assert len(ledger.prepare_labels(a_run(1), [Wanted(1, 1, True, None)]).labels) == 1
     assert tables(old) == tables(new)
     with closing(sqlite3.connect(old)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (LEDGER_FILE.version,)
 
 
 def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

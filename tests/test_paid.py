@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +14,11 @@ import pytest
 import bizverify as bv
 from bizverify.errors import QuotaError
 from bizverify.ledger import Ledger
-from bizverify.testing import DIALECTS, HTML, Body, FakeService, Fault, Partial, Reset, Status, serve
+from bizverify.testing import DIALECTS, HTML, Body, FakeService, Fault, Partial, Reset, Status
 from conftest import SAMPLE, write
+from customers import QUICK, SEVEN, answers, customers, is_right, numbers
 
-KEY = "bv_live_0123456789abcdef"
-SEVEN = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
-QUICK: dict[str, Any] = {"api_key": bv.ApiKey(KEY), "rate": 1e5, "poll": 0.01}
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def numbers(count: int) -> list[str]:
-    """So many different numbers with the right check digit."""
-    frame = pl.select(pl.int_range(1_010_000_000, 1_010_000_000 + 20 * count, dtype=pl.UInt64).alias("n"))
-    right = frame.filter(bv.number.checksum_expr(pl.col("n")))["n"].cast(pl.String)
-    return right.head(count).to_list()
-
-
-def customers(path: Path, count: int, repeats: int = 0) -> Path:
-    """A list of so many customers, the first ``repeats`` of them once more at its end."""
-    rows = [f"{n},상사 {i},서울시 중구 세종대로 {i}" for i, n in enumerate(numbers(count))]
-    return write(path, "\n".join(["사업자번호,상호,주소", *rows, *rows[:repeats], ""]))
-
-
-def answers(path: Path) -> pl.DataFrame:
-    return pl.read_csv(
-        path, schema_overrides={"사업자번호": pl.String, "fixed_zipcode": pl.String}, infer_schema_length=None
-    )
-
-
-def is_right(row: dict[str, Any], service: FakeService) -> bool:
-    """Whether a row of :func:`answers` has the very answer that the service gives for its record."""
-    wanted = service.verdict(row["사업자번호"], row["상호"], row["주소"])
-    wanted |= {"reasons": " | ".join(wanted["reasons"])}
-    return all(row[name] == wanted[name] for name in SEVEN)
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService(KEY, quota=10_000)
-
-
-@pytest.fixture
-def url(service: FakeService) -> Iterator[str]:
-    with serve(service) as address:
-        yield address
 
 
 @pytest.mark.parametrize("engine", ["verify", "batch"])

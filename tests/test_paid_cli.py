@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -20,9 +20,9 @@ import pytest
 import bizverify as bv
 from bizverify.cancellation import CancelToken
 from bizverify.errors import QuotaError, StoppedError, UsageError
-from bizverify.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status, serve
+from bizverify.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status
 from conftest import SAMPLE, write
-from test_paid import KEY, QUICK, answers, customers, numbers
+from customers import KEY, QUICK, answers, customers, numbers
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -30,15 +30,6 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def service() -> FakeService:
     return FakeService(KEY, quota=1000)
-
-
-@pytest.fixture
-def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The service, and an environment that leads there."""
-    with serve(service) as address:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
-        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
-        yield address
 
 
 def test_the_whole_story_on_the_command_line(

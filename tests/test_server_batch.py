@@ -30,9 +30,9 @@ from bizverify.server.jobs import accepting, slices, work
 from bizverify.server.jobs.accepting import Acceptance
 from bizverify.server.jobs.slices import put_in_order
 from bizverify.server.sources import Snapshot, Sources
-from bizverify.server.store import connected, quota
 from bizverify.server.store import jobs as stored
 from bizverify.server.store import keys as stored_keys
+from bizverify.server.store import open_server_file, quota
 from serving import HTTP, Served, read_here, rows_of, served
 
 CSV = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
@@ -355,7 +355,7 @@ def test_a_job_that_ends_the_server_is_given_up(tmp_path: Path, starts: int, sta
         sources(server, failing := Held(failures=99))
         job_id = upload(server, key).json()["job_id"]
         assert failing.began.wait(60)
-    with closing(connected(tmp_path / "db.sqlite")) as db:
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         db.execute("UPDATE jobs SET state = 'running', attempts = 0, starts = ?, due = 0", (starts,))
     with served(tmp_path / "db.sqlite") as server:
         status = until(server, key, job_id, states=("done", "failed"))
@@ -401,7 +401,7 @@ def test_a_stop_in_good_order_does_not_count_against_a_job(tmp_path: Path) -> No
 
 def test_a_worker_that_is_begun_again_does_not_count_against_a_job(tmp_path: Path) -> None:
     """When it is the work on jobs alone that broke off, and not the server, a job is as if it had not been begun."""
-    with closing(connected(tmp_path / "db.sqlite")) as db:
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         add(db, "a", stored_keys.create(db, plan="business", quota=9, now=1)[0].id)
         for survived, left in ((False, 1), (False, 2), (True, 0)):
             assert stored.start_next(db, 1.0) is not None
@@ -411,7 +411,7 @@ def test_a_worker_that_is_begun_again_does_not_count_against_a_job(tmp_path: Pat
 
 def test_an_end_is_told_once(tmp_path: Path) -> None:
     """A job that has ended is neither ended again nor put back, and gives its quota back once."""
-    with closing(connected(tmp_path / "db.sqlite")) as db:
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         key = stored_keys.create(db, plan="business", quota=99, now=1)[0].id
         quota.take(db, key, "2026-11", 50, 99)
         stored.add(db, stored.Job("a", key, "queued", 20, False, True, "2026-11", 20, 1.0))
@@ -456,7 +456,7 @@ def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
     read_apart = accepting.read_apart
 
     async def slow(*given: Any) -> int:
-        with closing(connected(tmp_path / "db.sqlite")) as db:
+        with closing(open_server_file(tmp_path / "db.sqlite")) as db:
             db.execute("UPDATE keys SET revoked = 1")
         return await read_apart(*given)
 
@@ -558,7 +558,7 @@ def test_a_new_server_sweeps_what_a_killed_one_left(tmp_path: Path) -> None:
 
 def test_keys_take_turns(tmp_path: Path) -> None:
     """A key's second job waits behind another key's first; the jobs of one key keep their order."""
-    with closing(connected(tmp_path / "db.sqlite")) as db:
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         one, two = (stored_keys.create(db, plan="business", quota=9, now=1)[0].id for _ in range(2))
         for name, key in (("a1", one), ("a2", one), ("a3", one), ("b1", two), ("b2", two)):
             add(db, name, key)

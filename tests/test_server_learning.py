@@ -19,7 +19,7 @@ import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.labels import LabelStore
 from bizverify.model_store import ModelStore
-from bizverify.server.store import connected, labels
+from bizverify.server.store import labels, open_server_file
 from handclock import HandClock
 from serving import HTTP, Served, read_here, rows_of, served
 
@@ -163,7 +163,7 @@ def test_a_job_that_is_not_done_has_no_outcomes(shared: Scene) -> None:
     key = shared.key()
     job = key.batch(shared.clock)
     for state in ("queued", "running", "failed", "done"):
-        with closing(connected(shared.server.db)) as db:
+        with closing(open_server_file(shared.server.db)) as db:
             db.execute("UPDATE jobs SET state = ? WHERE id = ?", (state, job))
         answer = key.label(job, 0, True)
         if state != "done":
@@ -256,7 +256,7 @@ def test_who_joins_the_pool_brings_nothing_and_leaves_nothing(tmp_path: Path) ->
         key.label(job, 0, True, "이사불명")
         one.learned()
         own, fresh = key.verify(), key.verify(1)
-        with closing(connected(one.server.db)) as db:
+        with closing(open_server_file(one.server.db)) as db:
             db.execute("UPDATE keys SET pool = 1")
         one.clock.forward(seconds=2)
         assert key.verify()["bounce_prob"] < own["bounce_prob"]
@@ -275,7 +275,7 @@ def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:
         key = Asking(one.server.url, secret)
         before = key.verify()
         job = key.batch(clock)
-    with closing(connected(tmp_path / "db.sqlite")) as db:  # told, and killed before the next step
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:  # told, and killed before the next step
         labels.put(db, job, 0, bounced=True, reason="이사불명", now=clock.seconds)
     with scene(tmp_path, clock) as one:
         one.learned()
@@ -283,7 +283,7 @@ def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:
         [book] = one.learning.glob("*/labels/*.parquet")
         content = book.read_bytes()
     assert after["bounce_prob"] > before["bounce_prob"]
-    with closing(connected(tmp_path / "db.sqlite")) as db:  # in the book, and killed before that was noted
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:  # in the book, and killed before that was noted
         db.execute("UPDATE labels SET learned = NULL")
     clock.forward(hours=1)
     with scene(tmp_path, clock) as one:

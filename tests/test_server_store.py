@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from bizverify.errors import StoreError
-from bizverify.server.store import Store, connected, idempotency, writer
-from bizverify.server.store.schema import VERSION
+from bizverify.server.store import SERVER_FILE, Store, group_writer, idempotency, open_server_file
 from serving import make_key, rows_of
 
 Change = Callable[[sqlite3.Connection], Any]
@@ -155,7 +154,7 @@ def test_a_transaction_that_cannot_be_left_does_not_end_the_writer(store: Store)
 def test_a_file_that_others_hold_for_long_is_said_to_be(store: Store) -> None:
     """While another connection holds the file beyond the wait, writes fail and nothing is kept; then they go on."""
     store._connection.execute("PRAGMA busy_timeout = 50")
-    with closing(connected(store.path)) as other:
+    with closing(open_server_file(store.path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="another process is writing to it for long"):
             asyncio.run(store.write(key("a")))
@@ -191,17 +190,23 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkey
     readers: list[sqlite3.Connection] = []
 
     def read_only(_: Path) -> sqlite3.Connection:
-        readers.append(connected(path, writing=False))
+        readers.append(open_server_file(path, writing=False))
         return readers[-1]
 
-    monkeypatch.setattr(writer, "connected", read_only)
+    monkeypatch.setattr(group_writer, "open_server_file", read_only)
     with pytest.raises(StoreError, match="is read-only; make it writable"):
         Store(path)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         readers[0].execute("SELECT 1")
 
 
-@pytest.mark.parametrize(("version", "said"), [(VERSION + 1, "a newer .*; update"), (VERSION - 1, "an older .*; open")])
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (SERVER_FILE.version + 1, "was written by a newer bizverify .*; update this one"),
+        (0, "has version 0, .*; restore"),
+    ],
+)
 def test_a_file_of_another_version_is_refused_and_not_touched(tmp_path: Path, version: int, said: str) -> None:
     """Neither the server nor `keys` opens a file of another version: which one it is, and the remedy, is said."""
     path = tmp_path / "db.sqlite"
@@ -209,8 +214,8 @@ def test_a_file_of_another_version_is_refused_and_not_touched(tmp_path: Path, ve
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    for open_ in (Store, connected):
-        with pytest.raises(StoreError, match=rf"db\.sqlite: was written by {said}"):
+    for open_ in (Store, open_server_file):
+        with pytest.raises(StoreError, match=rf"db\.sqlite: {said}"):
             open_(path)
     assert path.read_bytes() == before
 
@@ -295,7 +300,7 @@ def test_the_steps_of_idempotency_can_be_repeated(tmp_path: Path) -> None:
         lambda db: idempotency.forget(db, "k", b"t"),
         lambda db: idempotency.find(db, "k", b"t"),
     ]
-    with closing(connected(tmp_path / "db.sqlite")) as db:
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         db.execute("PRAGMA foreign_keys = OFF")
         found = [step(db) for step in steps]
     assert found == [None, (b"r", 1.0, None), None, None, False, (b"r", 1.0, b"answer")]

@@ -26,7 +26,7 @@ from bizverify.server.clock import Clock
 from bizverify.server.gathering import Gathering
 from bizverify.server.prepared import Prepared
 from bizverify.server.refusals import Refusal
-from bizverify.server.store import connected, quota
+from bizverify.server.store import open_server_file, quota
 from bizverify.server.store.idempotency import KEPT
 from bizverify.server.wire import Verified, VerifyRequest
 from examples import examples
@@ -376,7 +376,7 @@ def test_an_answer_is_kept_over_a_restart_and_half_done_work_is_not_paid_again(t
         first = post(server, key, BODY, "one")
         identity, ids = id_of(server, key), id_of(server, raised)
     # as it stands when the first attempt died between paying and answering
-    with closing(connected(tmp_path / "db.sqlite")) as db:
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         db.execute("UPDATE idempotency SET answer = NULL, key_id = ? WHERE key_id = ?", (ids, identity))
         quota.take(db, ids, Clock().month(), 1, 9)
     with served(tmp_path / "db.sqlite", lang="ko") as server:
@@ -397,7 +397,7 @@ def test_kept_answers_are_deleted_after_a_week(tmp_path: Path) -> None:
         key = server.key()
         id_ = id_of(server, key)
         post(server, key, BODY, "new")
-        with closing(connected(server.db)) as db:
+        with closing(open_server_file(server.db)) as db:
             old = ((id_, number.to_bytes(32, "big"), b"", now - KEPT - 1) for number in range(25_000))
             db.execute("BEGIN IMMEDIATE")
             db.executemany("INSERT INTO idempotency (key_id, token, request, created) VALUES (?, ?, ?, ?)", old)

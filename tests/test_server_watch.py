@@ -23,8 +23,8 @@ from bizverify.cli import app as command_line
 from bizverify.engine import LocalEngine
 from bizverify.server.plans import Plan
 from bizverify.server.sources import Sources
-from bizverify.server.store import connected
 from bizverify.server.store import keys as stored
+from bizverify.server.store import open_server_file
 from bizverify.server.wire import WatchHistory, WatchList
 from bizverify.watch import store
 from bizverify.watch.store import Business
@@ -85,7 +85,7 @@ class Account:
 def account(db: Path, url: str, plan: str = "business", webhook: str | None = None) -> tuple[Account, str]:
     """A key made in the file, and the secret that its webhook signs with."""
     secret = make_key(db, plan)
-    with closing(connected(db)) as connection:
+    with closing(open_server_file(db)) as connection:
         key = stored.by_secret(connection, secret)
         assert key is not None
         signing = stored.set_webhook(connection, key.id, webhook)
@@ -118,7 +118,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def known_open(db: Path) -> None:
     """It is known that the businesses that are watched now are open, so that those found closed have closed since."""
-    with closing(connected(db)) as connection:
+    with closing(open_server_file(db)) as connection:
         connection.execute("UPDATE watches SET biz_status = 'active', grade = 'B'")
 
 
@@ -289,7 +289,7 @@ def test_who_is_not_served_is_not_checked(tmp_path: Path, hand: HandClock) -> No
         for one in (key, *others):
             one.watch()
         hand.until(lambda: all(one.is_checked() for one in (key, *others)), seconds=1)
-        with closing(connected(server.db)) as connection:
+        with closing(open_server_file(server.db)) as connection:
             stored.revoke(connection, others[0].id, hand.seconds)
             stored.change(connection, others[1].id, {"plan": "free"})
         query = "SELECT checked FROM watches ORDER BY number"
@@ -361,7 +361,7 @@ def test_no_watch_waits_longer_than_its_plan_says(tmp_path: Path, hand: HandCloc
         key.watch()
         hand.until(key.is_checked, seconds=1)
         (before,) = key.list()
-        with closing(connected(server.db)) as connection:
+        with closing(open_server_file(server.db)) as connection:
             stored.change(connection, key.id, {"plan": "business"})
         hand.until(lambda: key.list()[0]["next_check_at"] < before["next_check_at"], seconds=10)
         (due,) = rows_of(server.db, "SELECT due FROM watches")[0]
@@ -443,7 +443,7 @@ def test_a_webhook_that_never_answers_is_given_up_and_listed(tmp_path: Path, han
         count = len(receiver.received)
         answers.append(OK)
         assert json.loads(command("notices", "retry", "--db", server.db, "--json").stdout) == {"retried": 1}
-        with closing(connected(server.db)) as connection:  # the command's clock is not the server's
+        with closing(open_server_file(server.db)) as connection:  # the command's clock is not the server's
             connection.execute("UPDATE deliveries SET begun = ?, due = ?", (hand.seconds, hand.seconds))
         hand.until(lambda: len(receiver.received) > count, seconds=10)
         hand.until(
@@ -486,7 +486,7 @@ def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock)
         secret = made.stdout.strip()
         retried = command("notices", "retry", "--db", server.db, "--notice", row["id"], "--json")
         assert json.loads(retried.stdout) == {"retried": 1}
-        with closing(connected(server.db)) as connection:
+        with closing(open_server_file(server.db)) as connection:
             connection.execute("UPDATE deliveries SET begun = ?, due = ?", (hand.seconds, hand.seconds))
         hand.until(lambda: bool(receiver.received), seconds=10)
         assert receiver.received[0].is_signed(secret, hand.seconds, 3600)
@@ -499,7 +499,7 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
     with receiving(lambda _: None) as receiver:
         process = ServedProcess(db, "--registry", path, "--notices", file)
         key, secret = account(db, "", webhook=receiver.url)
-        with closing(connected(db)) as connection:
+        with closing(open_server_file(db)) as connection:
             store.add(connection, key.id, Business(NUMBER, "가"), time.time())
         known_open(db)
         process.start()
@@ -525,7 +525,7 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
 def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
     """A list of megabytes is sent in slices, and is complete, typed as described, and in order."""
     with serving(tmp_path, hand) as (server, key, _):
-        with closing(connected(server.db)) as connection:
+        with closing(open_server_file(server.db)) as connection:
             _fill(connection, key.id, 10_000, hand.seconds)
         for _ in range(2):  # read, then kept
             answer = key.ask("GET", "/watch")

@@ -6,7 +6,7 @@ import itertools
 import json
 import sqlite3
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,10 @@ from bizverify.testing import (
     Reset,
     Status,
     Word,
-    serve,
 )
+from customers import KEY, QUICK, customers
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, ledger, states, wanted, why
 from test_buying import numbers as any_numbers
-from test_paid import KEY, QUICK, customers
 
 __all__ = ["ledger"]
 
@@ -60,15 +59,6 @@ BROKEN: dict[str, Fault | Dialect] = {
 @pytest.fixture
 def service() -> FakeService:
     return FakeService(KEY, quota=100_000)
-
-
-@pytest.fixture
-def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The service, and an environment that leads there."""
-    with serve(service) as address:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
-        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
-        yield address
 
 
 def breaks(service: FakeService, broken: Fault | Dialect) -> None:

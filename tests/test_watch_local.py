@@ -21,7 +21,7 @@ import pytest
 import bizverify as bv
 from bizverify import errors, watch
 from bizverify.watch import checking, store
-from bizverify.watch.local import alone
+from bizverify.watch.local_file import alone
 from conftest import write
 from test_watch_sync import csv_of, numbers, rows_for
 

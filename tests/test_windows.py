@@ -17,8 +17,8 @@ import pytest
 
 from bizverify.testing import FakeService, serve
 from conftest import ROOT, SAMPLE, spreadsheet, write
+from customers import KEY, customers
 from serving import ServedProcess
-from test_paid import KEY, customers
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

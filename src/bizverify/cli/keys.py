@@ -152,9 +152,9 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
 
 def _changed(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
     """Carry out a change of the server's file in a transaction of its own."""
-    from bizverify.server.store.opening import connected, store_errors
+    from bizverify.server.store.schema import SERVER_FILE, open_server_file
 
-    with closing(connected(db, create=make)) as connection, store_errors(db):
+    with closing(open_server_file(db, create=make)) as connection, SERVER_FILE.errors(db):
         connection.execute("BEGIN IMMEDIATE")
         result = change(connection)
         connection.execute("COMMIT")

@@ -115,7 +115,7 @@ def resolve(
 @contextmanager
 def _opened(path: Path | None) -> Iterator[Ledger]:
     from bizverify.ledger import Ledger
-    from bizverify.ledger.open import ledger_path
+    from bizverify.ledger.schema import ledger_path
 
     found = ledger_path(path)
     if not found.exists():

@@ -99,9 +99,9 @@ def _known(db: sqlite3.Connection, path: Path, key_id: str | None) -> str | None
 
 def _changed(db: Path, change: Callable[[sqlite3.Connection], T]) -> T:
     """Carry out a change of the server's file in a transaction of its own."""
-    from bizverify.server.store.opening import connected, store_errors
+    from bizverify.server.store.schema import SERVER_FILE, open_server_file
 
-    with closing(connected(db, create=False)) as connection, store_errors(db):
+    with closing(open_server_file(db, create=False)) as connection, SERVER_FILE.errors(db):
         connection.execute("BEGIN IMMEDIATE")
         result = change(connection)
         connection.execute("COMMIT")

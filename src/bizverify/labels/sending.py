@@ -22,7 +22,7 @@ from bizverify.errors import UsageError
 from bizverify.labels.outbox import Delivery, Progress
 from bizverify.labels.output_columns import check_labels, find_label_columns
 from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
-from bizverify.ledger.open import ledger_path
+from bizverify.ledger.schema import ledger_path
 from bizverify.options import ServiceOptions
 from bizverify.purchase.dispatcher import Halt
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys

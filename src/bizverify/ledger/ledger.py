@@ -18,8 +18,8 @@ from filelock import FileLock
 from bizverify.errors import LedgerError, UsageError
 from bizverify.ledger import label_outbox, pending_requests, queries, recovery, retention, trials
 from bizverify.ledger.known_answers import CHUNK, entries_of
-from bizverify.ledger.open import database_errors, ledger_path, locked, opened
 from bizverify.ledger.repetition import Repeated
+from bizverify.ledger.schema import LEDGER_FILE, ledger_path
 from bizverify.ledger.transaction import Writing
 from bizverify.ledger.transitions import Change
 
@@ -68,11 +68,14 @@ class Ledger:
         Raises :class:`LedgerError`: damaged, in use, newer than this version, or misplaced.
         """
         path = ledger_path(path)
-        lock = locked(path)
+        lock = LEDGER_FILE.lock(path, LEDGER_FILE.busy)
         try:
-            connection, created = opened(path)
+            with LEDGER_FILE.errors(path):
+                if created := not path.exists():
+                    LEDGER_FILE.make(path)
+            connection = LEDGER_FILE.open(path)
             try:
-                with database_errors(path):
+                with LEDGER_FILE.errors(path):
                     return cls(path, connection, lock, created=created, clock=clock)
             except BaseException:
                 connection.close()
@@ -291,7 +294,7 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._turn, database_errors(self.path):
+        with self._turn, LEDGER_FILE.errors(self.path):
             if self._closed:
                 raise LedgerError(f"{self.path}: was closed before; this is a defect of bizverify")
             yield self._connection

@@ -1,14 +1,15 @@
-"""What a ledger file is made of: its tables, and the two numbers in its header that say what it is."""
+"""The kind of file that a ledger is: its tables, how older ones become these, and its messages."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
+
+from bizverify.errors import LedgerError
+from bizverify.storage.sqlite import FileKind
 
 APPLICATION_ID: Final = 0x62767266
 """``bvrf``, in the header of every ledger: a database of another application is never written to."""
-
-VERSION: Final = 4
-"""The schema's number, in the header too: a newer ledger is left alone by older releases."""
 
 # Each label that was ever to be sent about a row of an upload has a row of its own (``turn``, from 0): a letter that
 # comes back late changes the label of its row, and what was sent before stays on record.
@@ -151,7 +152,32 @@ MIGRATIONS: Final = {
     3: "ALTER TABLE uploads ADD COLUMN trial INTEGER NOT NULL DEFAULT 0; "
     f"ALTER TABLE requests ADD COLUMN {_REPEATS}; {_TRIALS}",
 }
-"""What makes a ledger of one version one of the next.
+"""What makes a ledger of one version one of the next; a release leaves a ledger of a newer version alone.
 
 ``base``: how the service numbers an upload's rows; ``trial``: whether the upload tries out the service.
 """
+
+LEDGER_FILE: Final = FileKind(
+    "a ledger",
+    "ledger",
+    APPLICATION_ID,
+    DDL,
+    MIGRATIONS,
+    LedgerError,
+    exclusive=True,
+    variable="BIZVERIFY_LEDGER",
+    default="ledger.sqlite",
+    busy="is in use by another run; wait for it to end, or stop it",
+    unwritten="nothing more was bought; free space and give the command again",
+    minimum=(3, 24, 0),  # ON CONFLICT DO UPDATE; no table is STRICT
+)
+
+
+def ledger_path(given: Path | None) -> Path:
+    """Return the ledger's path: ``given``, ``BIZVERIFY_LEDGER``, or in the user's state directory (made, mode 0700).
+
+    Raises :class:`LedgerError` where the folder of a ledger that was named does not exist.
+    """
+    path = LEDGER_FILE.find(given)
+    LEDGER_FILE.prepare_folder(path)
+    return path

@@ -18,7 +18,7 @@ from bizverify.client import ApiKey, BaseUrl, BlockingClient
 from bizverify.engine import LocalEngine
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.ledger import Ledger, Run
-from bizverify.ledger.open import ledger_path
+from bizverify.ledger.schema import ledger_path
 from bizverify.options import ENGINE_KINDS, EngineKind, ServiceOptions, engine_kind
 from bizverify.purchase import answer_join, selection
 from bizverify.purchase.purchase_run import PaidRun, quota_of

@@ -33,7 +33,7 @@ from bizverify.server.openapi import openapi
 from bizverify.server.repeats import Repeats
 from bizverify.server.settings import Settings
 from bizverify.server.sources import Sources
-from bizverify.server.store import Store, server_lock, store_errors
+from bizverify.server.store import SERVER_FILE, Store, lock_server_file
 from bizverify.server.watching import Watching
 
 ROUTES: Final = (
@@ -89,11 +89,11 @@ class Service(Starlette):
 
 def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context:
     """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
-    lock = server_lock(settings.db)
+    lock = lock_server_file(settings.db)
     stack.callback(lock.release)
     store = Store(settings.db)
     stack.callback(store.close)
-    with store_errors(settings.files):
+    with SERVER_FILE.errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
         swept(settings)
     engines = Engines(settings, clock)

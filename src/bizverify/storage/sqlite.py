@@ -1,60 +1,143 @@
-"""A SQLite file of ours that several processes may write, one after the other: made, looked at, opened, held.
+"""The one kind of SQLite file: how the ledger, the server's file and a watch list's file are found, made, opened, kept.
 
-A rollback journal, not a write-ahead log: releases of SQLite before 3.51.3 can lose commits of the latter when two
-connections check a log point at once (decision 017). The ledger, which one process has alone, is opened by itself.
+A file is looked at before SQLite touches it, made under another name and renamed when it is whole, and brought forward
+to this release's version one numbered step at a time. Decision 026 says why; 009 and 017 say why one kind is exclusive
+(one process, a write-ahead log) and the others are shared (a rollback journal).
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 from filelock import FileLock, Timeout
 
-from bizverify.errors import StoreError
+from bizverify.errors import LedgerError, StoreError, parameter
 from bizverify.storage.filesystem import PRIVATE, create_private, sync_folder
 from bizverify.storage.network_filesystem import mount_table, network_file_system
+from bizverify.storage.paths import state_directory
 
 _MAGIC: Final = b"SQLite format 3\0"
+_HEADER: Final = 100
 _WAIT: Final = 10.0
-"""Seconds that a connection waits for another one to finish its commit."""
-_WRITING: Final = ("synchronous = FULL", "fullfsync = ON", "journal_mode = TRUNCATE")
+"""Seconds that a connection to a shared file waits for another one to finish its commit."""
+_PRAGMAS: Final = (
+    "synchronous = FULL",
+    "fullfsync = ON",  # elsewhere than on macOS it means nothing
+    "cache_size = -65536",
+)
+_EXCLUSIVE: Final = (
+    "locking_mode = EXCLUSIVE",  # before WAL: then no memory is shared with another process
+    "wal_autocheckpoint = 4000",
+    "journal_size_limit = 67108864",
+)
+_LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()
+"""The locks that this process took, by the file they guard."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file: what it is called, the ``option`` that names one, and what it holds.
+    """A kind of file: its name in messages, the Python parameter that names one, and its tables.
 
-    ``application_id`` stands in its header, so that no other database is taken for one; ``version`` beside it.
+    ``application_id`` stands in the header, so that no other database is taken for one. ``ddl`` makes a file of the
+    newest version; ``migrations[n]`` makes a file of version ``n`` one of version ``n + 1`` in one transaction.
+    ``error`` is raised for whatever is wrong with a file. An ``exclusive`` file belongs to one process, which holds
+    its lock from before it opens it; a shared one is written by several, one after the other. ``variable`` and
+    ``default`` say where the file is if nobody names one. ``busy`` and ``unwritten`` complete messages.
     """
 
-    what: str
-    option: str
+    noun: str
+    parameter: str
     application_id: int
-    version: int
     ddl: str
+    migrations: Mapping[int, str]
+    error: type[LedgerError | StoreError]
+    exclusive: bool = False
+    variable: str = ""
+    default: str = ""
+    busy: str = "another process is writing to it for long; try again"
+    unwritten: str = "nothing was written; free space"
+    minimum: tuple[int, int, int] = (3, 37, 0)
+    """The oldest SQLite that reads ``ddl`` and ``migrations``: STRICT tables came with 3.37."""
+
+    @property
+    def version(self) -> int:
+        """The version that this release writes."""
+        return 1 + len(self.migrations)
+
+    @property
+    def _choose(self) -> str:
+        return f"choose another with {parameter(self.parameter)}"
+
+    @property
+    def _restore(self) -> str:
+        return f"restore it from a backup, or {self._choose}"
+
+    def find(self, given: str | Path | None) -> Path:
+        """Return the file's path: ``given``, the one in the environment, or the default in the state directory.
+
+        Links are followed, so that two names of one file are one file.
+        """
+        named = given or os.environ.get(self.variable)
+        return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
+
+    def prepare_folder(self, path: Path) -> None:
+        """Make the state directory (mode 0700) for a file that lies there; raise ``error`` where another is missing."""
+        with self.errors(path):
+            if path == self.find(state_directory() / self.default):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            elif not path.parent.is_dir():
+                raise self.error(f"{path}: the folder {path.parent} does not exist; create it first, or {self._choose}")
+
+    def lock(self, path: Path, taken: str) -> FileLock:
+        """Take ``PATH.lock`` for this process alone; raise ``error`` with the text ``taken`` if another has it."""
+        # a file may be opened in one thread and closed in another
+        lock = FileLock(f"{path}.lock", timeout=0, mode=PRIVATE, thread_local=False)
+        with self.errors(path):
+            self._refuse_network_file_system(path)
+            path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise self.error(f"{path}: {taken}") from error
+        _LOCKS[path] = lock
+        return lock
 
     def make(self, path: Path) -> None:
-        """Make an empty file, mode 0600, beside, and give it its name when it is whole.
+        """Make an empty file, mode 0600, under another name, and give it its own when it is whole.
 
-        Another process that was faster has made it. Raises :class:`StoreError`.
+        A shared file may be there by then: another process was faster. Raises ``error``.
         """
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
+        unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
-            self._local(path)
+            self._refuse_old_sqlite(path)
+            self._refuse_network_file_system(path)
+            if self.exclusive and _log_of(path).exists():
+                raise self.error(
+                    f"{path}: is missing, but what was last written to it is there ({_log_of(path).name}); "
+                    f"{self._restore}"
+                )
             unfinished.unlink(missing_ok=True)
             os.close(create_private(unfinished))
             try:
-                self._fill(unfinished)
-                try:
-                    os.link(unfinished, path)
-                except FileExistsError:
-                    return
+                with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+                    connection.executescript(
+                        f"PRAGMA synchronous = FULL; BEGIN; {self.ddl}"
+                        f"PRAGMA application_id = {self.application_id}; PRAGMA user_version = {self.version}; COMMIT;"
+                    )
+                if self.exclusive:
+                    unfinished.rename(path)
+                else:
+                    try:
+                        os.link(unfinished, path)
+                    except FileExistsError:
+                        return
                 sync_folder(path.parent)
             finally:
                 unfinished.unlink(missing_ok=True)
@@ -62,89 +145,150 @@ class FileKind:
     def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
         """Open a file that is there, for any thread, without transactions begun by themselves.
 
-        Raises :class:`StoreError` where it is of another kind or version, damaged, or on a network file system.
+        A file of an older version is brought to this one. Raises ``error`` where the file is of another kind, of a
+        newer version, damaged, or on a network file system.
         """
         with self.errors(path):
-            self._local(path)
-            self._inspect(path)
-            mode = "rw" if writing else "ro"
+            self._refuse_old_sqlite(path)
+            self._refuse_network_file_system(path)
+            killed = self.exclusive and _log_of(path).exists()
+            self._inspect_header(path, killed=killed)
             connection = sqlite3.connect(
-                f"{path.as_uri()}?mode={mode}", uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False
+                f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
+                uri=True,
+                timeout=0 if self.exclusive else _WAIT,
+                isolation_level=None,
+                check_same_thread=False,
             )
             try:
-                self._settle_down(connection, path, writing=writing)
+                self._settle_down(connection, path, writing=writing, killed=killed)
             except BaseException:
                 connection.close()
                 raise
             return connection
 
-    def held(self, path: Path, taken: str) -> FileLock:
-        """Take ``PATH.lock`` for this process alone; raise :class:`StoreError`, saying ``taken``, if another has it."""
-        lock = FileLock(f"{path}.lock", timeout=0, mode=PRIVATE, thread_local=False)
-        with self.errors(path):
-            path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
-            try:
-                lock.acquire()
-            except Timeout as error:
-                raise StoreError(f"{path}: {taken}") from error
-        return lock
-
     @contextmanager
     def errors(self, path: Path) -> Iterator[None]:
-        """What SQLite or the disk complains of, as :class:`StoreError` with the path and what to do."""
+        """Turn what SQLite or the disk complains of into ``error`` with the path and what to do."""
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"{path}: {_told(error)}") from error
+            raise self.error(f"{path}: {self._explain(error)}") from error
         except OSError as error:
-            raise StoreError(f"{path}: cannot be used: {error.strerror or error}; check {self.option}") from error
+            advice = "make it writable, or " if isinstance(error, PermissionError) else ""
+            reason = f"cannot be used: {error.strerror or error}; {advice}check {parameter(self.parameter)}"
+            raise self.error(f"{path}: {reason}") from error
 
-    def _local(self, path: Path) -> None:
+    def _explain(self, error: sqlite3.DatabaseError) -> str:
+        """Return what happened, and what to do, in words."""
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith("SQLITE_FULL"):
+            return f"the disk is full, so {self.unwritten}"
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return self.busy
+        if name.startswith("SQLITE_READONLY"):
+            return f"is read-only; make it writable, or {self._choose}"
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return f"is damaged ({error}); {self._restore}"
+        if name.startswith("SQLITE_CONSTRAINT"):
+            return f"was used against its rules ({error}); this is a defect of bizverify, please report it"
+        return f"cannot be used ({error}); look at the disk, and try again"
+
+    def _refuse_old_sqlite(self, path: Path) -> None:
+        if sqlite3.sqlite_version_info < self.minimum:
+            needed = ".".join(map(str, self.minimum[:2]))
+            raise self.error(
+                f"{path}: {self.noun} needs SQLite {needed} or newer, and this Python has {sqlite3.sqlite_version}; "
+                "use a Python that comes with a newer SQLite, or update SQLite"
+            )
+
+    def _refuse_network_file_system(self, path: Path) -> None:
         if kind := network_file_system(path.parent, mount_table()):
-            raise StoreError(
-                f"{path}: is on a network file system ({kind}); choose a file on a local disk with {self.option}"
+            raise self.error(
+                f"{path}: is on a network file system ({kind}), where nothing keeps two processes apart; "
+                f"choose a file on a local disk with {parameter(self.parameter)}"
             )
 
-    def _fill(self, path: Path) -> None:
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.executescript(
-                f"PRAGMA synchronous = FULL; BEGIN; {self.ddl}"
-                f"PRAGMA application_id = {self.application_id}; PRAGMA user_version = {self.version}; COMMIT;"
-            )
-
-    def _inspect(self, path: Path) -> None:
+    def _inspect_header(self, path: Path, *, killed: bool) -> None:
+        """Raise ``error`` unless the header says a whole file of this kind. SQLite has not opened it yet."""
         if not path.is_file():
-            raise StoreError(f"{path}: is not a file; name {self.what} with {self.option}")
-        if not path.stat().st_size:
-            raise StoreError(f"{path}: is empty, so what it held is lost; restore it from a backup, or delete it")
-        with path.open("rb") as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                raise StoreError(f"{path}: is not {self.what} (no SQLite database); name another with {self.option}")
-
-    def _settle_down(self, connection: sqlite3.Connection, path: Path, *, writing: bool) -> None:
-        if connection.execute("PRAGMA application_id").fetchone()[0] != self.application_id:
-            raise StoreError(f"{path}: is a database, but not {self.what}; choose another with {self.option}")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != self.version:
-            newer = version > self.version
-            raise StoreError(
-                f"{path}: was written by {'a newer' if newer else 'an older'} bizverify (version {version}, not "
-                f"{self.version}) and is left as it is; {'update this one' if newer else 'open it with that one'}"
+            raise self.error(f"{path}: is not a file; name {self.noun} with {parameter(self.parameter)}")
+        with path.open("r+b" if self.exclusive else "rb") as file:
+            header, size = file.read(_HEADER), file.seek(0, os.SEEK_END)
+        if not size:
+            raise self.error(
+                f"{path}: is empty, so what it held is lost; {self._restore}, or delete it to begin a new one"
             )
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA cache_size = -65536")
-        for pragma in _WRITING if writing else ():
+        if len(header) < _HEADER or not header.startswith(_MAGIC):
+            raise self.error(f"{path}: is not {self.noun} (no SQLite database); {self._restore}")
+        if int.from_bytes(header[68:72]) != self.application_id:
+            raise self.error(f"{path}: is a database of another application, not {self.noun}; {self._choose}")
+        page = int.from_bytes(header[16:18])
+        expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
+        # what a killed process wrote is checked page by page later; a shared file may be growing at this moment
+        if self.exclusive and size < expected and not killed:
+            raise self.error(f"{path}: is cut short ({size:,} bytes of {expected:,}); {self._restore}")
+
+    def _settle_down(self, connection: sqlite3.Connection, path: Path, *, writing: bool, killed: bool) -> None:
+        """Set locks and durability, and bring the file to this release's version."""
+        for pragma in (*_PRAGMAS, *(_EXCLUSIVE if self.exclusive else ())):
             connection.execute(f"PRAGMA {pragma}")
+        version = self._read_version(connection, path)
+        if version < self.version and not writing:
+            self.open(path).close()
+        if writing:
+            journal = "wal" if self.exclusive else "truncate"
+            if connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0] != journal:
+                raise self.error(f"{path}: cannot keep a {journal} journal; choose a folder on a local disk")
+            if killed:
+                self._check_pages(connection, path)
+            if version < self.version:
+                self._migrate(connection, path)
+        if not self.exclusive:
+            connection.execute("PRAGMA foreign_keys = ON")
+
+    def _read_version(self, connection: sqlite3.Connection, path: Path) -> int:
+        """Return the file's version; raise ``error`` for one that this release does not know."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > self.version:
+            raise self.error(
+                f"{path}: was written by a newer bizverify (version {version}, not {self.version}) and is left as it "
+                "is; update this one"
+            )
+        if version < 1:
+            raise self.error(f"{path}: has version {version}, which no bizverify writes; {self._restore}")
+        return version
+
+    def _migrate(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Take the steps from the file's version to this release's, each in one transaction.
+
+        Nobody else works on the file meanwhile: a process of an older release would go on with tables that are gone.
+        """
+        with ExitStack() as stack:
+            ours = _LOCKS.get(path)
+            if ours is None or not ours.is_locked:
+                taken = (
+                    f"was written by an older bizverify and must be brought to version {self.version}, but another "
+                    "process is using it; stop that one, or restart it with this bizverify, and try again"
+                )
+                stack.callback(self.lock(path, taken).release)
+            while (version := self._read_version(connection, path)) < self.version:
+                try:
+                    connection.executescript(
+                        f"BEGIN IMMEDIATE; {self.migrations[version]} PRAGMA user_version = {version + 1}; COMMIT;"
+                    )
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+
+    def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Look through the whole file after a process was killed; raise ``error`` if it is damaged."""
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise self.error(f"{path}: is damaged ({' '.join(found.split())}); {self._restore}")
 
 
-def _told(error: sqlite3.DatabaseError) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_FULL"):
-        return "the disk is full, so nothing was written; free space"
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "another process is writing to it for long; try again"
-    if name.startswith("SQLITE_READONLY"):
-        return "is read-only; make it writable"
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"is damaged, or no SQLite database ({error}); restore it from a backup"
-    return f"cannot be used ({error}); look at the disk"
+def _log_of(path: Path) -> Path:
+    """Return the write-ahead log that a killed process leaves beside an exclusive file."""
+    return path.with_name(f"{path.name}-wal")

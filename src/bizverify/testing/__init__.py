@@ -3,16 +3,16 @@
 It shares nothing with the client: it is written from the service's document, so that a misreading shows.
 """
 
-from bizverify.testing.answers import Lookup, verdict
-from bizverify.testing.app import FakeService
-from bizverify.testing.asgi import BrokenConnectionError
 from bizverify.testing.dialects import DIALECTS, Dialect
-from bizverify.testing.fault_actions import (
+from bizverify.testing.fake_service import FakeService
+from bizverify.testing.faults import (
     GARBAGE,
     HTML,
     Act,
     Body,
     Delay,
+    Fault,
+    Faults,
     Hang,
     Huge,
     InvalidByte,
@@ -22,9 +22,10 @@ from bizverify.testing.fault_actions import (
     Status,
     Truncate,
     Twice,
+    fresh,
 )
-from bizverify.testing.faults import Fault, Faults, fresh
-from bizverify.testing.result_acts import (
+from bizverify.testing.messages import BrokenConnectionError
+from bizverify.testing.result_faults import (
     Duplicated,
     Emptied,
     FirstJob,
@@ -37,6 +38,7 @@ from bizverify.testing.result_acts import (
     Word,
 )
 from bizverify.testing.server import serve
+from bizverify.testing.verdicts import Lookup, verdict
 
 __all__ = [
     "DIALECTS",

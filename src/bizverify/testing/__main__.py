@@ -6,10 +6,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from bizverify.testing.app import FakeService
 from bizverify.testing.dialects import DIALECTS
-from bizverify.testing.fault_actions import Delay
-from bizverify.testing.faults import Fault, Faults
+from bizverify.testing.fake_service import FakeService
+from bizverify.testing.faults import Delay, Fault, Faults
 from bizverify.testing.server import listening, server_for, url_of
 
 

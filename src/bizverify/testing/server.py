@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bizverify.testing.asgi import WRITE, BrokenConnectionError, Receive, Scope, Send
+from bizverify.testing.messages import WRITE, BrokenConnectionError, Receive, Scope, Send
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from bizverify.testing.app import FakeService
+    from bizverify.testing.fake_service import FakeService
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, for no time at all: closing such a socket sends RST."""
@@ -78,7 +78,7 @@ def server_for(service: FakeService) -> uvicorn.Server:
             "httpx.ASGITransport(app=service))"
         ) from error
 
-    class Server(uvicorn.Server):
+    class BreakableServer(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             service.faults.release()
             for connection in list(self.server_state.connections):
@@ -109,7 +109,7 @@ def server_for(service: FakeService) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    server = Server(config)
+    server = BreakableServer(config)
     return server
 
 

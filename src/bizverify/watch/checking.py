@@ -22,7 +22,7 @@ from bizverify.model_store import resolve_model
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang
 from bizverify.watch import notifications, store
-from bizverify.watch.local import OWNER, LocalFile, alone, watch_path
+from bizverify.watch.local_file import OWNER, LocalFile, alone, watch_path
 from bizverify.watch.notifications import (
     FILE,
     WEBHOOK,

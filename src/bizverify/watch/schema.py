@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-
-def _time(column: str) -> str:
-    """A time as the service says it: Korea's, to the second (Korea has had no summer time since 1988)."""
-    return f"strftime('%Y-%m-%dT%H:%M:%S+09:00', {column}, 'unixepoch', '+9 hours')"
-
-
-# `entry` is the watch as the service's clients get it, rendered when it is written: a list of 100,000 is then read, not
-# made. It is a generated column, so that no statement can leave it behind the others.
 # Counts are kept, since a plan limits them and counting takes longer the more there are.
 # AUTOINCREMENT: what a check found must not be written to a later watch that got the number of a removed one.
-DDL: Final = f"""
+DDL: Final = """
 CREATE TABLE watches (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -30,11 +22,6 @@ CREATE TABLE watches (
     bounce_prob REAL,
     action TEXT,
     closed REAL,
-    entry TEXT GENERATED ALWAYS AS (json_object(
-        'watch_id', id, 'biz_no', biz_no, 'name', name, 'address', address, 'biz_status', biz_status, 'grade', grade,
-        'created_at', {_time("created")}, 'checked_at', {_time("checked")}, 'next_check_at', {_time("due")},
-        'closed_at', {_time("closed")}
-    )) STORED,
     UNIQUE (owner, biz_no)
 ) STRICT;
 CREATE INDEX watches_by_number ON watches (owner, number);
@@ -81,4 +68,12 @@ CREATE TABLE deliveries (
     PRIMARY KEY (notice, channel)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX deliveries_open ON deliveries (owner, due, attempts) WHERE delivered IS NULL;
-"""  # noqa: S608 - constants of this module
+"""
+
+MIGRATIONS: Final = {
+    1: "ALTER TABLE watches DROP COLUMN entry;",
+}
+"""What makes the tables of one version those of the next.
+
+``entry`` was the watch as JSON, a generated column; it is rendered when it is read.
+"""

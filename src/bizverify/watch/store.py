@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import polars as pl
 
-from bizverify.watch.notifications import CLOSED, SummaryWindow, add_notifications, add_summaries
+from bizverify.watch.notifications import CLOSED, SummaryWindow, add_notifications, add_summaries, korean_iso
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
 _FRAME: Final = {
@@ -32,8 +33,9 @@ _FRAME: Final = {
     "action": pl.String,
     "closed": pl.Float64,
 }
-_BLOCK: Final = 10
-"""Bits of a watch's number that do not say which block it is in: some 300 kB, read in a millisecond or two."""
+_ENCODER: Final = msgspec.json.Encoder()
+_BLOCK: Final = 7
+"""Bits of a watch's number that do not say which block it is in: some 40 kB, read and rendered in a millisecond."""
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
@@ -230,23 +232,50 @@ def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
 
 
 def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
-    """The watches of an owner in one block.
-
-    SQLite does it in one step and without Python's lock, so that a long list keeps no other request waiting.
-    """
-    text, total = db.execute(
-        "SELECT CAST(',' || group_concat(entry, ',') AS BLOB), count(*)"
-        " FROM (SELECT entry FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number)",
+    """Return the watches of an owner in one block, rendered."""
+    rows = db.execute(
+        f"SELECT {_WATCH} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
         (owner, block << _BLOCK, block + 1 << _BLOCK),
-    ).fetchone()
-    return Block(text or b"", total)
+    ).fetchall()
+    entries = _ENCODER.encode([_document(WatchedBusiness(*row)) for row in rows])
+    return Block(b"," + entries[1:-1] if rows else b"", len(rows))
 
 
 def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
-    """The number of one of an owner's watches, and the watch as the service says it."""
-    query = "SELECT number, CAST(entry AS BLOB) FROM watches WHERE owner = ? AND id = ?"
-    found: tuple[int, bytes] | None = db.execute(query, (owner, watch_id)).fetchone()
-    return found
+    """Return the number of one of an owner's watches, and the watch as the service says it."""
+    query = f"SELECT number, {_WATCH} FROM watches WHERE owner = ? AND id = ?"
+    row = db.execute(query, (owner, watch_id)).fetchone()
+    return None if row is None else (row[0], _ENCODER.encode(_document(WatchedBusiness(*row[1:]))))
+
+
+class _WatchDocument(msgspec.Struct):
+    """A watch as the service's clients get it."""
+
+    watch_id: str
+    biz_no: str
+    name: str | None
+    address: str | None
+    biz_status: str | None
+    grade: str | None
+    created_at: str
+    checked_at: str | None
+    next_check_at: str
+    closed_at: str | None
+
+
+def _document(watch: WatchedBusiness) -> _WatchDocument:
+    return _WatchDocument(
+        watch.watch_id,
+        watch.biz_no,
+        watch.name,
+        watch.address,
+        watch.biz_status,
+        watch.grade,
+        korean_iso(watch.created),
+        None if watch.checked is None else korean_iso(watch.checked),
+        korean_iso(watch.due),
+        None if watch.closed is None else korean_iso(watch.closed),
+    )
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:

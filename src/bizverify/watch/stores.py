@@ -18,7 +18,7 @@ from bizverify.errors import UsageError, parameter
 from bizverify.options import service_options
 from bizverify.purchase.dispatcher import Halt
 from bizverify.watch import store
-from bizverify.watch.local import OWNER, LocalFile, watch_path
+from bizverify.watch.local_file import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
 from bizverify.watch.service_sync import Done, Errands, Progress, Steps
 from bizverify.watch.store import Change
@@ -152,7 +152,7 @@ class ServiceStore:
 
 
 class LocalStore:
-    """The watch list in a file (see :mod:`bizverify.watch.local`), made by the first addition."""
+    """The watch list in a file (see :mod:`bizverify.watch.local_file`), made by the first addition."""
 
     def __init__(self, path: str | Path | None = None, *, now: Callable[[], float] = time.time) -> None:
         self.path = watch_path(path)

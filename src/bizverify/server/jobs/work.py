@@ -21,7 +21,7 @@ from bizverify.server.jobs.slices import ROWS, Tally, answered, put_in_order
 from bizverify.server.logs import said
 from bizverify.server.settings import Settings
 from bizverify.server.sources import Sources, StatusSource
-from bizverify.server.store import Store, connected
+from bizverify.server.store import Store, open_server_file
 from bizverify.server.store import jobs as stored
 from bizverify.server.store import keys as stored_keys
 from bizverify.server.store.jobs import Job
@@ -178,7 +178,7 @@ class Jobs:
 
 def swept(settings: Settings) -> None:
     """Remove what a server that was killed has left in the server's folder; to be called before requests are taken."""
-    with closing(connected(settings.db, create=False, writing=False)) as db:
+    with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known = stored.ids(db)
     files.sweep(settings.files, known)
 

@@ -5,7 +5,7 @@ SQLite before 3.51.3 can lose commits when two connections check a log point at 
 is shared out by the one writer, which commits what has come in meanwhile as one group.
 """
 
-from bizverify.server.store.opening import connected, server_lock, store_errors
-from bizverify.server.store.writer import Store
+from bizverify.server.store.group_writer import Store
+from bizverify.server.store.schema import SERVER_FILE, lock_server_file, open_server_file
 
-__all__ = ["Store", "connected", "server_lock", "store_errors"]
+__all__ = ["SERVER_FILE", "Store", "lock_server_file", "open_server_file"]

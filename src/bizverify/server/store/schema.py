@@ -1,14 +1,24 @@
-"""The tables of the server's file."""
+"""The server's file: its tables, how older ones become these, and how it is opened.
+
+One server at a time has it; ``bizverify keys`` and ``bizverify notices`` write to it beside the server.
+"""
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from pathlib import Path
 from typing import Final
 
+from filelock import FileLock
+
+from bizverify.errors import StoreError
+from bizverify.storage.sqlite import FileKind
 from bizverify.watch.schema import DDL as WATCH_DDL
+from bizverify.watch.schema import MIGRATIONS as WATCH_MIGRATIONS
 
 APPLICATION_ID: Final = 0x42565352
-"""``BVSR``: what the header of a server's file says, so that no other database is taken for one."""
-VERSION: Final = 1
+"""``BVSR``, in the header of every server's file."""
 
 DDL: Final = f"""
 CREATE TABLE keys (
@@ -76,3 +86,23 @@ CREATE TABLE labels (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX labels_unlearned ON labels (job) WHERE learned IS NULL;
 {WATCH_DDL}"""
+
+MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1]}
+"""What makes a file of one version one of the next. A watch list's steps have their own numbers in a watch file."""
+
+SERVER_FILE: Final = FileKind("the file of a bizverify server", "db", APPLICATION_ID, DDL, MIGRATIONS, StoreError)
+
+
+def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
+    """Open the server's file, made (mode 0600) if it is not there and ``create`` says so; raise :class:`StoreError`."""
+    path = Path(os.path.realpath(path))
+    if not path.exists():
+        if not create:
+            raise StoreError(f"{path}: does not exist; check `db=`, or make one with `bizverify keys create`")
+        SERVER_FILE.make(path)
+    return SERVER_FILE.open(path, writing=writing)
+
+
+def lock_server_file(path: Path) -> FileLock:
+    """Take ``PATH.lock``, by which one server alone works on a file; raise :class:`StoreError` if it is taken."""
+    return SERVER_FILE.lock(Path(os.path.realpath(path)), "another server is running on it; stop that one first")

@@ -9,18 +9,24 @@ from threading import Lock
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from bizverify.testing import answers, responses
-from bizverify.testing.answers import Lookup, Verdict
-from bizverify.testing.asgi import WRITE, ClientGoneError, Receive, RefusedError, Reply, Scope, Send, header
-from bizverify.testing.billing import Till
+from bizverify.testing import dialect_bodies, verdicts
+from bizverify.testing.billing import Billing, ReplayMemory
 from bizverify.testing.dialects import Dialect
 from bizverify.testing.endpoints import ENDPOINTS
 from bizverify.testing.faults import Faults
-from bizverify.testing.idempotency import Memory
-from bizverify.testing.jobs import Job
-from bizverify.testing.request import Asked
-from bizverify.testing.uploads import Upload
-from bizverify.testing.watches import Label, Watches
+from bizverify.testing.messages import (
+    WRITE,
+    ClientGoneError,
+    FakeReply,
+    FakeRequest,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    header,
+)
+from bizverify.testing.service_state import FakeJob, FakeLabel, FakeUpload, FakeWatches
+from bizverify.testing.verdicts import Lookup, Verdict
 
 _ROUTES: Final = {
     ("POST", ("verify",)): "verify",
@@ -77,7 +83,7 @@ class FakeService:
         self.plan = plan
         self.dialect = dialect or Dialect()
         self.faults = faults or Faults()
-        self.verdict = verdict or answers.verdict
+        self.verdict = verdict or verdicts.verdict
         self.max_rows = max_rows
         self.max_bytes = max_bytes
         self.batch_quota = batch_quota
@@ -86,12 +92,12 @@ class FakeService:
         self.forget_fetched = forget_fetched
         self.prefix = prefix
         self.idempotency = idempotency
-        self.memory = Memory()
-        self.till = Till(quota, used, count_only=count_only, journal=None if journal is None else Path(journal))
-        self.jobs: dict[str, Job] = {}
-        self.uploads: list[Upload] = []
-        self.labels: list[Label] = []
-        self.watches = Watches()
+        self.memory = ReplayMemory()
+        self.billing = Billing(quota, used, count_only=count_only, journal=None if journal is None else Path(journal))
+        self.jobs: dict[str, FakeJob] = {}
+        self.uploads: list[FakeUpload] = []
+        self.labels: list[FakeLabel] = []
+        self.watches = FakeWatches()
         self.in_flight = 0
         self.most_in_flight = 0
         self._requests: Counter[str] = Counter()
@@ -101,17 +107,17 @@ class FakeService:
     @property
     def paid(self) -> Counter[Lookup]:
         """How often each (b_no, name, address) was paid, as of now; a copy, to be read from any thread."""
-        return self.till.paid()
+        return self.billing.count_paid()
 
     @property
     def paid_total(self) -> int:
         """How many lookups were paid."""
-        return self.till.total
+        return self.billing.total
 
     @property
     def paid_again(self) -> int:
         """How many of them had been paid before: what must be 0."""
-        return self.till.again()
+        return self.billing.again()
 
     @property
     def requests(self) -> Counter[str]:
@@ -122,20 +128,20 @@ class FakeService:
     @property
     def quota(self) -> int | None:
         """The monthly quota of lookups."""
-        return self.till.quota
+        return self.billing.quota
 
     @quota.setter
     def quota(self, quota: int | None) -> None:
-        self.till.quota = quota
+        self.billing.quota = quota
 
     @property
     def used(self) -> int:
         """How much of the quota is used; set it to 0 for a new month."""
-        return self.till.used
+        return self.billing.used
 
     @used.setter
     def used(self, used: int) -> None:
-        self.till.used = used
+        self.billing.used = used
 
     def forget_jobs(self) -> None:
         """Restart with a short memory: every job is unknown from now on. What was paid stays paid."""
@@ -146,60 +152,60 @@ class FakeService:
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
-        asked = Asked(*self._kind(scope), scope, receive, self, self.faults.releases)
+        request = FakeRequest(*self._kind(scope), scope, receive, self, self.faults.releases)
         with self._lock:
-            self._requests[asked.kind] += 1
-            if asked.kind == "job":
-                self._polls[asked.target] += 1
-                asked.polls = self._polls[asked.target]
+            self._requests[request.kind] += 1
+            if request.kind == "job":
+                self._polls[request.target] += 1
+                request.polls = self._polls[request.target]
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            reply = await self._reply(asked)
+            reply = await self._reply(request)
             await reply.send(send)
             if reply.twice and WRITE in scope:
                 scope[WRITE](reply.whole())
-            if asked.last is not None:
-                self.jobs.pop(asked.last, None)
+            if request.last is not None:
+                self.jobs.pop(request.last, None)
         except ClientGoneError:
             pass
         finally:
             with self._lock:
                 self.in_flight -= 1
 
-    async def _reply(self, asked: Asked) -> Reply:
-        acts = self.faults.of(asked)
+    async def _reply(self, request: FakeRequest) -> FakeReply:
+        acts = self.faults.of(request)
         for act in acts:
-            instead = await act.before(asked)
+            instead = await act.before(request)
             if instead is not None:
                 return instead
         try:
-            reply = await self._answer(asked)
+            reply = await self._answer(request)
         except RefusedError as refused:
-            await asked.rest()  # a client that is still sending would see a broken connection
+            await request.rest()  # a client that is still sending would see a broken connection
             reply = self._refusal(refused)
         for act in acts:
-            reply = await act.after(asked, reply)
+            reply = await act.after(request, reply)
         return reply
 
-    async def _answer(self, asked: Asked) -> Reply:
-        key = header(asked.scope, b"x-api-key")
+    async def _answer(self, request: FakeRequest) -> FakeReply:
+        key = header(request.scope, b"x-api-key")
         if key is None or not compare_digest(key, self.api_key.encode("utf-8")):
             raise RefusedError(401, "the API key is missing or invalid")
         if self.plan == "free":
             raise RefusedError(403, "the API is not available in this plan")
-        endpoint = ENDPOINTS.get(asked.kind)
+        endpoint = ENDPOINTS.get(request.kind)
         if endpoint is None:
-            raise RefusedError(404 if asked.kind == "unknown" else 405, "no such endpoint")
+            raise RefusedError(404 if request.kind == "unknown" else 405, "no such endpoint")
         if not self.idempotency:
-            return await endpoint(self, asked)
-        return await self.memory.reply(asked, self.max_bytes, lambda: endpoint(self, asked))
+            return await endpoint(self, request)
+        return await self.memory.reply(request, self.max_bytes, lambda: endpoint(self, request))
 
-    def _refusal(self, refused: RefusedError) -> Reply:
-        body, content_type = responses.error_body(self.dialect, refused.status, str(refused))
+    def _refusal(self, refused: RefusedError) -> FakeReply:
+        body, content_type = dialect_bodies.error_body(self.dialect, refused.status, str(refused))
         wait = refused.retry_after
         headers = [] if wait is None else [(b"retry-after", wait.encode("latin-1"))]
-        return Reply(refused.status, body, content_type, headers)
+        return FakeReply(refused.status, body, content_type, headers)
 
     def _kind(self, scope: Scope) -> tuple[str, str]:
         """The kind of a request, and the identifier in its path."""

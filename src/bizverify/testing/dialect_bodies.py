@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from bizverify.testing.answers import Lookup, Verdict
+from bizverify.testing.verdicts import Lookup, Verdict
 
 if TYPE_CHECKING:
     from bizverify.testing.dialects import Dialect
-    from bizverify.testing.jobs import Job
+    from bizverify.testing.service_state import FakeJob
 
 Object = dict[str, Any]
 ResultsEdit = Callable[[list[Object]], list[Object]]
@@ -19,7 +19,7 @@ ResultsEdit = Callable[[list[Object]], list[Object]]
 _SEED: Final = 20_040_229
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """A body of JSON."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
@@ -44,14 +44,14 @@ def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
     return said
 
 
-def wrapped(dialect: Dialect, value: object) -> object:
+def wrap_reply(dialect: Dialect, value: object) -> object:
     """The value under the dialect's envelope, for replies whose shape is not shown."""
     return value if dialect.envelope is None else {"success": True, dialect.envelope: value}
 
 
 def status_record(
     dialect: Dialect,
-    job: Job,
+    job: FakeJob,
     word: str,
     done: int,
     preview: int | None,
@@ -89,7 +89,7 @@ def _progress(dialect: Dialect, done: int, total: int) -> Object:
     return {}
 
 
-def _results(dialect: Dialect, job: Job, done: int, preview: int | None, verdict: Verdict) -> list[Object]:
+def _results(dialect: Dialect, job: FakeJob, done: int, preview: int | None, verdict: Verdict) -> list[Object]:
     most = dialect.preview if preview is None else preview
     if preview == 0 and dialect.zero_is_all:
         most = None
@@ -102,11 +102,11 @@ def _results(dialect: Dialect, job: Job, done: int, preview: int | None, verdict
     return [_item(dialect, job, place, verdict) for place in places[:most]]
 
 
-def _risk(job: Job, place: int, verdict: Verdict) -> float:
+def _risk(job: FakeJob, place: int, verdict: Verdict) -> float:
     return -1.0 if place in job.faults else float(verdict(*job.rows[place]).get("bounce_prob") or 0.0)
 
 
-def _item(dialect: Dialect, job: Job, place: int, verdict: Verdict) -> Object:
+def _item(dialect: Dialect, job: FakeJob, place: int, verdict: Verdict) -> Object:
     row = job.rows[place]
     item: Object = {}
     if dialect.row_key is not None:
@@ -182,4 +182,4 @@ def error_body(dialect: Dialect, status: int, message: str) -> tuple[bytes, str 
             return b"", None
         case _:
             body = {"detail": message}
-    return encoded(body), "application/json"
+    return encode_json(body), "application/json"

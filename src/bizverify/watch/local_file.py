@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,18 +10,17 @@ from types import TracebackType
 from typing import Final, Self
 
 from bizverify.errors import StoreError
-from bizverify.storage.paths import state_directory
 from bizverify.storage.sqlite import FileKind
-from bizverify.watch.schema import DDL
+from bizverify.watch.schema import DDL, MIGRATIONS
 
 ENV: Final = "BIZVERIFY_WATCH"
-NAME: Final = "watch.sqlite"
 OWNER: Final = "local"
 """Whose list it is, in tables that a server shares among its keys."""
 
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
-VERSION: Final = 1
-WATCH_FILE: Final = FileKind("a watch file", "`local=`", APPLICATION_ID, VERSION, DDL)
+WATCH_FILE: Final = FileKind(
+    "a watch file", "local", APPLICATION_ID, DDL, MIGRATIONS, StoreError, variable=ENV, default="watch.sqlite"
+)
 
 
 def watch_path(given: str | Path | None = None) -> Path:
@@ -30,9 +28,7 @@ def watch_path(given: str | Path | None = None) -> Path:
 
     Links are followed, so that two names of one file are one list.
     """
-    named = given or os.environ.get(ENV)
-    path = Path(named).expanduser() if named else state_directory() / NAME
-    return Path(os.path.realpath(path))
+    return WATCH_FILE.find(given)
 
 
 class LocalFile:
@@ -96,18 +92,14 @@ class LocalFile:
                 f"{self.path}: there is no watch file; begin one with `bizverify watch add` or `bizverify watch sync`, "
                 f"or name another with `local=` or {ENV}"
             )
-        default = state_directory() / NAME
-        if self.path == Path(os.path.realpath(default)):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        elif not self.path.parent.is_dir():
-            raise StoreError(f"{self.path}: the folder {self.path.parent} does not exist; create it first")
+        WATCH_FILE.prepare_folder(self.path)
         WATCH_FILE.make(self.path)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Hold ``PATH.lock``, by which one check at a time works on a list; raise :class:`StoreError` if it is taken."""
-    lock = WATCH_FILE.held(path, "another check of this list is running; nothing was done")
+    lock = WATCH_FILE.lock(path, "another check of this list is running; nothing was done")
     try:
         yield
     finally:

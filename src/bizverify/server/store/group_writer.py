@@ -1,4 +1,4 @@
-"""The one writer: what comes in while a commit is under way is committed as the next group."""
+"""The server's one writer: a thread that commits, as one group, the changes that came in during the last commit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio.to_thread
 
 from bizverify.errors import StoreError
-from bizverify.server.store.opening import connected, store_errors
-from bizverify.server.store.schema import VERSION
+from bizverify.server.store.schema import SERVER_FILE, open_server_file
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], T]
@@ -25,7 +24,7 @@ _GROUP: Final = 512
 """Changes in one commit at most."""
 
 
-class _Asked(NamedTuple):
+class _PendingChange(NamedTuple):
     change: Change[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
@@ -36,9 +35,9 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = connected(path)
-        self._try()
-        self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._connection = open_server_file(path)
+        self._probe_write()
+        self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="bizverify-store", daemon=True)
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
@@ -52,7 +51,7 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Asked(change, loop, future))
+        self._queue.put(_PendingChange(change, loop, future))
         return await future
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -66,12 +65,12 @@ class Store:
         for reader in self._readers:
             reader.close()
 
-    def _try(self) -> None:
+    def _probe_write(self) -> None:
         """Write what is there already, once: a file that cannot be written must not look like a server that works."""
         try:
-            with store_errors(self.path):
+            with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.execute(f"PRAGMA user_version = {VERSION}")
+                self._connection.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
                 self._connection.execute("COMMIT")
         except BaseException:
             self._connection.close()
@@ -80,10 +79,10 @@ class Store:
     def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = connected(self.path, create=False, writing=False)
+            connection = open_server_file(self.path, create=False, writing=False)
             self._local.connection = connection
             self._readers.append(connection)
-        with store_errors(self.path):
+        with SERVER_FILE.errors(self.path):
             return query(connection)
 
     def _serve(self) -> None:
@@ -98,18 +97,18 @@ class Store:
                 self._commit(asked)
         self._connection.close()
 
-    def _commit(self, group: list[_Asked]) -> None:
+    def _commit(self, group: list[_PendingChange]) -> None:
         """Carry out a group in one transaction; each change is undone by itself if it fails."""
-        results: list[tuple[_Asked, Any, BaseException | None]] = []
+        results: list[tuple[_PendingChange, Any, BaseException | None]] = []
         try:
-            with store_errors(self.path):
+            with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
-                results = [self._carried_out(asked) for asked in group]
+                results = [self._carry_out(asked) for asked in group]
                 self._connection.execute("COMMIT")
         except BaseException as error:
             self._roll_back()
             results = [(asked, None, error) for asked in group]
-        _tell(results)
+        _wake_waiting(results)
 
     def _roll_back(self) -> None:
         """Leave the transaction; where that fails, too, take a new connection, which does it from the journal."""
@@ -118,36 +117,36 @@ class Store:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
             with suppress(StoreError, sqlite3.Error):  # else the next change fails, and it is tried again
-                newer = connected(self.path, create=False)
+                newer = open_server_file(self.path, create=False)
                 self._connection.close()
                 self._connection = newer
 
-    def _carried_out(self, asked: _Asked) -> tuple[_Asked, Any, BaseException | None]:
+    def _carry_out(self, pending: _PendingChange) -> tuple[_PendingChange, Any, BaseException | None]:
         self._connection.execute("SAVEPOINT change")
         try:
-            result = asked.change(self._connection)
+            result = pending.change(self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
                 raise  # the disk or the file: nothing of the group is sure
             self._connection.execute("ROLLBACK TO change")
             self._connection.execute("RELEASE change")
-            return asked, None, error
+            return pending, None, error
         self._connection.execute("RELEASE change")
-        return asked, result, None
+        return pending, result, None
 
 
-def _tell(results: list[tuple[_Asked, Any, BaseException | None]]) -> None:
+def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
     """Wake those who wait: once per event loop, not once per change."""
     loops = {asked.loop for asked, _, _ in results}
     for loop in loops:
-        told = [result for result in results if result[0].loop is loop]
+        settled = [result for result in results if result[0].loop is loop]
         try:
-            loop.call_soon_threadsafe(_settle, told)
+            loop.call_soon_threadsafe(_resolve_futures, settled)
         except RuntimeError:  # the loop is closed: nobody waits any more
             continue
 
 
-def _settle(results: list[tuple[_Asked, Any, BaseException | None]]) -> None:
+def _resolve_futures(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
     for asked, result, error in results:
         if asked.future.done():
             continue
