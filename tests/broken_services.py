@@ -319,5 +319,5 @@ def _clock_off_by(days: float) -> Iterator[None]:
     true = time.time
     wrong: Callable[[], float] = lambda: true() + days * DAY  # noqa: E731 - a function of one line
     defaults = Ledger.open.__func__.__kwdefaults__  # type: ignore[attr-defined]
-    with patch.dict(defaults, {"clock": wrong}), patch("bizverify.purchase.engine.time.time", wrong):
+    with patch.dict(defaults, {"clock": wrong}), patch("bizverify.purchase.paid_engines.time.time", wrong):
         yield

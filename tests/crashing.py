@@ -45,9 +45,9 @@ LOADED = (
     *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949"),
     *(
         "bizverify.run.output_layout",
-        "bizverify.purchase.engine",
+        "bizverify.purchase.paid_engines",
         "bizverify.purchase.purchase_run",
-        "bizverify.run.plan",
+        "bizverify.run.accounting",
         "bizverify.labels.output_columns",
     ),
     *(

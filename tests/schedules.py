@@ -635,7 +635,7 @@ class History:
 
 
 class _Process:
-    """One process: what :mod:`bizverify.purchase.engine` puts together, with a wire for its client."""
+    """One process: what :mod:`bizverify.purchase.paid_engines` puts together, with a wire for its client."""
 
     def __init__(
         self, history: History, ledger: Ledger, terms: ServiceOptions, run_id: str, engine: str, ending: str

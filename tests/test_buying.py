@@ -199,7 +199,7 @@ def states(ledger: Ledger, lookups: pl.DataFrame) -> list[str]:
 
 def outcome(ledger: Ledger, lookups: pl.DataFrame) -> pl.DataFrame:
     chosen = lookups.with_columns(pl.lit(True).alias(answer_join.CHOSEN))
-    return answer_join.outcomes(ledger, chosen, run_id="run-1", since=ALWAYS, halted="", unchosen=None, lang="en")
+    return answer_join.find_outcomes(ledger, chosen, run_id="run-1", since=ALWAYS, halted="", unchosen=None, lang="en")
 
 
 def askable(ledger: Ledger, lookups: pl.DataFrame) -> list[str]:

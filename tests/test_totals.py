@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.run.plan import PROBLEMS
+from bizverify.run.accounting import PROBLEMS
 from bizverify.schema import Lang
 from conftest import SAMPLE, write
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bizverify import business_number
     from bizverify import errors as errors
     from bizverify import watch as watch
+    from bizverify.api import EnrichKeywords as EnrichKeywords
     from bizverify.api import aenrich as aenrich
     from bizverify.api import enrich as enrich
     from bizverify.api import plan as plan
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
     from bizverify.learning import calibrate as calibrate
     from bizverify.options import EngineKind as EngineKind
     from bizverify.options import ReadOptions as ReadOptions
+    from bizverify.options import ServiceKeywords as ServiceKeywords
     from bizverify.options import ServiceOptions as ServiceOptions
     from bizverify.options import WriteOptions as WriteOptions
-    from bizverify.purchase.engine import HybridEngine as HybridEngine
-    from bizverify.purchase.engine import ServiceEngine as ServiceEngine
+    from bizverify.purchase.paid_engines import HybridEngine as HybridEngine
+    from bizverify.purchase.paid_engines import ServiceEngine as ServiceEngine
     from bizverify.reference import build_gazetteer as build_gazetteer
     from bizverify.reference import build_registry as build_registry
     from bizverify.report import Report as Report
@@ -60,16 +62,18 @@ _HOMES = {
     "Client": "client",
     "Engine": "run.engine",
     "EngineKind": "options",
+    "EnrichKeywords": "api",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
-    "HybridEngine": "purchase.engine",
+    "HybridEngine": "purchase.paid_engines",
     "LabelReport": "labels",
     "LocalEngine": "engine",
     "ReadOptions": "options",
     "Registry": "engine",
     "Report": "report",
     "Scorecard": "engine",
-    "ServiceEngine": "purchase.engine",
+    "ServiceEngine": "purchase.paid_engines",
+    "ServiceKeywords": "options",
     "ServiceOptions": "options",
     "Verification": "schema",
     "WriteOptions": "options",

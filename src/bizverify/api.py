@@ -31,7 +31,7 @@ from bizverify.options import (
     service_options,
 )
 from bizverify.report import Report
-from bizverify.run import output_layout
+from bizverify.run import accounting
 from bizverify.run.engine import Engine, LocalAnswers, Progress, RunContext
 from bizverify.run.records import ROW_ID, with_digits
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
@@ -253,18 +253,18 @@ def verify_frame(
         priority = prepared.priority_column(answering)
         context = RunContext("a frame", new_run_id(datetime.now(UTC)), priority=priority, resources=resources)
         answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
-        answered = output_layout.numbered_out(answers)
-        tally = output_layout.tally(answered, answering.counts())
-        result, counted = frames.write(Enriched(table, answered, prepared.layout, tally))
-    tallied = counted.row(0, named=True)
-    accounting = output_layout.row_counts_of(tallied)
-    statuses = statuses_of(answering, accounting, tallied)
-    notes = [statuses.told] if statuses is not None and statuses.is_alarming else []
+        answered = accounting.number_rows(answers)
+        tally = accounting.tally(answered, answering.counts())
+        result, tallies = frames.write(Enriched(table, answered, prepared.layout, tally))
+    tallied = tallies.row(0, named=True)
+    counts = accounting.row_counts_of(tallied)
+    statuses = statuses_of(answering, counts, tallied)
+    notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
     if purchase is not None:
         notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
     for note in notes:
         python_warnings.warn(note, stacklevel=2)
-    output_layout.balance(table.count(), accounting, result.height)
+    accounting.check_balance(table.count(), counts, result.height)
     return result
 
 
@@ -352,6 +352,6 @@ class _EngineRequest:
         local = LocalEngine(**of_local)
         if not self.kind.buys:
             return LocalAnswers(local)
-        from bizverify.purchase.engine import paid_engine
+        from bizverify.purchase.paid_engines import paid_engine
 
         return paid_engine(self.kind, self._service, local)

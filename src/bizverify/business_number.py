@@ -265,10 +265,10 @@ def kind_expr(value: pl.Expr) -> pl.Expr:
 
 def format_expr(value: pl.Expr) -> pl.Expr:
     """Return the number as ``124-81-00998`` (String, null where it cannot be a business number)."""
-    return _once(_grouped, compact_expr(value))
+    return _once(_group_digits, compact_expr(value))
 
 
-def _grouped(digits: pl.Expr) -> pl.Expr:
+def _group_digits(digits: pl.Expr) -> pl.Expr:
     return pl.concat_str([digits.str.slice(0, 3), digits.str.slice(3, 2), digits.str.slice(5, 5)], separator="-")
 
 
@@ -287,29 +287,29 @@ class BusinessNumbers:
     def __init__(self, value: pl.Expr) -> None:
         self._value = value
 
-    def _named(self, result: pl.Expr) -> pl.Expr:
+    def _keep_name(self, result: pl.Expr) -> pl.Expr:
         name = self._value.meta.output_name(raise_if_undetermined=False)
         return result if name is None else result.alias(name)
 
     def compact(self) -> pl.Expr:
         """Ten digits (String), or null; see :func:`compact_expr`."""
-        return self._named(compact_expr(self._value))
+        return self._keep_name(compact_expr(self._value))
 
     def is_valid(self) -> pl.Expr:
         """Ten digits with the right check digit (Boolean); see :func:`is_valid_expr`."""
-        return self._named(is_valid_expr(self._value))
+        return self._keep_name(is_valid_expr(self._value))
 
     def format(self) -> pl.Expr:
         """``124-81-00998`` (String), or null; see :func:`format_expr`."""
-        return self._named(format_expr(self._value))
+        return self._keep_name(format_expr(self._value))
 
     def kind(self) -> pl.Expr:
         """What the number says its bearer is (String), or null; see :func:`kind_expr`."""
-        return self._named(kind_expr(self._value))
+        return self._keep_name(kind_expr(self._value))
 
     def problem(self) -> pl.Expr:
         """Why there are no ten digits, a key of :data:`PROBLEMS`, or null; see :func:`problem_expr`."""
-        return self._named(problem_expr(self._value))
+        return self._keep_name(problem_expr(self._value))
 
 
 def compact(value: object) -> str:

@@ -29,8 +29,8 @@ class Shown(ABC):
             f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
             for what, value in lines
         )
-        told = {value for _, value in lines}
-        warnings = [warning for warning in getattr(self, "warnings", ()) if warning not in told]
+        shown = {value for _, value in lines}
+        warnings = [warning for warning in getattr(self, "warnings", ()) if warning not in shown]
         return f"<table>{rows}</table>{''.join(f'<p>⚠ {escape(warning)}</p>' for warning in warnings)}"
 
 

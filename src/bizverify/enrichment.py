@@ -29,7 +29,9 @@ from bizverify.report import (
     sha256_of,
     write_manifest,
 )
-from bizverify.run import output_layout
+from bizverify.run import accounting
+from bizverify.run.accounting import PLAN_COUNTS, Plan, plan_of, with_plan_columns
+from bizverify.run.accounting import plan as count_plan
 from bizverify.run.alerts import (
     COMMON_FAILURE,
     FAILURE_COUNTS,
@@ -41,10 +43,16 @@ from bizverify.run.alerts import (
     status_counts,
 )
 from bizverify.run.cross_row_features import with_cross_row_features
-from bizverify.run.destination import Target, changes, keep_apart, losses, refuse_wide, target_of
 from bizverify.run.engine import Engine, Progress, RunContext
-from bizverify.run.plan import PLAN_COUNTS, Plan, plan_of, with_plan_columns
-from bizverify.run.plan import plan as count_plan
+from bizverify.run.output_layout import (
+    Target,
+    choose_target,
+    find_changes,
+    find_losses,
+    keep_apart,
+    lay_out_columns,
+    refuse_wide,
+)
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.storage.paths import new_run_id
@@ -56,7 +64,7 @@ from bizverify.tables.publish import backed_up
 if TYPE_CHECKING:
     from bizverify.cancellation import CancelToken
     from bizverify.engine.address import Gazetteer
-    from bizverify.run.purchase_summary import Purchase
+    from bizverify.run.engine import Purchase
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +123,7 @@ def prepare_table(
     kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
     ours |= labels if with_outcomes else {}
     kept |= set(ours.values())
-    layout, warnings = output_layout.layout(
+    layout, warnings = lay_out_columns(
         table.headers, prefix, ours, kept, OUR_COLUMNS if with_outcomes else ADDED_COLUMNS
     )
     if table.headers and "address" not in chosen.columns:
@@ -171,7 +179,7 @@ def enrich_file(
                 has_header=read.has_header,
             )
         )
-        target = target_of(
+        target = choose_target(
             path,
             table.format,
             output,
@@ -206,8 +214,10 @@ def _prepare_output(table: Table, target: Target, read: ReadOptions, write: Writ
     if not write.select:
         refuse_wide(table, target, write.prefix)
     prepared = prepare_table(table, read.columns, write.prefix, write.select, write.with_outcomes)
-    lost = losses(table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure)
-    lost += changes(table, target, prepared.layout)
+    lost = find_losses(
+        table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
+    )
+    lost += find_changes(table, target, prepared.layout)
     return replace(prepared, warnings=(*prepared.warnings, *lost))
 
 
@@ -239,16 +249,16 @@ class EnrichmentRun:
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
             warnings: list[str] = []
             tallied, purchase = self._write_answers(target, temporary, rows_in, warnings.append)
-            accounting = output_layout.row_counts_of(tallied)
-            output_layout.balance(rows_in, accounting, written_rows(table, temporary, format, target.encoding))
+            counts = accounting.row_counts_of(tallied)
+            accounting.check_balance(rows_in, counts, written_rows(table, temporary, format, target.encoding))
             report = self._report(
                 purchase,
                 warnings,
                 plan=plan_of(tallied),
-                account=accounting,
-                statuses=statuses_of(self.engine, accounting, tallied),
+                account=counts,
+                statuses=statuses_of(self.engine, counts, tallied),
                 alerts=(
-                    failure_alert(accounting, tallied[COMMON_FAILURE]),
+                    failure_alert(counts, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
                     garbled_alert(tallied),
                 ),
@@ -273,9 +283,9 @@ class EnrichmentRun:
         answers, purchase = self.engine.answer(rows, replace(self.context, rows=rows_in))
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
-        answered = output_layout.numbered_out(answers)
+        answered = accounting.number_rows(answers)
         more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts())
-        tally, summary = output_layout.tally(answered, more), sections if target.summary else None
+        tally, summary = accounting.tally(answered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         result = Enriched(self.prepared.table, answered, self.prepared.layout, tally, summary, record, warn)
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
@@ -296,7 +306,7 @@ class EnrichmentRun:
         local, chosen = self.engine.local, self.prepared.chosen
         known = self.known if self.engine.kind.answers_locally else None
         header = chosen["b_no"].header if "b_no" in chosen else None
-        status = Alert(statuses.told) if statuses is not None and statuses.is_alarming else None
+        status = Alert(statuses.summary) if statuses is not None and statuses.is_alarming else None
         return Report(
             run_id=self.start.run_id,
             started=self.start.at,
@@ -337,17 +347,17 @@ class EnrichmentRun:
         return local.gazetteer.cautions(local.today or date.today())
 
 
-def statuses_of(engine: Engine, accounting: output_layout.RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
+def statuses_of(engine: Engine, counts: accounting.RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
     """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
     local = engine.local
-    counts = status_counts(
-        accounting,
+    checked = status_counts(
+        counts,
         tallied,
         stale_after=local.model.stale_after,
         registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
         bought=engine.kind.buys,
     )
-    return counts if counts.rows else None
+    return checked if checked.rows else None
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from bizverify.display import Shown, listed_counts
 from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
+from bizverify.run.accounting import Plan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import StatusCounts, is_majority
-from bizverify.run.output_layout import RowCounts, row_counts_of
-from bizverify.run.plan import Plan, plan_of
 from bizverify.schema import Choice, counted
 from bizverify.storage.paths import state_directory
 from bizverify.tables.table import Section
@@ -23,7 +22,7 @@ from bizverify.tables.table import Section
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.run.purchase_summary import Agreement, Purchase, Quota
+    from bizverify.run.engine import Agreement, Purchase, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +129,8 @@ class Report(Shown):
             },
             "plan": self.plan.as_dict(),
             "quota": {
-                "before": _remaining(purchase.before if purchase else None),
-                "after": _remaining(purchase.after if purchase else None),
+                "before": _remaining_of(purchase.before if purchase else None),
+                "after": _remaining_of(purchase.after if purchase else None),
             },
             "purchase": purchase.as_dict() if purchase else None,
             "history": asdict(self.history) if self.history else None,
@@ -142,14 +141,14 @@ class Report(Shown):
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         plan, account = self.plan, self.account
-        found = [] if self.statuses is None else [("statuses", self.statuses.told)]
+        found = [] if self.statuses is None else [("statuses", self.statuses.summary)]
         found += [("input", self.table or self.input), ("rows", f"{self.rows:,}")]
         if account is None:
             cost = f", at no cost ({self.engine} engine)" if self.purchase is None else ""
             found += [
                 ("would look up", f"{counted(plan.lookups, 'distinct record')}{cost}"),
                 ("repeated rows", f"{plan.duplicates:,}"),
-                ("invalid numbers", _listed(plan.invalid, plan.invalid_by_problem)),
+                ("invalid numbers", _render_parts(plan.invalid, plan.invalid_by_problem)),
             ]
         else:
             free = "" if self.purchase else "; paid 0"
@@ -163,7 +162,7 @@ class Report(Shown):
                 ("lookups", f"{plan.lookups:,} distinct, {counted(plan.duplicates, 'row')} {again} one{free}"),
             ]
             if plan.invalid:
-                found.append(("invalid", _listed(plan.invalid, plan.invalid_by_problem)))
+                found.append(("invalid", _render_parts(plan.invalid, plan.invalid_by_problem)))
         if self.history is not None:
             mailings = counted(self.history.mailings, "mailing")
             found.append(("history", f"{counted(self.history.letters, 'letter')} of {mailings}"))
@@ -264,23 +263,23 @@ def sha256_of(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _remaining(quota: Quota | None) -> int | None:
+def _remaining_of(quota: Quota | None) -> int | None:
     return quota.remaining if quota else None
 
 
 def _quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What would be bought, for people; ``sure``: lookups that the local engine answers for good (hybrid)."""
-    found = [] if purchase.before is None else [("quota left", _left(purchase.before))]
+    found = [] if purchase.before is None else [("quota left", _render_quota(purchase.before))]
     missing = f"{purchase.chosen:,} of {counted(purchase.wanted, 'missing lookup')}"
-    return [*found, ("would buy", _with_parts(missing, purchase, sure))]
+    return [*found, ("would buy", _render_lookups(missing, purchase, sure))]
 
 
 def _purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What was bought, for people: only what there is to say; ``sure`` as for a quote."""
     chosen = f"{purchase.paid:,} of {counted(purchase.chosen, 'chosen lookup')}"
-    found = [("paid", _with_parts(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
+    found = [("paid", _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
-        left = [_left(quota) for quota in (purchase.before, purchase.after)]
+        left = [_render_quota(quota) for quota in (purchase.before, purchase.after)]
         found.append(("quota left", f"{left[0]} before, {left[1]} after"))
     doubts = {"of this run": purchase.doubts, "of one that was killed": purchase.doubts_found}
     if any(doubts.values()):
@@ -291,7 +290,7 @@ def _purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
         speed = f", {purchase.rate:,.1f}/s" if purchase.rate else ""
         found.append(("requests", f"{purchase.requests:,}{speed}, {purchase.retries:,} sent again"))
     if purchase.agreement is not None and purchase.agreement.rows:
-        found.append(("agreement", _agreement(purchase.agreement)))
+        found.append(("agreement", _render_agreement(purchase.agreement)))
     if purchase.paused:
         found.append(("paused", purchase.paused))
     created = ", made by this run" if purchase.ledger_created else ""
@@ -299,7 +298,7 @@ def _purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     return found
 
 
-def _with_parts(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
+def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
     """What is bought, and what becomes of the other lookups: all in all they are the distinct ones."""
     parts = {
         "beyond budget or quota": left_out,
@@ -311,13 +310,13 @@ def _with_parts(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -
     return ", ".join([bought, *(f"{count:,} {what}" for what, count in parts.items() if count)])
 
 
-def _left(quota: Quota | None) -> str:
+def _render_quota(quota: Quota | None) -> str:
     if quota is None or quota.remaining is None:
         return "unknown"
     return f"{quota.remaining:,}" + (f" of {quota.limit:,}" if quota.limit is not None else "")
 
 
-def _agreement(agreement: Agreement) -> str:
+def _render_agreement(agreement: Agreement) -> str:
     known = f"{agreement.status_known:,} known to both"
     status = f"same status in {agreement.status_same:,} of {known}, " if agreement.status_known else ""
     apart = f", probabilities {agreement.prob_apart:.2f} apart" if agreement.prob_apart is not None else ""
@@ -325,7 +324,7 @@ def _agreement(agreement: Agreement) -> str:
     return f"{both}: {status}same action in {agreement.action_same:,}{apart}"
 
 
-def _listed(total: int, parts: Mapping[str, int]) -> str:
+def _render_parts(total: int, parts: Mapping[str, int]) -> str:
     if not parts:
         return f"{total:,}"
     return f"{total:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items())})"

@@ -36,7 +36,7 @@ from bizverify.labels.output_columns import label_target, write_labels
 from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
-from bizverify.run.destination import keep_apart
+from bizverify.run.output_layout import keep_apart
 from bizverify.schema import LABEL_COLUMNS, counted
 
 __all__ = ["LABEL_COLUMNS", "ROLES", "LabelReport", "LabelStore", "Mailing", "MailingTerms", "label"]

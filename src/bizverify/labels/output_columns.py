@@ -14,8 +14,8 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import LabelError
-from bizverify.run import output_layout
-from bizverify.run.destination import Target, changes, losses, target_of
+from bizverify.run import accounting
+from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
 from bizverify.run.records import ROW_ID
 from bizverify.schema import LABEL_COLUMNS, counted
 from bizverify.tables import Enriched, Table, publish_file, reading, write_table, written_rows
@@ -61,20 +61,20 @@ def write_labels(
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
         earlier = find_label_columns(table.headers, prefix)
-        layout, notes = output_layout.layout(table.headers, prefix, earlier, range(len(table.headers)), LABEL_COLUMNS)
-        notes += losses(table, target, over, leaves_out=False, header_unsure=False)
-        for note in (*notes, *changes(table, target, layout)):
+        layout, notes = lay_out_columns(table.headers, prefix, earlier, range(len(table.headers)), LABEL_COLUMNS)
+        notes += find_losses(table, target, over, leaves_out=False, header_unsure=False)
+        for note in (*notes, *find_changes(table, target, layout)):
             warned(note)
         joined = table.frame.with_row_index(ROW_ID).join(labels.lazy(), on=ROW_ID, how="left", maintain_order="left")
-        rows = output_layout.numbered_out(joined)
+        rows = accounting.number_rows(joined)
         with publish_file(output) as temporary:
-            tally = rows.select(*output_layout.row_counts(), pl.col("bounced").count().alias("labelled"))
+            tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
             written = written_rows(table, temporary, target.format, target.encoding)
             lost = labels["bounced"].count() - found["labelled"]
             faults = [f"in no row: {counted(lost, 'label')}"] if lost else []
-            output_layout.balance_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
+            accounting.check_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
     log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
 
 
@@ -115,4 +115,4 @@ def label_target(table: Table, output: Path, encoding: str | None = None) -> tup
     assert table.path is not None  # noqa: S101 - a mailing is a file
     over = same_file(table.path, output)
     other = None if over else output
-    return target_of(table.path, table.format, other, over, encoding=encoding, backup=True, summary=False), over
+    return choose_target(table.path, table.format, other, over, encoding=encoding, backup=True, summary=False), over

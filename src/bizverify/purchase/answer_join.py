@@ -102,7 +102,7 @@ _STATUS: Final = {
 """How a lookup stands after a run → ``row_status``."""
 
 
-def outcomes(
+def find_outcomes(
     ledger: Ledger,
     lookups: pl.DataFrame,
     *,
@@ -119,7 +119,7 @@ def outcomes(
     ``unchosen``: why some were not chosen, ``None`` to leave out what was neither chosen nor is known; ``stopped``:
     whether the same command would not buy it either.
     """
-    parts = [_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
+    parts = [_select_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
     known = pl.concat(
         [pl.DataFrame(schema=_SCHEMA | {"place": pl.get_index_type(), "stands": pl.String}), *parts], how="diagonal"
     )
@@ -153,7 +153,7 @@ def _garbled_expr(lang: Lang) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """:func:`outcomes` in files: ``places`` says where each lookup's are among ``answers``, which are mapped, not read.
+    """Outcomes in files: ``places`` says where each lookup's are among ``answers``, which are mapped, not read.
 
     So a join to rows holds a few bytes of each lookup in memory; with the answers in it, it would take three times what
     they are.
@@ -163,32 +163,32 @@ class StoredAnswers:
     answers: pl.DataFrame
     seed: int
 
-    def joined(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+    def join_to(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine columns to rows with :data:`LOOKUP`, null where nothing is stored; rows keep their order."""
         numbered = rows.with_columns(short_expr(self.seed))
         placed = numbered.join(self.places, on=SHORT, how="left", maintain_order="left")
-        return placed.with_columns(self._answer().alias(_FOUND)).drop(_PLACE).unnest(_FOUND)
+        return placed.with_columns(self._answer_expr().alias(_FOUND)).drop(_PLACE).unnest(_FOUND)
 
-    def _answer(self) -> pl.Expr:
-        def picked(places: pl.Series) -> pl.Series:
+    def _answer_expr(self) -> pl.Expr:
+        def gather(places: pl.Series) -> pl.Series:
             return self.answers.select(pl.all().gather(places)).to_struct()
 
-        return pl.col(_PLACE).map_batches(picked, return_dtype=pl.Struct(self.answers.schema), is_elementwise=True)
+        return pl.col(_PLACE).map_batches(gather, return_dtype=pl.Struct(self.answers.schema), is_elementwise=True)
 
 
 def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> StoredAnswers:
-    """Write :func:`outcomes` to a folder, a part at a time."""
+    """Write :func:`find_outcomes` to a folder, a part at a time."""
     seed, begins = telling_seed(lookups), 0
     places, answers = list[pl.DataFrame](), list[pl.DataFrame]()
     for part in [*lookups.iter_slices(_PART)] or [lookups]:
-        found = outcomes(ledger, part, **how)
+        found = find_outcomes(ledger, part, **how)
         places.append(found.select(short_expr(seed)).with_row_index(_PLACE, begins))
-        answers.append(_mapped(found.drop(LOOKUP), folder / f"{begins}.arrow"))
+        answers.append(_write_mapped(found.drop(LOOKUP), folder / f"{begins}.arrow"))
         begins += found.height
     return StoredAnswers(pl.concat(places).lazy(), pl.concat(answers, rechunk=False), seed)
 
 
-def _mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+def _write_mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Write a frame to a file and return it as the file's pages, which the system may take from memory again."""
     frame.write_ipc(path, compression="uncompressed")
     with pa.memory_map(str(path)) as file:
@@ -197,7 +197,7 @@ def _mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
     return mapped
 
 
-def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
+def _select_standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
     """How the ledger's entries stand for a run; those that are as if unknown (too old, refused once) left out."""
     state, this_run = pl.col("state"), pl.col("run_id") == run_id
     stands = (
@@ -223,21 +223,21 @@ def _standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
 
 
 def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.LazyFrame:
-    """Add the nine columns to rows with :data:`LOOKUP`, from :func:`outcomes`; rows without a lookup are invalid."""
+    """Add the nine columns to rows with :data:`LOOKUP`, from the ledger; rows without a lookup are invalid."""
     invalid = pl.col(LOOKUP).is_null()
-    return found.joined(rows).with_columns(
+    return found.join_to(rows).with_columns(
         pl.when(invalid).then(pl.lit("invalid")).otherwise(pl.col("row_status")).alias("row_status"),
-        pl.when(invalid).then(_why_invalid(rows, lang)).otherwise(pl.col("row_note")).alias("row_note"),
+        pl.when(invalid).then(_invalid_note(rows, lang)).otherwise(pl.col("row_note")).alias("row_note"),
     )
 
 
 def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
-    """Put :func:`outcomes` over the nine columns that rows of the local engine have already.
+    """Put :func:`find_outcomes` over the nine columns that rows of the local engine have already.
 
     Where the service has answered, its answer stands, and the local one beside it under :data:`BEFORE`; where it has
     not, the local answer stays, with the outcome's ``row_status`` and note.
     """
-    joined = found.joined(rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}))
+    joined = found.join_to(rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}))
     answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
     fields = [
         pl.when(answered).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name) for name in ANSWER_COLUMNS
@@ -270,7 +270,7 @@ def agreement_counts() -> tuple[pl.Expr, ...]:
     )
 
 
-def _why_invalid(rows: pl.LazyFrame, lang: Lang) -> pl.Expr:
+def _invalid_note(rows: pl.LazyFrame, lang: Lang) -> pl.Expr:
     names = rows.collect_schema().names()
     suspect = pl.lit(_NOTES["suspect"][lang])
     if "b_no" not in names:

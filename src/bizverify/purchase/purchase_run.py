@@ -19,15 +19,15 @@ from bizverify.purchase.dispatcher import Buying, Figures, Halt
 from bizverify.purchase.idempotent_retry import settle_doubts
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
+from bizverify.run.engine import Purchase, Quota
 from bizverify.run.lookups import KEY
-from bizverify.run.purchase_summary import Purchase, Quota
 from bizverify.schema import counted
 
 if TYPE_CHECKING:
     import polars as pl
 
     from bizverify.client import Account
-    from bizverify.purchase.engine import PaidEngine
+    from bizverify.purchase.paid_engines import PaidEngine
     from bizverify.run.engine import RunContext
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _DAY: Final = 86400.0
 
 
 class PaidRun:
-    """One run of a :class:`~bizverify.purchase.engine.PaidEngine`: it settles, chooses and buys."""
+    """One run of a :class:`~bizverify.purchase.paid_engines.PaidEngine`: it settles, chooses and buys."""
 
     def __init__(
         self,
@@ -135,9 +135,9 @@ class PaidRun:
                 except ServiceError:
                     await buy_in_uploads(buying, self.chosen, self._running())  # paid for already, not there for ever
                     raise
-                buying.progress = self._counted()
+                buying.progress = self._progress_counter()
                 buying.progress(0)
-                await self._bought(buying)
+                await self._buy_chosen(buying)
                 after = await self._quota_after(buying)
             finally:
                 self._cancel.set_handler(None)
@@ -215,7 +215,7 @@ class PaidRun:
         self._purchase = replace(self._purchase, chosen=allowed)
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
 
-    async def _bought(self, buying: Buying) -> None:
+    async def _buy_chosen(self, buying: Buying) -> None:
         singly = not self._engine.kind.uploads
         await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
         if singly and not self.chosen.is_empty() and not buying.stop.pulled:
@@ -233,7 +233,7 @@ class PaidRun:
         stopped = self._engine.kind.uploads and self._engine.why_stopped(self._ledger) is not None
         return [upload for upload in uploads if stopped or upload.id in self._standing.uploads]
 
-    def _counted(self) -> Callable[[int], None]:
+    def _progress_counter(self) -> Callable[[int], None]:
         """Report how many lookups are settled: those that are bought, and all in the uploads that are fetched."""
         total, done = self.chosen.height + sum(upload.rows for upload in self._running()), 0
 
@@ -258,7 +258,7 @@ class PaidRun:
     def _quota_notes(self, before: Quota | None, after: Quota | None) -> tuple[str, ...]:
         if self._unread is not None and not self.chosen.is_empty():
             return (unknown_quota_alert(str(self._unread)),)
-        return _notes(before, after, self._figures.paid)
+        return _quota_difference(before, after, self._figures.paid)
 
 
 def quota_of(account: Account) -> Quota:
@@ -276,7 +276,7 @@ def _late_note(late: int) -> tuple[str, ...]:
     return (f"{counted(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
 
 
-def _notes(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:
+def _quota_difference(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:
     if before is None or before.remaining is None:
         return ("the service did not say how much of the quota is left",)
     if after is None or after.remaining is None:

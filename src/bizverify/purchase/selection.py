@@ -59,7 +59,7 @@ def standing(
     Of the wanted ones, those that were refused before come last: they must not keep the others from being asked.
     """
     places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
-    known = places.join(_known(ledger, lookups), on="place", how="left", maintain_order="left")
+    known = places.join(_known_states(ledger, lookups), on="place", how="left", maintain_order="left")
     state = pl.col("state")
     fate = (
         pl.when((state == "done") & (pl.col("answered_at") >= since))
@@ -82,7 +82,7 @@ def standing(
     return Standing(*bought, frozenset(uploads), frozenset(incomplete), continued)
 
 
-def _known(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
+def _known_states(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
     columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
     entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
@@ -113,10 +113,10 @@ def known_elsewhere(
     """Return how many lookups the ledger knows at other services, given as (origin, scope); those it knows there."""
     sample = lookups.gather_every(max(1, lookups.height // _SAMPLE))
 
-    def known(asked: pl.DataFrame, scope: str) -> int:
+    def count_known(asked: pl.DataFrame, scope: str) -> int:
         return asked.height - standing(ledger, with_keys(asked, scope), since).wanted.height
 
-    return [(origin, known(lookups, scope)) for origin, scope in scopes if known(sample, scope)]
+    return [(origin, count_known(lookups, scope)) for origin, scope in scopes if count_known(sample, scope)]
 
 
 def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:

@@ -239,7 +239,7 @@ def build_gazetteer(
     for names they lack), ``KIKmix*.xlsx`` (which legal dongs an administrative one has). Names become those of the
     present day. Single rows that cannot be used are left out, counted and listed; a file in which more than one in a
     hundred is such, or that is cut off, of other columns or of another encoding, is an error that names file and line,
-    and so is a district that two files give. ``progress`` hears of the megabytes that are read.
+    and so is a district that two files give. ``progress`` is called with the megabytes read and their total.
 
     The same files give the same bytes. Raises :class:`GazetteerError`, :class:`~bizverify.errors.OutputError`,
     :class:`~bizverify.errors.UsageError`.

@@ -80,7 +80,7 @@ class Content:
     street_count: int = 0
 
     def add(self, source: SourceFile, number: int, advance: Callable[[int], None]) -> None:
-        """Read one file; ``advance`` hears of the bytes. Raises :class:`GazetteerError` with file and line."""
+        """Read one file; ``advance`` gets the bytes read. Raises :class:`GazetteerError` with file and line."""
         frames = []
         rows = 0
         refused: list[Refused] = []

@@ -1,6 +1,6 @@
 """Puts the official files together: what is given twice, the post office's beside the agency's, the daily changes.
 
-The last word of the daily changes on a building, and on an additional lot, counts. What a change abolishes is kept:
+The last daily change of a building, and of an additional lot, counts. Buildings that a change abolishes are kept:
 letters still go to such addresses, and some of them have a successor.
 """
 

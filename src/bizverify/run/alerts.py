@@ -12,8 +12,7 @@ import polars as pl
 from bizverify.engine import LocalEngine
 from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
-from bizverify.run.output_layout import RowCounts
-from bizverify.run.plan import Plan
+from bizverify.run.accounting import Plan, RowCounts
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Alert, counted
 
@@ -79,7 +78,7 @@ class StatusCounts:
     bought: bool = False
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The counts in words, with what mends them."""
         source = f" (registry {self.registry})" if self.registry else ""
         text = f"{self.checked:,} of {self.rows:,} statuses checked{source}"

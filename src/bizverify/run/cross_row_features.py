@@ -61,19 +61,19 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     names = rows.collect_schema().names()
     if "b_no" not in names or "address" not in names:
         return rows
-    found = _hashed(rows)
+    found = _hash_rows(rows)
     known = found.drop_nulls()
     says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
-    marks = {CROWDED: _crowded(rows, found, known), SEVERAL: _several(rows, found, known)}
+    marks = {CROWDED: _find_crowded(rows, found, known), SEVERAL: _find_several(rows, found, known)}
     facts = found.select(
         pl.when(says).then(pl.repeat(False, found.height, eager=True).scatter(ids, True)).alias(name)
         for name, ids in marks.items()
     )
-    looked_up = pl.col(ROW_ID).map_batches(partial(_of_rows, facts), return_dtype=_FACTS, is_elementwise=True)
+    looked_up = pl.col(ROW_ID).map_batches(partial(_gather_facts, facts), return_dtype=_FACTS, is_elementwise=True)
     return rows.with_columns(looked_up.alias(_FOUND)).unnest(_FOUND)
 
 
-def _hashed(rows: pl.LazyFrame) -> pl.DataFrame:
+def _hash_rows(rows: pl.LazyFrame) -> pl.DataFrame:
     """Each row's number and the hash of its address as it is written (UInt64 both), null where there is none.
 
     Numbers that are equal are equal here, whatever their spelling; some that are none are here as well.
@@ -92,69 +92,69 @@ def _hashed(rows: pl.LazyFrame) -> pl.DataFrame:
     return work.select(_NUMBER, _PLACE).collect(engine="streaming")
 
 
-def _crowded(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
+def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     """The ``row_id`` of the rows at a crowded address."""
-    alike = _with_different(known.filter(_among(_PLACE, _repeated(known[_PLACE], ALIKE))), _PLACE, ALIKE)
+    alike = _find_with_different(known.filter(_is_among(_PLACE, _find_repeated(known[_PLACE], ALIKE))), _PLACE, ALIKE)
     # what is spelled alike has one key: it is made of the first of these rows
-    spelled = _asked(rows, found, _among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
+    spelled = _select_rows(rows, found, _is_among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
     keys = spelled.select(ROW_ID, address_key(pl.col("address")).alias(_KEY)).drop_nulls()
     hashed = keys.with_columns(pl.col(_KEY).hash()).collect(engine="streaming")
     hashed = hashed.select(found[_PLACE].gather(hashed[ROW_ID]), _KEY)
-    there = found.with_row_index(ROW_ID).filter(_among(_PLACE, alike)).join(hashed, on=_PLACE).drop(_PLACE)
-    crowds = _with_different(there.select(_business(), _KEY).drop_nulls(), _KEY, CROWD)
-    return there.filter(_among(_KEY, crowds))[ROW_ID]
+    there = found.with_row_index(ROW_ID).filter(_is_among(_PLACE, alike)).join(hashed, on=_PLACE).drop(_PLACE)
+    crowds = _find_with_different(there.select(_business_expr(), _KEY).drop_nulls(), _KEY, CROWD)
+    return there.filter(_is_among(_KEY, crowds))[ROW_ID]
 
 
-def _several(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
+def _find_several(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     """The ``row_id`` of the rows whose number has several addresses."""
-    respelled = _with_different(known.filter(_among(_NUMBER, _repeated(known[_NUMBER], 2))), _NUMBER, 2)
+    respelled = _find_with_different(known.filter(_is_among(_NUMBER, _find_repeated(known[_NUMBER], 2))), _NUMBER, 2)
     address = pl.col("address").cast(pl.String)
-    asked = _asked(rows, found, _among(_NUMBER, respelled))
+    asked = _select_rows(rows, found, _is_among(_NUMBER, respelled))
     said = asked.select(ROW_ID, pl.when(~is_masked(address)).then(address).alias("address"))
     read = plain_numbers(said).select(ROW_ID, *_BUILDINGS).collect(engine="streaming")
-    read = read.with_columns(found[_NUMBER].gather(read[ROW_ID])).with_columns(_business()).drop_nulls(_NUMBER)
-    apart = [_with_different(read.select(_NUMBER, name).drop_nulls(), _NUMBER, 2) for name in _BUILDINGS]
-    return read.filter(_among(_NUMBER, pl.concat(apart)))[ROW_ID]
+    read = read.with_columns(found[_NUMBER].gather(read[ROW_ID])).with_columns(_business_expr()).drop_nulls(_NUMBER)
+    apart = [_find_with_different(read.select(_NUMBER, name).drop_nulls(), _NUMBER, 2) for name in _BUILDINGS]
+    return read.filter(_is_among(_NUMBER, pl.concat(apart)))[ROW_ID]
 
 
-def _business() -> pl.Expr:
+def _business_expr() -> pl.Expr:
     """The number, null where it is none: with a wrong check digit, or, as telephone numbers, from 0 on."""
     key = pl.col(_NUMBER)
     return pl.when(business_number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)).then(key).alias(_NUMBER)
 
 
-def _with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
+def _find_with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
     """The values of an integer column that stand beside at least so many different values of the other one.
 
     A part of them at a time: to find what is different takes ten times the memory of what is looked at.
     """
     parts = 1 + pairs.height // _AT_ONCE
     of_part = (pairs.filter(pl.col(column) % parts == part).unique() for part in range(parts))
-    return pl.concat([_repeated(part[column], times) for part in of_part])
+    return pl.concat([_find_repeated(part[column], times) for part in of_part])
 
 
-def _repeated(values: pl.Series, times: int) -> pl.Series:
+def _find_repeated(values: pl.Series, times: int) -> pl.Series:
     """The values that stand there at least so often, sorted: to sort them costs half of what it costs to count them."""
     ordered = values.sort()
     return ordered.filter(ordered == ordered.shift(times - 1)).unique()
 
 
-def _among(column: str, values: pl.Series) -> pl.Expr:
+def _is_among(column: str, values: pl.Series) -> pl.Expr:
     return pl.col(column).is_in(values.implode())
 
 
-def _asked(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
+def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
     """The rows of the file for which ``which`` holds of what was found; none, without reading, where it never does."""
     holds = found.select(which.fill_null(False)).to_series()
     if not holds.any():
         return rows.select(ROW_ID, "address").clear()
-    wanted = pl.col(ROW_ID).map_batches(partial(_gathered, holds), pl.Boolean, is_elementwise=True)
+    wanted = pl.col(ROW_ID).map_batches(partial(_gather_values, holds), pl.Boolean, is_elementwise=True)
     return rows.select(ROW_ID, "address").filter(wanted)
 
 
-def _gathered(values: pl.Series, ids: pl.Series) -> pl.Series:
+def _gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
     return values.gather(ids)
 
 
-def _of_rows(facts: pl.DataFrame, ids: pl.Series) -> pl.Series:
+def _gather_facts(facts: pl.DataFrame, ids: pl.Series) -> pl.Series:
     return facts.select(pl.all().gather(ids)).to_struct()

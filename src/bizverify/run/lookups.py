@@ -59,7 +59,7 @@ def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
     asked = pl.col(DIGITS).is_not_null() & pl.col(ROW_PROBLEM).is_null()
     if not suspect:
         asked &= pl.col(RIGHT)
-    texts = [_cleaned(pl.col(name)) if name in names else pl.lit("") for name in ("name", "address")]
+    texts = [_clean_text(pl.col(name)) if name in names else pl.lit("") for name in ("name", "address")]
     return pl.when(asked).then(pl.concat_str(DIGITS, *texts, separator=_BETWEEN))
 
 
@@ -102,7 +102,7 @@ def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
     frame = pl.DataFrame(list(records), schema=dict.fromkeys(("b_no", "name", "address"), pl.String), orient="row")
     digits, texts = (
         business_number.compact_expr(pl.col("b_no")).alias("b_no"),
-        [_cleaned(pl.col(name)) for name in ("name", "address")],
+        [_clean_text(pl.col(name)) for name in ("name", "address")],
     )
     found = frame.with_columns(digits, pl.concat_str(digits, *texts, separator=_BETWEEN).alias(LOOKUP))
     key = _hasher(scope)
@@ -132,7 +132,7 @@ def split(lookups: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _cleaned(text: pl.Expr) -> pl.Expr:
+def _clean_text(text: pl.Expr) -> pl.Expr:
     seen = text.cast(pl.String).str.replace_all(_UNSEEN, "")
     plain = seen.str.normalize("NFC").str.replace_all(_SPACES, " ").str.strip_chars()
     return pl.when(is_blank(plain)).then(pl.lit("")).otherwise(plain)

@@ -1,36 +1,66 @@
-"""Answers back to every row, and the account that must balance before anything is published."""
+"""Layout of an output: where it goes, which columns it has, and what it cannot have of its input."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-import polars as pl
+from bizverify.errors import OutputError, UsageError, parameter
+from bizverify.schema import ADDED_COLUMNS, counted
+from bizverify.tables import WORKBOOKS, Format, Table, excel, reading
+from bizverify.tables.columns import own_columns
+from bizverify.tables.compression import url_of
+from bizverify.tables.detect import default_output, output_format, refuse_in_place
+from bizverify.tables.json import not_finite
+from bizverify.tables.publish import same_file
+from bizverify.tables.table import unique_names
 
-from bizverify.errors import AccountingError
-from bizverify.run.records import ROW_ID
-from bizverify.schema import ACTIONS, ADDED_COLUMNS, BIZ_STATUSES, GRADES, ROW_STATUSES, counted
-
-OTHER: Final = "other"
-"""Under which words are counted that are not in the local vocabulary: the service may have its own."""
-
-_OUT_ID: Final = "out_id"
+_JSON: Final = ("json", "ndjson")
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class RowCounts:
-    """The counts of a finished run, taken from the very rows that were written."""
+class Target:
+    """Where a run's output goes, and as what."""
 
-    rows: int
-    in_order: bool
-    by_row_status: dict[str, int]
-    by_biz_status: dict[str, int]
-    by_grade: dict[str, int]
-    by_action: dict[str, int]
+    path: Path
+    format: Format
+    encoding: str | None
+    backup: bool
+    summary: bool
 
 
-def layout(
+def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
+    """Where the output goes; raise :class:`UsageError` where what is asked for does not go together.
+
+    :class:`OutputError` for a place that is not on this machine.
+    """
+    if in_place and output is not None:
+        raise UsageError("`in_place=True` replaces the input; do not name an output as well")
+    if in_place:
+        refuse_in_place(path, format)
+        return _check_target(Target(path, format, **options))
+    if not options["backup"]:
+        raise UsageError("`backup=False` is for `in_place=True`: nothing else replaces the input")
+    target = Path(output) if output is not None else default_output(path, format)
+    if (url := url_of(target)) and not target.parent.is_dir():
+        raise OutputError(f"{url}: is a URL, and files are written on this machine only; copy it there afterwards")
+    return _check_target(Target(target, output_format(target), **options | {"backup": False}))
+
+
+def _check_target(target: Target) -> Target:
+    for option, asked, format, meant in (
+        ("output_encoding", target.encoding is not None, "csv", "CSV files"),
+        ("summary", target.summary, "xlsx", "workbooks"),
+    ):
+        if asked and target.format != format:
+            raise UsageError(f"{target.path}: {parameter(option)} is for {meant}, this output is {target.format}")
+    return target
+
+
+def lay_out_columns(
     headers: Sequence[str],
     prefix: str,
     ours: Mapping[str, int],
@@ -60,74 +90,88 @@ def layout(
     return tuple(columns), tuple(warnings)
 
 
-def numbered_out(answered: pl.LazyFrame) -> pl.LazyFrame:
-    """Number the answered rows as they leave, to be held against the number they came in with."""
-    return answered.with_row_index(_OUT_ID)
+def refuse_wide(table: Table, target: Target, prefix: str) -> None:
+    """Raise :class:`OutputError` where a sheet cannot have all of a table's columns and ours.
 
-
-def row_counts() -> tuple[pl.Expr, pl.Expr]:
-    """Aggregations over rows of :func:`numbered_out`: how many (``rows``), and whether ``in_order``."""
-    return pl.len().alias("rows"), (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order")
-
-
-def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
-    """Return a one-row query that counts rows of :func:`numbered_out`, with more aggregations beside.
-
-    Rows by each known word, and in all (``biz_status:``): what is left over are the service's own words. There is no
-    other ``row_status``.
+    To choose among thousands of columns takes seconds, so this is asked before.
     """
-    counted = {
-        "row_status": ROW_STATUSES,
-        "biz_status": BIZ_STATUSES,
-        "grade": GRADES,
-        "action": ACTIONS,
-    }
-    return answered.select(
-        *row_counts(),
-        *(
-            (pl.col(name) == value).sum().alias(f"{name}:{value}")
-            for name, values in counted.items()
-            for value in values
-        ),
-        *(pl.col(name).count().alias(f"{name}:") for name in counted if name != "row_status"),
-        *more,
-    )
+    if target.format == "xlsx":
+        ours = own_columns(table.headers, prefix)
+        excel.refuse_wide(len(table.headers) + len(ADDED_COLUMNS) - len(ours))
 
 
-def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
-    """Return the account that a tally says."""
+def find_losses(
+    table: Table, target: Target, in_place: bool, *, leaves_out: bool, header_unsure: bool
+) -> tuple[str, ...]:
+    """Warnings about what the output cannot have of the file around its table.
 
-    def by(name: str) -> dict[str, int]:
-        counts = {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
-        in_all = counts.pop("", None)
-        others = 0 if in_all is None else in_all - sum(counts.values())
-        return counts | ({OTHER: others} if others else {})
+    ``leaves_out``: whether it lacks columns of the user's; ``header_unsure``: whether no header says for certain that
+    it is one, so that what stands above may be rows. Columns cannot be cut out of a workbook without changing its
+    formulas, so such an output is a new one. Raises :class:`UsageError` where that is to replace the old one,
+    :class:`OutputError` for a workbook that cannot be written as is asked.
+    """
+    lost = "its other sheets, formulas, charts and formats"
+    anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
+    if table.format == target.format == "xlsx" and anew and in_place:
+        option = "`select=`" if leaves_out else parameter("has_header", False)
+        raise UsageError(
+            f"{target.path}: with {option} the output is a new workbook, without {lost}; name it with `output=`"
+        )
+    if target.format == "xlsx":
+        excel.refuse(table, target.path, anew=leaves_out, summary=target.summary)
+    rebuilt = target.format == "xlsx" and anew and table.format in (*WORKBOOKS, "html")
+    beside = "what the web page has beside its table is" if table.format == "html" else f"{lost} are"
+    notes = (f"the output is a new workbook: {beside} not in it",) if rebuilt else ()
+    kept = rebuilt or table.format == target.format
+    if header_unsure and table.above and kept:
+        return (*notes, f"{counted(table.above, 'line')} above the header's last: kept as they are, and not verified")
+    if kept and not rebuilt:
+        return notes
+    return (*notes, *_note_lost_lines(table, titles=not rebuilt))
 
-    return RowCounts(
-        rows=int(tallied["rows"]),
-        in_order=bool(tallied["in_order"]),
-        by_row_status=by("row_status"),
-        by_biz_status=by("biz_status"),
-        by_grade=by("grade"),
-        by_action=by("action"),
-    )
+
+def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
+    """Notes on the lines above the rows that the output lacks; ``titles``: whether title lines are among these."""
+    joined = table.above - table.titles + 1
+    notes = [f"the {joined} lines of the header are one line in the output"] if joined > 1 else []
+    if table.titles and titles:
+        lines = counted(table.titles, "title line")
+        again = "a workbook" if table.format in (*WORKBOOKS, "html") else "the input's own format"
+        notes.append(f"{lines} above the header not in the output; in {again} it has all lines")
+    return tuple(notes)
 
 
-def balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
-    """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
-    faults = []
-    if sum(account.by_row_status.values()) != rows_in:
-        faults.append(f"{counted(rows_in, 'row')} in, {sum(account.by_row_status.values()):,} with a row_status")
-    balance_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
+def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Warnings about what JSON and Parquet cannot hold as it is: headers that repeat or are blank, NaN and infinity.
+
+    ``layout``: the output's columns as (column, header). Raises :class:`OutputError` for more than a sheet has.
+    """
+    format = target.format
+    if format == "xlsx":
+        excel.refuse_wide(len(layout))
+    if table.format == format or (format in _JSON and table.format in _JSON) or format not in (*_JSON, "parquet"):
+        return ()
+    warnings: tuple[str, ...] = ()
+    headers = [header for _, header in layout]
+    renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
+    if renamed:
+        named = ", ".join(f"{header!r} is {name!r}" for header, name in renamed[:_SHOWN])
+        more = " and so on" if len(renamed) > _SHOWN else ""
+        warnings = (f"headers that repeat or are blank get names of their own, as {format} needs: {named}{more}",)
+    if format in _JSON:
+        with reading(table):
+            warnings += not_finite(table)
+    return warnings
 
 
-def balance_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
-    """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
-    faults = (
-        *([f"{counted(rows_in, 'row')} in, {rows_out:,} answered"] if rows_out != rows_in else []),
-        *([f"{counted(rows_in, 'row')} in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
-        *faults,
-        *(() if in_order else ("rows left in another order than they came",)),
-    )
-    if faults:
-        raise AccountingError(f"nothing was published, the rows do not balance: {'; '.join(faults)}")
+def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
+    """Raise :class:`UsageError` where a file that is written is one that is read, or both that are written are one.
+
+    Only ``in_place`` may, and does, write the output over the input.
+    """
+    for use, path in written.items():
+        for other, taken in {**read, "output": written["output"]}.items():
+            allowed = use == other or (in_place and (use, other) == ("output", "input"))
+            if path is not None and taken is not None and not allowed and same_file(path, taken):
+                remedy = ", or `in_place=True` to replace it" if (use, other) == ("output", "input") else ""
+                raise UsageError(f"{path}: is the {other} itself; give another {use}{remedy}")

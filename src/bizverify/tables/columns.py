@@ -108,8 +108,8 @@ def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDE
 
     A file is taken for an enriched one when all ``names``, by default the nine, stand side by side in their order, each
     under its name or, where the user had a column of that name, with ``_bv``, ``_bv2`` and so on behind it, as
-    :func:`bizverify.run.output_layout.layout` calls them. Anything else is the user's, and is not replaced. The three
-    of an earlier labelling are found in the same way, by ``bizverify.schema.LABEL_COLUMNS``.
+    ``run.output_layout.lay_out_columns`` calls them. Anything else is the user's, and is not replaced. The three of
+    an earlier labelling are found in the same way, by ``bizverify.schema.LABEL_COLUMNS``.
     """
     titles = [re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?") for name in names]
     for start in reversed(range(len(headers) - len(titles) + 1)):

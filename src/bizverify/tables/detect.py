@@ -155,7 +155,7 @@ def _zip_format(file: File) -> Format:
 
 
 def _ole_format(file: File) -> Format:
-    """An old .xls, or something else in the same container: told by the names in its directory."""
+    """An old .xls, or something else in the same container, known by the names in its directory."""
     content = file.data.read_bytes()
     for stream, what in _STREAMS.items():
         if stream.encode("utf-16-le") in content:

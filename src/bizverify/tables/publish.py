@@ -79,7 +79,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
         sync_folder(target.parent)
         yield backup if called.is_symlink() else called.with_name(backup.name)
     finally:
-        with suppress(OSError):  # where it cannot be told, the backup stays
+        with suppress(OSError):  # where that is not known, the backup stays
             if os.path.samestat(before, target.stat()):
                 backup.unlink()
 

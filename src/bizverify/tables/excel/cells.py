@@ -34,7 +34,7 @@ _ESCAPES: Final = {
     "\uffff": "_xFFFF_",
 }
 _SPACED: Final = r"^[ \t\r\n]|[ \t\r\n]$|[\t\r\n]|  "
-"""Spaces that are kept only where XML is told so."""
+"""Spaces that are kept only with ``xml:space="preserve"``."""
 _SPECIAL: Final = rf"[&<>\x00-\x1F\x{{FFFE}}\x{{FFFF}}]|_x[0-9A-Fa-f]{{4}}_|{_SPACED}"
 """What cannot stand in XML as it is; most columns hold none of it."""
 
@@ -104,7 +104,7 @@ def render_rows(
 
 
 def _cell(values: pl.Series, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
-    """The pieces of a column's cells; numbers, texts and nulls are told apart only where a column has several."""
+    """The pieces of a column's cells; numbers, texts and nulls are distinguished only where a column has several."""
     start: list[pl.Expr | str] = [f'<c r="{letter}', pl.col("row"), '"', _attribute(style)]
     blank: list[pl.Expr | str] = [_blank(start, style)] if blanks else [""]
     number, nulls = _numbers(values), values.null_count()

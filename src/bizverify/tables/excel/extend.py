@@ -154,7 +154,7 @@ class Splice:
 
 
 def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> None:
-    """Splice the added columns into the user's own sheet, beside what is there, styled like their neighbour.
+    """Splice the added columns into the user's own sheet, beside what is there, styled like the column before them.
 
     ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
     cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.

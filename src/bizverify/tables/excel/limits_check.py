@@ -164,7 +164,7 @@ class PartContent:
     def memory(self, longest: int = 0) -> float:
         """The most bytes that reading it takes, as a sheet whose longest shared text is ``longest``, or as the texts.
 
-        Infinite where that cannot be told.
+        Infinite where that is not known.
         """
         if self.texts:
             return _TEXT * self.texts + self.size

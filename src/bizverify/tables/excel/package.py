@@ -47,7 +47,7 @@ class SheetEntry:
 
 
 def outline(path: Path, data: Path) -> list[SheetEntry]:
-    """The sheets of an .xlsx workbook whose XML was looked over before (no document types, no entities).
+    """The sheets of an .xlsx workbook whose XML was checked before (no document types, no entities).
 
     Raises :class:`InputError` for a workbook without sheets, or one whose list of sheets does not hold together.
     """
@@ -66,7 +66,7 @@ def outline(path: Path, data: Path) -> list[SheetEntry]:
 def entries_of(archive: ZipFile) -> list[SheetEntry]:
     """The sheets that an open workbook lists; raise :class:`ValueError` or :class:`KeyError` for one that is damaged.
 
-    Their names differ: by them, the parser is told which sheet to read, and the writer which part to extend.
+    Their names differ: the parser chooses the sheet by its name, and the writer the part.
     """
     names = {name.lower(): name for name in archive.namelist()}
     book, relations = (_parse_part(archive, names, part) for part in CORE)

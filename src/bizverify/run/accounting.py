@@ -1,8 +1,8 @@
-"""What a run will do, decided before anything is done: pure functions over frames."""
+"""Accounting of a run: what its rows ask for, what became of them, and whether rows in and rows out agree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -11,11 +11,19 @@ import polars as pl
 from bizverify import business_number
 from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.text_values import is_blank
+from bizverify.errors import AccountingError
 from bizverify.run.lookups import LOOKUP
-from bizverify.run.records import DIGITS, RIGHT
+from bizverify.run.records import DIGITS, RIGHT, ROW_ID
+from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES, counted
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
 """Why a row is not asked about: its number cannot be one, or it is no row of the list."""
+
+
+OTHER: Final = "other"
+"""Under which words are counted that are not in the local vocabulary: the service may have its own."""
+
+_OUT_ID: Final = "out_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +113,88 @@ def plan_of(counts: Mapping[str, int]) -> Plan:
         without_address=counts["plan:without_addresses"],
         suspect=valid - asked,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """The counts of a finished run, taken from the very rows that were written."""
+
+    rows: int
+    in_order: bool
+    by_row_status: dict[str, int]
+    by_biz_status: dict[str, int]
+    by_grade: dict[str, int]
+    by_action: dict[str, int]
+
+
+def number_rows(answered: pl.LazyFrame) -> pl.LazyFrame:
+    """Number the answered rows as they leave, to be held against the number they came in with."""
+    return answered.with_row_index(_OUT_ID)
+
+
+def order_counts() -> tuple[pl.Expr, pl.Expr]:
+    """Aggregations over rows of :func:`number_rows`: how many (``rows``), and whether ``in_order``."""
+    return pl.len().alias("rows"), (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order")
+
+
+def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
+    """Return a one-row query that counts rows of :func:`number_rows`, with more aggregations beside.
+
+    Rows by each known word, and in all (``biz_status:``): what is left over are the service's own words. There is no
+    other ``row_status``.
+    """
+    counted = {
+        "row_status": ROW_STATUSES,
+        "biz_status": BIZ_STATUSES,
+        "grade": GRADES,
+        "action": ACTIONS,
+    }
+    return answered.select(
+        *order_counts(),
+        *(
+            (pl.col(name) == value).sum().alias(f"{name}:{value}")
+            for name, values in counted.items()
+            for value in values
+        ),
+        *(pl.col(name).count().alias(f"{name}:") for name in counted if name != "row_status"),
+        *more,
+    )
+
+
+def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
+    """Return the account that a tally says."""
+
+    def by(name: str) -> dict[str, int]:
+        counts = {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
+        in_all = counts.pop("", None)
+        others = 0 if in_all is None else in_all - sum(counts.values())
+        return counts | ({OTHER: others} if others else {})
+
+    return RowCounts(
+        rows=int(tallied["rows"]),
+        in_order=bool(tallied["in_order"]),
+        by_row_status=by("row_status"),
+        by_biz_status=by("biz_status"),
+        by_grade=by("grade"),
+        by_action=by("action"),
+    )
+
+
+def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
+    """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
+    faults = []
+    if sum(account.by_row_status.values()) != rows_in:
+        faults.append(f"{counted(rows_in, 'row')} in, {sum(account.by_row_status.values()):,} with a row_status")
+    check_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
+
+
+def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
+    """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
+    faults = (
+        *([f"{counted(rows_in, 'row')} in, {rows_out:,} answered"] if rows_out != rows_in else []),
+        *([f"{counted(rows_in, 'row')} in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
+        *faults,
+        *(() if in_order else ("rows left in another order than they came",)),
+    )
+    if faults:
+        raise AccountingError(f"nothing was published, the rows do not balance: {'; '.join(faults)}")

@@ -30,9 +30,8 @@ from bizverify.run.alerts import (
     registry_alerts,
     unknown_quota_alert,
 )
-from bizverify.run.engine import RunContext, local_files
+from bizverify.run.engine import Agreement, Purchase, Quota, RunContext, local_files
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
-from bizverify.run.purchase_summary import Agreement, Purchase, Quota
 from bizverify.run.records import ROW_ID
 from bizverify.tables.compression import private_folder
 
