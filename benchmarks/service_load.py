@@ -35,13 +35,13 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.app import listen, server_for, url_of
 from bizverify.server.settings import Settings
 answer = sys.argv[1].encode()
 async def verify(request):
     await request.body()
     return Response(answer, media_type="application/json")
-listener = listening("127.0.0.1", 0)
+listener = listen("127.0.0.1", 0)
 server = server_for(Settings(db=Path("unused")), lambda: print(url_of(listener), file=sys.stderr, flush=True))
 server.config.app = Starlette(routes=[Route("/verify", verify, methods=["POST"])])
 server.run(sockets=[listener])

@@ -26,8 +26,7 @@ from urllib.parse import urlsplit
 
 from service_load import server
 
-from bizverify.server.store import keys as stored
-from bizverify.server.store import open_server_file
+from bizverify.server.store import key_table, open_server_file
 from bizverify.watch import store
 from bizverify.watch.store import Business
 
@@ -38,12 +37,12 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.app import listen, server_for, url_of
 from bizverify.server.settings import Settings
 body = Path(sys.argv[1]).read_bytes()
 async def watch(request):
     return Response(body, media_type="application/json")
-listener = listening("127.0.0.1", 0)
+listener = listen("127.0.0.1", 0)
 server = server_for(Settings(db=Path("unused")), lambda: print(url_of(listener), file=sys.stderr, flush=True))
 server.config.app = Starlette(routes=[Route("/watch", watch)])
 server.run(sockets=[listener])
@@ -90,7 +89,7 @@ def filled(db: Path, count: int) -> tuple[str, str]:
     now = time.time()
     with closing(open_server_file(db)) as connection:
         connection.execute("BEGIN")
-        key, secret = stored.create(connection, plan="enterprise", quota=10, now=now)
+        key, secret = key_table.create_key(connection, plan="enterprise", quota=10, now=now)
         entries = (
             Business(f"{n:010}", f"주식회사 가나다 {n}", f"서울특별시 중구 세종대로 {n}") for n in range(1, count + 1)
         )

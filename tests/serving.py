@@ -17,19 +17,18 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import IO, Any, Final
 
-import anyio.to_thread
 import httpx
 import pytest
 
 from bizverify import BlockingClient
+from bizverify.server.app import listen, server_for, url_of
 from bizverify.server.clock import Clock
-from bizverify.server.jobs import apart, reading
-from bizverify.server.prepared import Prepared
-from bizverify.server.process import listening, server_for, url_of
+from bizverify.server.jobs import isolated_reader
+from bizverify.server.lookup.prepared_query import PreparedQuery
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
+from bizverify.server.reference_files import StatusSource
 from bizverify.server.settings import Settings
-from bizverify.server.store import keys as stored
-from bizverify.server.store import open_server_file
-from bizverify.server.wire import Verified, VerifyRequest
+from bizverify.server.store import key_table, open_server_file
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 """For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
@@ -54,7 +53,7 @@ def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) 
     """A new key's secret, made in the file as `bizverify keys create` makes it."""
     with closing(open_server_file(db)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        _, secret = stored.create(connection, plan=plan, quota=quota, now=time.time(), **more)
+        _, secret = key_table.create_key(connection, plan=plan, quota=quota, now=time.time(), **more)
         connection.execute("COMMIT")
     return secret
 
@@ -62,18 +61,19 @@ def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) 
 def read_here(patch: pytest.MonkeyPatch) -> None:
     """Have uploads read in this process, not each in one of its own: for tests that are about something else."""
 
-    async def asked(request: dict[str, Any], folder: Path, memory: int) -> tuple[dict[str, Any], str]:
-        path, target = folder / request["file"], Path(request["target"])
-        return await anyio.to_thread.run_sync(reading.read, path, target, request["rows"]), ""
+    def run_here(function: str, arguments: dict[str, Any], *, folder: Path, **_: Any) -> Any:
+        return isolated_reader.write_records(**arguments | {"path": folder / arguments["path"]})
 
-    patch.setattr(apart, "_asked", asked)
+    patch.setattr(isolated_reader, "run_isolated", run_here)
 
 
 @contextmanager
-def served(db: Path, clock: Clock | None = None, **settings: Any) -> Iterator[Served]:
+def served(
+    db: Path, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = (), **settings: Any
+) -> Iterator[Served]:
     """Serve in a thread of this process for as long as the block lasts."""
-    listener = listening("127.0.0.1", 0)
-    server = server_for(Settings(db=db, **settings), lambda: None, clock)
+    listener = listen("127.0.0.1", 0)
+    server = server_for(Settings(db=db, **settings), lambda: None, clock, status_sources=status_sources)
     thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="bizverify-served", daemon=True)
     thread.start()
     try:
@@ -156,12 +156,12 @@ def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
 def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     """Hold back what the engine answers to single lookups; return the events "it was asked" and "let it go"."""
     begun, go = Event(), Event()
-    answers = Prepared.answers
+    answers = PreparedQuery.answers
 
-    def held(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+    def held(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
         begun.set()
         assert go.wait(30)
         return answers(prepared, asked)
 
-    monkeypatch.setattr(Prepared, "answers", held)
+    monkeypatch.setattr(PreparedQuery, "answers", held)
     return begun, go

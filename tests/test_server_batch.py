@@ -25,14 +25,11 @@ import bizverify as bv
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.endpoints import batch as endpoint
-from bizverify.server.jobs import accepting, slices, work
-from bizverify.server.jobs.accepting import Acceptance
-from bizverify.server.jobs.slices import put_in_order
-from bizverify.server.sources import Snapshot, Sources
-from bizverify.server.store import jobs as stored
-from bizverify.server.store import keys as stored_keys
-from bizverify.server.store import open_server_file, quota
+from bizverify.server.jobs import accept, results, worker
+from bizverify.server.jobs.accept import JobAcceptance
+from bizverify.server.jobs.results import merge_slices
+from bizverify.server.reference_files import RegistrySnapshot, StatusSources
+from bizverify.server.store import job_table, key_table, open_server_file
 from serving import HTTP, Served, read_here, rows_of, served
 
 CSV = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
@@ -161,8 +158,8 @@ def test_a_slow_reader_holds_few_results(server: Served, monkeypatch: pytest.Mon
     key, rendered = server.key(quota=20_000), list[int]()
     job_id = upload(server, key, "b_no\n" + "1248100998\n" * 20_000).json()["job_id"]
     until(server, key, job_id)
-    items = endpoint._items
-    monkeypatch.setattr(endpoint, "_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
+    items = results.render_items
+    monkeypatch.setattr(results, "render_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
     place = urlsplit(server.url)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -277,7 +274,7 @@ class Held:
 
 
 def sources(server: Served, *better: Any) -> None:
-    server.app.state.context.jobs.sources = Sources(*better)
+    server.app.state.context.jobs.sources = StatusSources(*better)
 
 
 @pytest.mark.usefixtures("quickly_read")
@@ -318,7 +315,7 @@ def told_without_a_body(server: Served, key: str) -> bytes:
 @pytest.mark.parametrize("failures", [2, 3])
 def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure is tried again; after three the job has failed, its quota is back, and no person is named."""
-    monkeypatch.setattr(work, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(worker, "PAUSES", (0.0, 0.0))
     held = Held(failures)
     held.go.set()
     with served(tmp_path / "db.sqlite") as server:
@@ -335,7 +332,7 @@ def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, mo
 @pytest.mark.usefixtures("quickly_read")
 def test_a_job_that_is_to_be_tried_again_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one key's job waits for its next attempt, the others' jobs are done."""
-    monkeypatch.setattr(work, "PAUSES", (3_600.0,))
+    monkeypatch.setattr(worker, "PAUSES", (3_600.0,))
     held = Held(failures=1)
     held.go.set()
     with served(tmp_path / "db.sqlite") as server:
@@ -374,7 +371,7 @@ def test_a_job_that_ends_the_server_is_given_up(tmp_path: Path, starts: int, sta
 @pytest.mark.usefixtures("quickly_read")
 def test_a_full_disk_is_no_failure_of_a_job(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the disk has no room for a job's results, the job is done when there is room."""
-    monkeypatch.setattr(work, "_NO_ROOM", 0.0)
+    monkeypatch.setattr(worker, "_NO_ROOM", 0.0)
     held = Held(failures=5)
     held.error = error
     held.go.set()
@@ -402,41 +399,41 @@ def test_a_stop_in_good_order_does_not_count_against_a_job(tmp_path: Path) -> No
 def test_a_worker_that_is_begun_again_does_not_count_against_a_job(tmp_path: Path) -> None:
     """When it is the work on jobs alone that broke off, and not the server, a job is as if it had not been begun."""
     with closing(open_server_file(tmp_path / "db.sqlite")) as db:
-        add(db, "a", stored_keys.create(db, plan="business", quota=9, now=1)[0].id)
+        add(db, "a", key_table.create_key(db, plan="business", quota=9, now=1)[0].id)
         for survived, left in ((False, 1), (False, 2), (True, 0)):
-            assert stored.start_next(db, 1.0) is not None
-            assert stored.begin_again(db, survived=survived) == 1
+            assert job_table.start_next(db, 1.0) is not None
+            assert job_table.requeue_running(db, survived=survived) == 1
             assert db.execute("SELECT state, starts FROM jobs").fetchall() == [("queued", left)]
 
 
 def test_an_end_is_told_once(tmp_path: Path) -> None:
     """A job that has ended is neither ended again nor put back, and gives its quota back once."""
     with closing(open_server_file(tmp_path / "db.sqlite")) as db:
-        key = stored_keys.create(db, plan="business", quota=99, now=1)[0].id
-        quota.take(db, key, "2026-11", 50, 99)
-        stored.add(db, stored.Job("a", key, "queued", 20, False, True, "2026-11", 20, 1.0))
-        job = stored.start_next(db, 1.0)
+        key = key_table.create_key(db, plan="business", quota=99, now=1)[0].id
+        key_table.take_lookups(db, key, "2026-11", 50, 99)
+        job_table.add_job(db, job_table.StoredJob("a", key, "queued", 20, False, True, "2026-11", 20, 1.0))
+        job = job_table.start_next(db, 1.0)
         assert job is not None
         for _ in range(2):
-            stored.failed(db, job, now=2.0, code="internal", message="x")
-            stored.done(db, job, now=2.0, grades={}, model="m", without_answer=7)
-            stored.put_back(db, job, due=0.0, attempts=1)
-        assert quota.used(db, key, "2026-11") == 30
+            job_table.fail_job(db, job, now=2.0, code="internal", message="x")
+            job_table.finish_job(db, job, now=2.0, grades={}, model="m", without_answer=7)
+            job_table.put_back(db, job, due=0.0, attempts=1)
+        assert key_table.used_lookups(db, key, "2026-11") == 30
         assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
 
 
 def test_files_that_take_long_to_read_hold_up_their_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While several files of one key take long to be read, another key's file is accepted; all are, in the end."""
-    read_apart, go, begun = accepting.read_apart, threading.Event(), threading.Event()
+    read_isolated, go, begun = accept.read_isolated, threading.Event(), threading.Event()
 
     async def slow(file: Any, *more: Any) -> int:
         if file.name == "slow.csv":
             begun.set()
             while not go.is_set():
                 await anyio.sleep(0.01)
-        return await read_apart(file, *more)
+        return await read_isolated(file, *more)
 
-    monkeypatch.setattr(accepting, "read_apart", slow)
+    monkeypatch.setattr(accept, "read_isolated", slow)
     with served(tmp_path / "db.sqlite") as server, ThreadPoolExecutor(3) as pool:
         key, other = server.key(), server.key()
         slowly = [pool.submit(upload, server, key, name="slow.csv") for _ in range(3)]
@@ -453,14 +450,14 @@ def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job is accepted only if the key is good when it is queued."""
-    read_apart = accepting.read_apart
+    read_isolated = accept.read_isolated
 
     async def slow(*given: Any) -> int:
         with closing(open_server_file(tmp_path / "db.sqlite")) as db:
             db.execute("UPDATE keys SET revoked = 1")
-        return await read_apart(*given)
+        return await read_isolated(*given)
 
-    monkeypatch.setattr(accepting, "read_apart", slow)
+    monkeypatch.setattr(accept, "read_isolated", slow)
     with served(tmp_path / "db.sqlite") as server:
         assert upload(server, server.key()).status_code == 401
     assert rows_of(tmp_path / "db.sqlite", "SELECT * FROM jobs") == []
@@ -470,7 +467,7 @@ def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
 
 def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is cut off when its job is in the queue already leaves the job what it needs."""
-    queued = Acceptance._queued
+    queued = JobAcceptance._queue_job
 
     async def cut_off(*given: Any) -> bytes:
         await queued(*given)
@@ -479,7 +476,7 @@ def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: py
     with served(tmp_path / "db.sqlite") as server:
         key = server.key()
         with monkeypatch.context() as patched:
-            patched.setattr(Acceptance, "_queued", cut_off)
+            patched.setattr(JobAcceptance, "_queue_job", cut_off)
             assert upload(server, key).status_code >= 500
     with served(tmp_path / "db.sqlite") as server:
         ((job_id,),) = rows_of(server.db, "SELECT id FROM jobs")
@@ -505,7 +502,7 @@ def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
         assert live.asked == []
         until(server, key, upload(server, key, params={"offline": "false"}).json()["job_id"])
         assert live.asked == ["124-81-00998", "12345"]
-    assert Sources().source(offline=False).live is Snapshot.live is False
+    assert StatusSources().source(offline=False).live is RegistrySnapshot.live is False
 
 
 @pytest.mark.usefixtures("quickly_read")
@@ -559,36 +556,36 @@ def test_a_new_server_sweeps_what_a_killed_one_left(tmp_path: Path) -> None:
 def test_keys_take_turns(tmp_path: Path) -> None:
     """A key's second job waits behind another key's first; the jobs of one key keep their order."""
     with closing(open_server_file(tmp_path / "db.sqlite")) as db:
-        one, two = (stored_keys.create(db, plan="business", quota=9, now=1)[0].id for _ in range(2))
+        one, two = (key_table.create_key(db, plan="business", quota=9, now=1)[0].id for _ in range(2))
         for name, key in (("a1", one), ("a2", one), ("a3", one), ("b1", two), ("b2", two)):
             add(db, name, key)
         order = []
         for now in range(10, 16):
-            job = stored.start_next(db, float(now))
+            job = job_table.start_next(db, float(now))
             order.append(None if job is None else job.id)
         assert order == ["a1", "b1", "a2", "b2", "a3", None]
-        assert stored.begin_again(db) == 5
+        assert job_table.requeue_running(db) == 5
 
 
 def add(db: sqlite3.Connection, name: str, key: str) -> None:
-    stored.add(db, stored.Job(name, key, "queued", 1, False, True, "2026-11", 1, 1.0))
+    job_table.add_job(db, job_table.StoredJob(name, key, "queued", 1, False, True, "2026-11", 1, 1.0))
 
 
 def test_slices_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results that are put in order slice by slice are the answers sorted whole, in row groups of a slice."""
-    monkeypatch.setattr(slices, "ROWS", 7)
+    monkeypatch.setattr(results, "ROWS", 7)
     engine, records = LocalEngine(), tmp_path / "records.parquet"
     rows = people().rename({"사업자등록번호": "b_no", "상호": "name", "주소": "address"}).with_row_index("row_id")
     rows.write_parquet(records)
-    parts, tally = [], slices.Tally()
+    parts, tally = [], results.ResultCounts()
     for first in range(0, rows.height, 7):
         parts.append(tmp_path / f"{first}.parquet")
-        tally.take(slices.answered(Snapshot(), engine, records, first, parts[-1]))
-    put_in_order(parts, tmp_path / "results.parquet")
+        tally.take(results.answer_slice(RegistrySnapshot(), engine, records, first, parts[-1]))
+    merge_slices(parts, tmp_path / "results.parquet")
     found = pl.read_parquet(tmp_path / "results.parquet")
     whole = pl.concat([pl.read_parquet(part) for part in parts])
     assert found.equals(whole.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True))
-    assert found.schema == pl.Schema(slices.RESULTS)
+    assert found.schema == pl.Schema(results.RESULTS)
     assert (tally.grades.total(), tally.without_answer) == (rows.height, 2)
-    put_in_order([], tmp_path / "none.parquet")
+    merge_slices([], tmp_path / "none.parquet")
     assert pl.read_parquet(tmp_path / "none.parquet").schema == found.schema

@@ -20,8 +20,8 @@ from bizverify.engine import LocalEngine, Scorecard
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import RegistryError
 from bizverify.labels import LabelStore
-from bizverify.server import engines as module
-from bizverify.server.engines import Engines
+from bizverify.server import engine_pool
+from bizverify.server.engine_pool import EnginePool
 from bizverify.server.settings import Settings
 from handclock import HandClock
 from serving import served
@@ -45,8 +45,8 @@ def registry(tmp_path: Path) -> Path:
     return build(tmp_path, "계속사업자").rename(tmp_path / "registry.parquet")
 
 
-def opened(tmp_path: Path, clock: HandClock, **settings: object) -> Engines:
-    return Engines(Settings(db=tmp_path / "db.sqlite", **settings), clock.clock)  # type: ignore[arg-type]
+def opened(tmp_path: Path, clock: HandClock, **settings: object) -> EnginePool:
+    return EnginePool(Settings(db=tmp_path / "db.sqlite", **settings), clock.clock)  # type: ignore[arg-type]
 
 
 def status(engine: LocalEngine) -> str:
@@ -63,7 +63,7 @@ def test_an_engine_is_the_same_object_until_something_changes(tmp_path: Path, re
     assert engines.engine("a") is first
     assert engines.engine("b") is not first
     assert engines.engine("b").registry is first.registry
-    assert anyio.run(engines.opened, "a") is first
+    assert anyio.run(engines.open_engine, "a") is first
 
 
 def test_what_is_not_paid_for_looks_nothing_up(tmp_path: Path, registry: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_server_does_not_start_without_its_registry(tmp_path: Path) -> None:
 
 def test_scopes_are_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound the scope that was not asked for longest is let go, and the others keep their engines."""
-    monkeypatch.setattr(module, "_SCOPES", 2)
+    monkeypatch.setattr(engine_pool, "_SCOPES", 2)
     engines = opened(tmp_path, HandClock())
     first, second = engines.engine("a"), engines.engine("b")
     assert engines.engine("a") is first
@@ -235,7 +235,7 @@ def test_a_scope_that_asks_for_nothing_does_not_keep_old_files(tmp_path: Path, r
     """Files that were replaced twice are closed, also where a key that was served from them is not used any more."""
     engines = opened(tmp_path, HandClock(), registry=registry)
     status(engines.engine("idle"))
-    (first,) = [weakref.ref(held) for held in engines.engine("idle").indexes.held]  # type: ignore[attr-defined]
+    (first,) = [weakref.ref(held) for held in engines.engine("idle").data.held]  # type: ignore[attr-defined]
     for word in ("폐업자", "휴업자"):
         build(tmp_path, word).replace(registry)
         anyio.run(engines.look)

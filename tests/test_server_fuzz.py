@@ -16,8 +16,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks, not_a_server_error
 
-from bizverify.server.openapi import OPERATIONS
-from bizverify.server.plans import load_plans
+from bizverify.server.operations import OPERATIONS
+from bizverify.server.settings import load_plans
 from serving import Served, served
 
 pytestmark = [

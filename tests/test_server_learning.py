@@ -19,7 +19,7 @@ import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.labels import LabelStore
 from bizverify.model_store import ModelStore
-from bizverify.server.store import labels, open_server_file
+from bizverify.server.store import job_table, open_server_file
 from handclock import HandClock
 from serving import HTTP, Served, read_here, rows_of, served
 
@@ -276,7 +276,7 @@ def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:
         before = key.verify()
         job = key.batch(clock)
     with closing(open_server_file(tmp_path / "db.sqlite")) as db:  # told, and killed before the next step
-        labels.put(db, job, 0, bounced=True, reason="이사불명", now=clock.seconds)
+        job_table.put_outcome(db, job, 0, bounced=True, reason="이사불명", now=clock.seconds)
     with scene(tmp_path, clock) as one:
         one.learned()
         after = Asking(one.server.url, secret).verify()

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizverify.server.listing import Listed, Lists
 from bizverify.server.store import Store
+from bizverify.server.watch.list_cache import RenderedList, WatchListCache
 from bizverify.watch import store as book
 from bizverify.watch.store import Business
 
@@ -25,17 +25,19 @@ OWNERS = ("a", "b")
 
 
 @asynccontextmanager
-async def opened(path: Path, limit: int = 1 << 20) -> AsyncIterator[tuple[Store, Lists]]:
+async def opened(path: Path, limit: int = 1 << 20) -> AsyncIterator[tuple[Store, WatchListCache]]:
     store = Store(path)
     try:
-        yield store, Lists(store, limit)
+        yield store, WatchListCache(store, limit)
     finally:
         store.close()
 
 
-async def change(store: Store, lists: Lists, owner: str, do: Callable[[sqlite3.Connection], list[int]]) -> None:
+async def change(
+    store: Store, lists: WatchListCache, owner: str, do: Callable[[sqlite3.Connection], list[int]]
+) -> None:
     """Change a list as the server does: written, and said when it is on the disk."""
-    lists.changed(owner, await store.write(do))
+    lists.mark_stale(owner, await store.write(do))
 
 
 def added(owner: str, *names: int) -> Callable[[sqlite3.Connection], list[int]]:
@@ -71,7 +73,7 @@ async def fresh(store: Store, owner: str) -> list[tuple[str, str | None]]:
     return [(watch.watch_id, watch.grade) for watch in every]
 
 
-def entries(listed: Listed) -> list[tuple[str, str | None]]:
+def entries(listed: RenderedList) -> list[tuple[str, str | None]]:
     whole: list[dict[str, Any]] = json.loads(b"[%b]" % b"".join(listed.parts)[1:])
     assert len(whole) == listed.total
     return [(entry["watch_id"], entry["grade"]) for entry in whole]
@@ -112,13 +114,13 @@ def test_what_is_read_while_others_write_is_never_old(tmp_path: Path, monkeypatc
     monkeypatch.setattr(book, "_BLOCK", 2)
     grown: set[str] = set()
 
-    async def write(store: Store, lists: Lists, begin: int) -> None:
+    async def write(store: Store, lists: WatchListCache, begin: int) -> None:
         for name in range(begin, begin + 25):
             await change(store, lists, "a", added("a", name))
             grown.add(f"{name:010}")
             await anyio.sleep(random.random() / 1000)
 
-    async def read(lists: Lists) -> None:
+    async def read(lists: WatchListCache) -> None:
         for _ in range(60):
             before = set(grown)
             listed = json.loads(b"[%b]" % b"".join((await lists.of("a")).parts)[1:])
@@ -159,7 +161,7 @@ def test_a_change_during_a_reading_is_read_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "db.sqlite") as (store, _):
             held = Held(store)
-            lists = Lists(held)  # type: ignore[arg-type]
+            lists = WatchListCache(held)  # type: ignore[arg-type]
             for name in (1, 2):
                 held.began, held.go_on = anyio.Event(), anyio.Event()
                 async with anyio.create_task_group() as group:
@@ -168,7 +170,7 @@ def test_a_change_during_a_reading_is_read_again(tmp_path: Path) -> None:
                     await change(store, lists, "a", added("a", name))
                     held.go_on.set()
                 assert len(entries(await lists.of("a"))) == name
-                lists.changed("a", [1])
+                lists.mark_stale("a", [1])
             held.fails = True
             with pytest.raises(OSError, match="no"):
                 await lists.of("a")
@@ -188,7 +190,7 @@ def test_only_what_changed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     block = book.block
     monkeypatch.setattr(book, "block", lambda db, owner, number: (read.append(number), block(db, owner, number))[1])
 
-    async def asked(lists: Lists, owner: str) -> list[int]:
+    async def asked(lists: WatchListCache, owner: str) -> list[int]:
         read.clear()
         await lists.of(owner)
         return sorted(read)

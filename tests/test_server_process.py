@@ -24,10 +24,10 @@ from click.testing import CliRunner
 from bizverify import BlockingClient
 from bizverify.cli import app as cli
 from bizverify.errors import StoreError, UsageError
-from bizverify.server import connections, lingering, logs, process
-from bizverify.server.background import supervised
+from bizverify.server import app as process
+from bizverify.server import http_limits, logs
+from bizverify.server.app import listen, server_for, supervise
 from bizverify.server.clock import Clock
-from bizverify.server.process import listening, server_for
 from bizverify.server.settings import Settings
 from serving import Served, ServedProcess, answers_held, make_key, rows_of, served
 
@@ -54,7 +54,7 @@ def answer(line: socket.socket) -> tuple[int, dict[str, Any]]:
 
 def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends its headers a byte at a time is told 408 at the deadline, however busy it keeps the line."""
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.4)
+    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.4)
     with line_to(server) as line:
         line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-")
         line.settimeout(0.05)
@@ -72,7 +72,7 @@ def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPa
 
 def test_a_connection_that_says_nothing_is_closed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection on which nothing is asked is closed at the deadline, without an answer."""
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.2)
     with line_to(server) as line:
         assert line.recv(100) == b""
 
@@ -80,7 +80,7 @@ def test_a_connection_that_says_nothing_is_closed(server: Served, monkeypatch: p
 def test_a_head_that_is_too_large_is_refused(server: Served) -> None:
     """Headers without end are refused with 431 as soon as there are too many, in the one error shape."""
     with line_to(server) as line:
-        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-API-Key: " + b"k" * (connections.HEAD_BYTES + 100))
+        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-API-Key: " + b"k" * (http_limits.HEAD_BYTES + 100))
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
     assert "32,768 bytes" in error["message"]
@@ -91,17 +91,17 @@ def test_a_large_head_that_comes_at_once_is_refused_too(server: Served) -> None:
     key = server.key().encode()
     with line_to(server) as line:
         line.sendall(
-            b"GET /me HTTP/1.1\r\nX-API-Key: " + key + b"\r\nX: " + b"x" * connections.HEAD_BYTES + b"\r\n\r\n"
+            b"GET /me HTTP/1.1\r\nX-API-Key: " + key + b"\r\nX: " + b"x" * http_limits.HEAD_BYTES + b"\r\n\r\n"
         )
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
     with line_to(server) as line:
-        line.sendall(b"GET /me HTTP/1.1\r\nX: " + b"x" * (connections.HEAD_BYTES - 100))
+        line.sendall(b"GET /me HTTP/1.1\r\nX: " + b"x" * (http_limits.HEAD_BYTES - 100))
         time.sleep(0.1)  # else both parts may come as one
         line.sendall(b"x" * 1_000 + b"\r\n\r\n")
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
-    body = b'{"b_no":"1248100998"}' + b" " * 2 * connections.HEAD_BYTES
+    body = b'{"b_no":"1248100998"}' + b" " * 2 * http_limits.HEAD_BYTES
     head = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: " + key
     with line_to(server) as line:
         line.sendall(head + b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -121,7 +121,7 @@ def test_what_is_no_http_is_refused(server: Served, sent: bytes) -> None:
 
 def test_a_refused_body_is_read_on_for_a_while(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is still sending when it is refused gets the refusal, and is cut off if it does not stop."""
-    for each in (connections, lingering):
+    for each in (http_limits, http_limits):
         monkeypatch.setattr(each, "LINGER_SECONDS", 0.5)
     with line_to(server) as line:
         line.sendall(b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
@@ -165,7 +165,7 @@ def until_closed(line: socket.socket) -> bytes:
 
 def test_who_does_not_read_is_cut_off(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks and asks and takes nothing of the answers loses its connection at the deadline."""
-    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(http_limits, "STUCK_SECONDS", 0.3)
     one = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
     with line_to(server) as line:
         line.settimeout(0.05)
@@ -259,7 +259,7 @@ def test_what_runs_beside_the_requests_is_begun_again() -> None:
         pauses.append(seconds)
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(supervised("working", work, Clock(lambda: now[0], sleep)))
+        asyncio.run(supervise("working", work, Clock(lambda: now[0], sleep)))
     assert pauses == [1, 5, 30, 60, 1, 5]
 
 
@@ -267,7 +267,7 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
     """A second server on the same file ends at once and says so; so does one on a port that is taken."""
     db = tmp_path / "db.sqlite"
     with served(db):
-        with listening("127.0.0.1", 0) as spare, pytest.raises(StoreError, match="another server is running on it"):
+        with listen("127.0.0.1", 0) as spare, pytest.raises(StoreError, match="another server is running on it"):
             server_for(Settings(db=db), lambda: None).run(sockets=[spare])
         done = subprocess.run(
             [sys.executable, "-m", "bizverify", "serve", "--db", db, "--port", "0"], capture_output=True, text=True
@@ -275,9 +275,9 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "another server is running on it" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
-    taken = listening("127.0.0.1", 0)
+    taken = listen("127.0.0.1", 0)
     with taken, pytest.raises(UsageError, match="cannot listen there"):
-        listening("127.0.0.1", taken.getsockname()[1])
+        listen("127.0.0.1", taken.getsockname()[1])
 
 
 def test_a_place_that_cannot_be_used_is_said_and_not_made(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_place_that_cannot_be_used_is_said_and_not_made(tmp_path: Path) -> Non
 
     (tmp_path / "db.sqlite.files").write_bytes(b"")
     for db, said in ((tmp_path / "none" / "db.sqlite", "No such file"), (tmp_path / "db.sqlite", "File exists")):
-        with listening("127.0.0.1", 0) as spare, pytest.raises(StoreError, match=f"{db.name}.*cannot be used: {said}"):
+        with listen("127.0.0.1", 0) as spare, pytest.raises(StoreError, match=f"{db.name}.*cannot be used: {said}"):
             server_for(Settings(db=db), begun).run(sockets=[spare])
     assert not (tmp_path / "none").exists()
 
@@ -306,14 +306,14 @@ def test_the_log_says_what_is_wrong_with_the_file() -> None:
     stream = io.StringIO()
     logger = logging.Logger("bizverify.server.test")
     logger.addHandler(logging.StreamHandler(stream))
-    logger.handlers[0].setFormatter(logs.Lines())
+    logger.handlers[0].setFormatter(logs.JsonFormatter())
     for error in (StoreError("db.sqlite: is read-only"), ExceptionGroup("x", [StoreError("db.sqlite: is read-only")])):
         try:
             raise error
         except (StoreError, ExceptionGroup):
             logger.exception("a step failed")
     assert [json.loads(line)["reason"] for line in stream.getvalue().splitlines()] == ["db.sqlite: is read-only"] * 2
-    assert logs.said(ValueError("홍길동상회")) == "ValueError"
+    assert logs.loggable_message(ValueError("홍길동상회")) == "ValueError"
 
 
 def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
     loops = logging.getLogger("asyncio")
     before = logger.handlers[:], logger.propagate, logger.level
     loops_before = loops.handlers[:], loops.propagate
-    logs.set_up(stream, "info")
+    logs.configure_logging(stream, "info")
     try:
         with served(tmp_path / "db.sqlite") as server, server.client() as client:
             client.verify("1248100998", "홍길동상회", "서울 중구 세종대로 110")

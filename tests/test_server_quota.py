@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.server.clock import SEOUL, Clock
-from bizverify.server.prepared import Prepared
-from bizverify.server.store import quota
+from bizverify.server.lookup.prepared_query import PreparedQuery
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
+from bizverify.server.store import key_table
 from bizverify.server.store.schema import DDL
-from bizverify.server.wire import Verified, VerifyRequest
 from examples import examples
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, rows_of, served
 
@@ -123,14 +123,14 @@ def test_a_number_that_is_none_is_told_what_it_must_be(server: Served, number: s
 
 def test_a_failing_engine_gives_the_lookups_back(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lookups that could not be answered are 500 and not counted, those beside them are answered and counted."""
-    answers = Prepared.answers
+    answers = PreparedQuery.answers
 
-    def some(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+    def some(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
         if any(int(each.b_no) % 10 == 3 for each in asked):
             raise RuntimeError("broken")
         return answers(prepared, asked)
 
-    monkeypatch.setattr(Prepared, "answers", some)
+    monkeypatch.setattr(PreparedQuery, "answers", some)
     key = server.key()
     found = asyncio.run(ask(server.url, key, range(500_000, 500_100)))
     assert statuses(found) == {"200": 90, "500": 10}
@@ -182,12 +182,12 @@ def test_what_fails_after_midnight_goes_back_to_its_own_month(tmp_path: Path, mo
     """A lookup that was taken before the end of the month and failed after it is given back to the month before."""
     times = [datetime(2026, 11, 30, 23, 59, 59, tzinfo=SEOUL).timestamp()]
 
-    def fails(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+    def fails(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
         del prepared, asked
         times.append(times[-1] + 2)
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(Prepared, "answers", fails)
+    monkeypatch.setattr(PreparedQuery, "answers", fails)
     with served(tmp_path / "db.sqlite", Clock(now=lambda: times[-1])) as server:
         key = server.key()
         for more in ({}, {"Idempotency-Key": "one"}):
@@ -243,11 +243,11 @@ def test_taking_together_is_taking_one_by_one(asked: list[tuple[str, str]], limi
     for together in (False, True):
         with closing(sqlite3.connect(":memory:")) as db:
             db.executescript(DDL)
-            quota.take(db, "a", "2026-11", before, 99)
+            key_table.take_lookups(db, "a", "2026-11", before, 99)
             wanted = [(*each, limit) for each in asked]
             if together:
-                taken = quota.take_singly(db, wanted)
+                taken = key_table.take_single_lookups(db, wanted)
             else:
-                taken = [quota.take(db, key, month, 1, limit) for key, month, _ in wanted]
+                taken = [key_table.take_lookups(db, key, month, 1, limit) for key, month, _ in wanted]
             singly.append((taken, db.execute("SELECT * FROM usage ORDER BY key_id, month").fetchall()))
     assert singly[0] == singly[1]

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from bizverify.errors import StoreError
-from bizverify.server.store import SERVER_FILE, Store, group_writer, idempotency, open_server_file
+from bizverify.server import idempotency
+from bizverify.server.store import SERVER_FILE, Store, group_writer, open_server_file
 from serving import make_key, rows_of
 
 Change = Callable[[sqlite3.Connection], Any]
@@ -293,12 +294,12 @@ def test_two_processes_write_at_once(store: Store) -> None:
 def test_the_steps_of_idempotency_can_be_repeated(tmp_path: Path) -> None:
     """Begin, finish and forget may come twice: the first answer stays, and a finished one is not forgotten."""
     steps: list[Change] = [
-        lambda db: idempotency.begin(db, "k", b"t", b"r", 1.0),
-        lambda db: idempotency.begin(db, "k", b"t", b"other", 2.0),
-        lambda db: idempotency.finish(db, "k", b"t", b"answer"),
-        lambda db: idempotency.finish(db, "k", b"t", b"another"),
-        lambda db: idempotency.forget(db, "k", b"t"),
-        lambda db: idempotency.find(db, "k", b"t"),
+        lambda db: idempotency.begin_request(db, "k", b"t", b"r", 1.0),
+        lambda db: idempotency.begin_request(db, "k", b"t", b"other", 2.0),
+        lambda db: idempotency.finish_request(db, "k", b"t", b"answer"),
+        lambda db: idempotency.finish_request(db, "k", b"t", b"another"),
+        lambda db: idempotency.forget_request(db, "k", b"t"),
+        lambda db: idempotency.find_earlier(db, "k", b"t"),
     ]
     with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         db.execute("PRAGMA foreign_keys = OFF")

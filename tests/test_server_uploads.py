@@ -20,8 +20,8 @@ import polars as pl
 import pytest
 
 from bizverify.errors import AuthenticationError, TooLargeError
-from bizverify.server import uploads
-from bizverify.server.plans import load_plans
+from bizverify.server import upload_form
+from bizverify.server.settings import load_plans
 from bizverify.tables.size_limits import SizeLimits
 from memory import STEADY, peak
 from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
@@ -233,16 +233,18 @@ def test_a_full_disk_refuses_the_upload(server: Served, key: str, monkeypatch: p
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(uploads.os, "fdopen", full)
+    monkeypatch.setattr(upload_form.os, "fdopen", full)
     assert refusal(send(server, key, form((FILE, ROWS)))) == (507, "insufficient_storage")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_refuses_the_records(server: Served, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the rows that were read cannot be stored the answer is 507, and nothing is charged."""
-    from bizverify.server.jobs import files
+    from bizverify.server.jobs import results
 
-    monkeypatch.setattr(files, "records", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet")
+    monkeypatch.setattr(
+        results, "records_path", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet"
+    )
     assert refusal(send(server, key, form((FILE, ROWS)))) == (507, "insufficient_storage")
 
 

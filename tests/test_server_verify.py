@@ -21,14 +21,13 @@ from bizverify.engine import Registry
 from bizverify.engine.letter_history import address_key
 from bizverify.errors import RegistryError
 from bizverify.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bizverify.server.answering import Answering
 from bizverify.server.clock import Clock
-from bizverify.server.gathering import Gathering
-from bizverify.server.prepared import Prepared
-from bizverify.server.refusals import Refusal
-from bizverify.server.store import open_server_file, quota
-from bizverify.server.store.idempotency import KEPT
-from bizverify.server.wire import Verified, VerifyRequest
+from bizverify.server.errors import Refusal
+from bizverify.server.idempotency import KEPT
+from bizverify.server.lookup.microbatch import LookupAnswerer, Microbatcher
+from bizverify.server.lookup.prepared_query import PreparedQuery
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
+from bizverify.server.store import key_table, open_server_file
 from examples import examples
 from serving import HTTP, Served, answers_held, rows_of, served
 
@@ -59,12 +58,14 @@ numbers = st.sampled_from(KNOWN) | st.integers(1, 9_999_999_999).map(lambda numb
 lookups = st.builds(VerifyRequest, numbers, texts, addresses)
 
 
-def alone(engine: LocalEngine, lookup: VerifyRequest) -> Verified:
+def alone(engine: LocalEngine, lookup: VerifyRequest) -> VerificationPayload:
     """What the engine itself says of one row."""
     record = {"b_no": lookup.b_no, "name": lookup.name, "address": lookup.address, "zipcode": None}
     row = engine.answer(pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))).collect()
-    seven = {name: row[name][0] for name in Verified.__struct_fields__}
-    return Verified(**seven | {"reasons": seven["reasons"].split(REASON_SEPARATOR) if seven["reasons"] else []})
+    seven = {name: row[name][0] for name in VerificationPayload.__struct_fields__}
+    return VerificationPayload(
+        **seven | {"reasons": seven["reasons"].split(REASON_SEPARATOR) if seven["reasons"] else []}
+    )
 
 
 def one(number: int) -> VerifyRequest:
@@ -77,11 +78,9 @@ class OneEngine:
     def __init__(self, engine: LocalEngine | None = None) -> None:
         self.current = engine or LocalEngine(today=TODAY)
 
-    def ready(self, scope: str) -> bool:
-        return scope != "slow"
-
-    def engine(self, scope: str) -> LocalEngine:
-        del scope
+    async def open_engine(self, scope: str) -> LocalEngine:
+        if scope == "slow":
+            await asyncio.sleep(0.01)
         return self.current
 
 
@@ -89,15 +88,15 @@ class OneEngine:
 def queries(monkeypatch: pytest.MonkeyPatch) -> list[list[VerifyRequest]]:
     """The lookups of each query that is run."""
     ran: list[list[VerifyRequest]] = []
-    answers = Prepared.answers
+    answers = PreparedQuery.answers
 
-    def noted(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+    def noted(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
         ran.append(list(asked))
         if any(each.name == "bad" for each in asked):
             raise ValueError("cannot be answered")
         return answers(prepared, asked)
 
-    monkeypatch.setattr(Prepared, "answers", noted)
+    monkeypatch.setattr(PreparedQuery, "answers", noted)
     return ran
 
 
@@ -129,13 +128,13 @@ def test_gathered_lookups_are_answered_as_each_alone(kind: str, asked: list[Veri
     assert prepared.answers(asked) == [alone(engine, each) for each in asked]
 
 
-made: dict[str, tuple[LocalEngine, Prepared]] = {}
+made: dict[str, tuple[LocalEngine, PreparedQuery]] = {}
 
 
-def prepared_of(kind: str) -> tuple[LocalEngine, Prepared]:
+def prepared_of(kind: str) -> tuple[LocalEngine, PreparedQuery]:
     if kind not in made:
         engine = ENGINES[kind]()
-        made[kind] = engine, Prepared(engine)
+        made[kind] = engine, PreparedQuery(engine)
     return made[kind]
 
 
@@ -153,8 +152,8 @@ def test_registry_and_label_book_are_heeded() -> None:
 def test_lookups_at_the_same_time_share_queries(queries: list[list[VerifyRequest]]) -> None:
     """A hundred lookups at once take a few queries, and each gets its own answer; engines that answer alike share."""
 
-    async def ask() -> list[Verified]:
-        answering = Answering(OneEngine())  # type: ignore[arg-type]
+    async def ask() -> list[VerificationPayload]:
+        answering = LookupAnswerer(OneEngine())  # type: ignore[arg-type]
         first = asyncio.create_task(answering.answer("a", one(0)))
         while not queries:
             await asyncio.sleep(0)
@@ -171,8 +170,8 @@ def test_an_answer_is_remembered_until_the_engine_changes(queries: list[list[Ver
     """A repeated lookup costs no query, and gets another answer when the scope's engine is another one."""
     engines = OneEngine()
 
-    async def ask() -> list[Verified]:
-        answering = Answering(engines)  # type: ignore[arg-type]
+    async def ask() -> list[VerificationPayload]:
+        answering = LookupAnswerer(engines)  # type: ignore[arg-type]
         found = [await answering.answer("a", one(1)) for _ in range(3)]
         assert len(queries) == 1
         engines.current = LocalEngine(today=TODAY, lang="ko")
@@ -189,8 +188,8 @@ def test_an_answer_is_remembered_until_the_engine_changes(queries: list[list[Ver
 def test_a_bad_lookup_fails_alone(queries: list[list[VerifyRequest]]) -> None:
     """A lookup that cannot be answered gets its error; those in the same query get their answers."""
 
-    async def ask() -> list[Verified | BaseException]:
-        answering = Answering(OneEngine())  # type: ignore[arg-type]
+    async def ask() -> list[VerificationPayload | BaseException]:
+        answering = LookupAnswerer(OneEngine())  # type: ignore[arg-type]
         asked = [one(1), one(2), VerifyRequest("1248100998", "bad"), one(3), one(4)]
         return await asyncio.gather(*(answering.answer("a", each) for each in asked), return_exceptions=True)
 
@@ -209,9 +208,9 @@ def test_a_panic_is_an_error_and_no_end(server: Served, monkeypatch: pytest.Monk
         raise pl.exceptions.PanicException("this row is of 홍길동")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Prepared, where, panics)
-        server.app.state.context.answering._lines.clear()
-        server.app.state.context.answering._of_scope.clear()
+        broken.setattr(PreparedQuery, where, panics)
+        server.app.state.context.lookups.answerer._queues.clear()
+        server.app.state.context.lookups.answerer._of_scope.clear()
         answer = post(server, key, body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
         assert used(server, key) == 0
@@ -225,8 +224,8 @@ def test_what_no_one_expects_reaches_each_asker() -> None:
         raise pl.exceptions.PanicException("broken")
 
     async def ask() -> list[Any]:
-        gathering = Gathering(work, 4)
-        return await asyncio.wait_for(asyncio.gather(*map(gathering.ask, range(6)), return_exceptions=True), 10)
+        batcher = Microbatcher(work, 4)
+        return await asyncio.wait_for(asyncio.gather(*map(batcher.submit, range(6)), return_exceptions=True), 10)
 
     assert {type(found) for found in asyncio.run(ask())} == {pl.exceptions.PanicException}
 
@@ -234,8 +233,8 @@ def test_what_no_one_expects_reaches_each_asker() -> None:
 def test_too_many_lookups_are_refused_and_a_cancelled_one_harms_nobody(queries: list[list[VerifyRequest]]) -> None:
     """Beyond the bound the refusal is 503; one that is cancelled makes room, is not asked, and its neighbour is."""
 
-    async def ask() -> Verified:
-        answering = Answering(OneEngine(), waiting=3)  # type: ignore[arg-type]
+    async def ask() -> VerificationPayload:
+        answering = LookupAnswerer(OneEngine(), waiting=3)  # type: ignore[arg-type]
         first = asyncio.create_task(answering.answer("a", one(0)))
         while not queries:
             await asyncio.sleep(0)
@@ -267,7 +266,7 @@ def test_a_damaged_registry_is_told_to_all(tmp_path: Path, queries: list[list[Ve
     path.write_bytes(whole)
 
     async def ask() -> list[Any]:
-        answering = Answering(OneEngine(engine))  # type: ignore[arg-type]
+        answering = LookupAnswerer(OneEngine(engine))  # type: ignore[arg-type]
         return await asyncio.gather(*(answering.answer("a", one(n)) for n in range(9)), return_exceptions=True)
 
     assert all(isinstance(answer, RegistryError) for answer in asyncio.run(ask()))
@@ -284,8 +283,8 @@ def test_a_group_has_a_bound_and_keeps_the_order() -> None:
         return [-each for each in asked]
 
     async def ask() -> list[int]:
-        gathering = Gathering(work, 4)
-        return await asyncio.gather(*(gathering.ask(number) for number in range(10)))
+        batcher = Microbatcher(work, 4)
+        return await asyncio.gather(*(batcher.submit(number) for number in range(10)))
 
     assert asyncio.run(ask()) == [-number for number in range(10)]
     assert groups == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -353,10 +352,10 @@ def test_failed_attempts_leave_nothing(server: Served, monkeypatch: pytest.Monke
     key, body = server.key(), BODY | {"name": "kaputt"}
     with monkeypatch.context() as broken:
 
-        def fails(prepared: Prepared, asked: Sequence[VerifyRequest]) -> list[Verified]:
+        def fails(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
             raise RuntimeError("broken")
 
-        broken.setattr(Prepared, "answers", fails)
+        broken.setattr(PreparedQuery, "answers", fails)
         assert post(server, key, body, "one").status_code == 500
     assert rows_of(server.db, "SELECT count(*) FROM idempotency WHERE key_id = ?", id_of(server, key)) == [(0,)]
     assert used(server, key) == 0
@@ -378,7 +377,7 @@ def test_an_answer_is_kept_over_a_restart_and_half_done_work_is_not_paid_again(t
     # as it stands when the first attempt died between paying and answering
     with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         db.execute("UPDATE idempotency SET answer = NULL, key_id = ? WHERE key_id = ?", (ids, identity))
-        quota.take(db, ids, Clock().month(), 1, 9)
+        key_table.take_lookups(db, ids, Clock().month(), 1, 9)
     with served(tmp_path / "db.sqlite", lang="ko") as server:
         ended = post(server, raised, BODY, "one")
         assert ended.status_code == 200
@@ -402,7 +401,7 @@ def test_kept_answers_are_deleted_after_a_week(tmp_path: Path) -> None:
             db.execute("BEGIN IMMEDIATE")
             db.executemany("INSERT INTO idempotency (key_id, token, request, created) VALUES (?, ?, ?, ?)", old)
             db.execute("COMMIT")
-        repeats = server.app.state.context.repeats
+        repeats = server.app.state.context.idempotent
         asyncio.run(repeats.purge())
         assert rows_of(server.db, "SELECT created FROM idempotency") == [(now,)]
 

@@ -21,11 +21,10 @@ from click.testing import CliRunner, Result
 import bizverify as bv
 from bizverify.cli import app as command_line
 from bizverify.engine import LocalEngine
-from bizverify.server.plans import Plan
-from bizverify.server.sources import Sources
-from bizverify.server.store import keys as stored
-from bizverify.server.store import open_server_file
-from bizverify.server.wire import WatchHistory, WatchList
+from bizverify.server.payloads import WatchHistory, WatchListPayload
+from bizverify.server.reference_files import StatusSources
+from bizverify.server.settings import ServicePlan
+from bizverify.server.store import key_table, open_server_file
 from bizverify.watch import store
 from bizverify.watch.store import Business
 from handclock import HandClock
@@ -34,7 +33,7 @@ from serving import Served, ServedProcess, make_key, rows_of, served
 
 NUMBER, OTHER = "1248100998", "2208162517"
 CLIENT = httpx.Client(trust_env=False)
-PLAN = Plan(
+PLAN = ServicePlan(
     api=True,
     quota=100,
     watch_history=True,
@@ -86,9 +85,9 @@ def account(db: Path, url: str, plan: str = "business", webhook: str | None = No
     """A key made in the file, and the secret that its webhook signs with."""
     secret = make_key(db, plan)
     with closing(open_server_file(db)) as connection:
-        key = stored.by_secret(connection, secret)
+        key = key_table.find_by_secret(connection, secret)
         assert key is not None
-        signing = stored.set_webhook(connection, key.id, webhook)
+        signing = key_table.set_webhook(connection, key.id, webhook)
     return Account(url, secret, key.id), signing or ""
 
 
@@ -158,7 +157,7 @@ def test_keys_do_not_see_each_other(tmp_path: Path, hand: HandClock) -> None:
 
 def test_what_the_plan_does_not_allow(tmp_path: Path, hand: HandClock) -> None:
     """More watches than the plan has are 409 until one is removed; history is 403 in a plan without it."""
-    plans = {"business": PLAN, "small": Plan(True, 100, False, 1, 24, 1_000, 10, 1)}
+    plans = {"business": PLAN, "small": ServicePlan(True, 100, False, 1, 24, 1_000, 10, 1)}
     with serving(tmp_path, hand, plans=plans) as (server, _, _):
         key, _ = account(server.db, server.url, plan="small")
         watch_id = key.watch().json()["watch_id"]
@@ -214,9 +213,9 @@ class Closing:
 
 
 def test_a_source_that_knows_better_is_asked(tmp_path: Path, hand: HandClock) -> None:
-    """A status source of the server's is asked at each check, in the place of the registry alone."""
-    with serving(tmp_path, hand, notices=tmp_path / "closures.jsonl") as (server, key, _):
-        server.app.state.context.watching.sources = Sources(Closing())
+    """A status source that the app was made with is asked at each check, in the place of the registry alone."""
+    more = {"notices": tmp_path / "closures.jsonl", "status_sources": [Closing()]}
+    with serving(tmp_path, hand, **more) as (_, key, _):
         key.watch()
         hand.until(lambda: key.list()[0]["biz_status"] == "closed", seconds=1)
         hand.until(lambda: bool(lines(tmp_path / "closures.jsonl")), seconds=1)
@@ -227,7 +226,7 @@ def test_a_list_with_old_closures_is_one_notice(tmp_path: Path, hand: HandClock)
     numbers = [f"12081{at:05}" for at in range(50)]
     file, states = tmp_path / "closures.jsonl", {f"n{number}": "폐업자" for number in numbers[:40]}
     path = registry(tmp_path, **states, **{f"n{number}": "계속사업자" for number in numbers[40:]})
-    plans = {"business": Plan(True, 100, True, 50, 24, 1_000, 10, 1)}
+    plans = {"business": ServicePlan(True, 100, True, 50, 24, 1_000, 10, 1)}
     with (
         receiving() as receiver,
         serving(tmp_path, hand, receiver.url, registry=path, notices=file, plans=plans) as (_, key, secret),
@@ -256,7 +255,7 @@ def test_a_slow_source_does_not_make_the_next_check_later(tmp_path: Path, hand: 
             return super().answer(engine, rows)
 
     with serving(tmp_path, hand) as (server, key, _):
-        server.app.state.context.watching.sources = Sources(Slow())
+        server.app.state.context.watches.sources = StatusSources(Slow())
         key.watch()
         hand.until(key.is_checked, seconds=1)
         ((wait,),) = rows_of(server.db, "SELECT due - checked FROM watches")
@@ -265,7 +264,7 @@ def test_a_slow_source_does_not_make_the_next_check_later(tmp_path: Path, hand: 
 
 def test_the_plan_says_how_often(tmp_path: Path, hand: HandClock) -> None:
     """Each key's watches are due when its plan says, at most a tenth earlier, and not all in one moment."""
-    plans = {"business": PLAN, "often": Plan(True, 100, True, 5, 1, 1_000, 10, 1)}
+    plans = {"business": PLAN, "often": ServicePlan(True, 100, True, 5, 1, 1_000, 10, 1)}
     with serving(tmp_path, hand, plans=plans) as (server, key, _):
         often, _ = account(server.db, server.url, plan="often")
         for one in (key, often):
@@ -290,8 +289,8 @@ def test_who_is_not_served_is_not_checked(tmp_path: Path, hand: HandClock) -> No
             one.watch()
         hand.until(lambda: all(one.is_checked() for one in (key, *others)), seconds=1)
         with closing(open_server_file(server.db)) as connection:
-            stored.revoke(connection, others[0].id, hand.seconds)
-            stored.change(connection, others[1].id, {"plan": "free"})
+            key_table.revoke_key(connection, others[0].id, hand.seconds)
+            key_table.change_key(connection, others[1].id, {"plan": "free"})
         query = "SELECT checked FROM watches ORDER BY number"
         before = rows_of(server.db, query)
         hand.until(lambda: rows_of(server.db, query)[0] > before[0], hours=1)
@@ -362,7 +361,7 @@ def test_no_watch_waits_longer_than_its_plan_says(tmp_path: Path, hand: HandCloc
         hand.until(key.is_checked, seconds=1)
         (before,) = key.list()
         with closing(open_server_file(server.db)) as connection:
-            stored.change(connection, key.id, {"plan": "business"})
+            key_table.change_key(connection, key.id, {"plan": "business"})
         hand.until(lambda: key.list()[0]["next_check_at"] < before["next_check_at"], seconds=10)
         (due,) = rows_of(server.db, "SELECT due FROM watches")[0]
         assert due <= hand.seconds + 24 * 3600
@@ -529,7 +528,7 @@ def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
             _fill(connection, key.id, 10_000, hand.seconds)
         for _ in range(2):  # read, then kept
             answer = key.ask("GET", "/watch")
-            listed = msgspec.json.decode(answer.content, type=WatchList)
+            listed = msgspec.json.decode(answer.content, type=WatchListPayload)
             assert (listed.total, len(answer.content)) == (10_000, int(answer.headers["Content-Length"]))
             assert [entry.biz_no for entry in listed.watches] == [f"{n:010}" for n in range(1, 10_001)]
         one = listed.watches[5].watch_id

@@ -36,7 +36,7 @@ from bizverify.errors import AuthenticationError
 from bizverify.ledger import Ledger
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.server.clock import Clock
-from bizverify.server.plans import load_plans
+from bizverify.server.settings import load_plans
 from crashing import check_digit
 from serving import Served, ServedProcess, make_key, rows_of, served
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bizverify.engine import LocalEngine
-from bizverify.server.wire import WatchEntry
+from bizverify.server.payloads import WatchEntryPayload
 from bizverify.watch import notifications, store
 from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.schema import DDL
@@ -232,9 +232,9 @@ def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
     watch, _ = store.add(db, OWNER, Business(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
     found(db, "closed", "E", 1_700_000_100.0)
     number, text = store.rendered_entry(db, OWNER, watch.watch_id) or (0, b"")
-    entry = msgspec.json.decode(text, type=WatchEntry)
-    assert msgspec.json.decode(text).keys() == set(WatchEntry.__struct_fields__)
-    assert entry == WatchEntry(
+    entry = msgspec.json.decode(text, type=WatchEntryPayload)
+    assert msgspec.json.decode(text).keys() == set(WatchEntryPayload.__struct_fields__)
+    assert entry == WatchEntryPayload(
         watch_id=watch.watch_id,
         biz_no=NUMBER,
         name='따옴표 " \\ \n',

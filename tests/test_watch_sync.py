@@ -13,7 +13,7 @@ import pytest
 
 from bizverify import business_number, errors, watch
 from bizverify.client import ApiKey
-from bizverify.server.plans import load_plans
+from bizverify.server.settings import load_plans
 from bizverify.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
 from bizverify.watch.reconcile import LISTED, reconcile
 from bizverify.watch.stores import parse_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import logging
@@ -53,7 +54,8 @@ def test_a_notice_arrives_signed() -> None:
     assert got.body == PAYLOAD.encode()
     assert got.path == "/hook?token=t1"
     assert got.headers["X-Bizverify-Event"] == "closure"
-    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-Delivery"] == "n1"
+    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-PendingDelivery"] == "n1"
+    assert got.headers["webhook-id"] == again.headers["webhook-id"] == "n1"
     assert got.headers["Content-Type"] == "application/json"
     assert got.is_signed(SECRET, NOW + 10)
     assert not got.is_signed("another secret", NOW + 10)
@@ -192,6 +194,39 @@ def test_signatures_that_are_none(value: str) -> None:
     assert not verify_signature(SECRET, {"X-Bizverify-Signature": value}, b"", now=1.0)
 
 
+def test_the_published_example_of_standard_webhooks() -> None:
+    """The signature is that of the Standard Webhooks specification, for a secret with its prefix."""
+    secret, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b'{"test": 2432232314}'
+    headers = {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    assert signature_headers(secret, "closure", headers["webhook-id"], body, 1614265330.5).items() >= headers.items()
+    assert verify_signature(secret, headers, body, now=1614265331)
+    rotated = headers | {"webhook-signature": f"v1a,x v1,{'A' * 43}= {headers['webhook-signature']}"}
+    assert verify_signature(secret, rotated, body, now=1614265331)
+    assert not verify_signature(secret, headers | {"webhook-id": "msg_other"}, body, now=1614265331)
+    assert not verify_signature(secret, headers, body, now=1614265331 + 301)
+
+
+def test_a_secret_is_used_in_either_form() -> None:
+    """A secret that is any text is the same key as `whsec_` and the base64 of its bytes, padded or not."""
+    sent = signature_headers("열려라 참깨 123456", "closure", "n1", b"{}", NOW)
+    standard = {name: value for name, value in sent.items() if name.startswith("webhook-")}
+    encoded = base64.b64encode("열려라 참깨 123456".encode()).decode()
+    for secret in (f"whsec_{encoded}", f"whsec_{encoded.rstrip('=')}"):
+        assert verify_signature(secret, standard, b"{}", now=NOW)
+    assert not verify_signature("whsec_열려라", standard, b"{}", now=NOW)
+
+
+@pytest.mark.parametrize("value", ["", "v1", "v1,", "v1,é", "v2,AAAA", "v1 AAAA", " " * 400])
+def test_standard_signatures_that_are_none(value: str) -> None:
+    """What is no signature is refused, also where the former header beside it has a good one."""
+    headers = signature_headers(SECRET, "closure", "n1", b"", 1.0) | {"webhook-signature": value}
+    assert not verify_signature(SECRET, headers, b"", now=1.0)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 30), st.integers(1, 255), st.integers(0, 10**10))
 def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -> None:
@@ -201,6 +236,11 @@ def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -
     changed = bytearray(body or b"\0")
     changed[place % len(changed)] ^= change
     assert not verify_signature(SECRET, headers, bytes(changed), now=at)
+    later = headers | {"webhook-timestamp": str(at + 1)}
+    assert not verify_signature(SECRET, later, body, now=at)
+    former = {name: value for name, value in headers.items() if name.startswith("x-")}
+    assert verify_signature(SECRET, former, body, now=at)
+    assert not verify_signature(SECRET, former, bytes(changed), now=at)
     moved = headers["x-bizverify-signature"].replace(f"t={at},", f"t={at + 1},")
     assert not verify_signature(SECRET, {"X-BIZVERIFY-SIGNATURE": moved}, body, now=at)
 

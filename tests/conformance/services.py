@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bizverify.server.plans import load_plans
+from bizverify.server.settings import load_plans
 from bizverify.testing import DIALECTS, FakeService, serve
 from conformance.target import Account, Key, Target
 from serving import served

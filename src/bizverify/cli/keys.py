@@ -19,7 +19,7 @@ from bizverify.schema import counted
 if TYPE_CHECKING:
     import sqlite3
 
-    from bizverify.server.store.keys import Key
+    from bizverify.server.store.key_table import Key
 
 T = TypeVar("T")
 
@@ -44,20 +44,22 @@ def keys() -> None:
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
 def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool, plans: Path | None) -> None:
     """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
-    from bizverify.server.plans import load_plans
-    from bizverify.server.store import keys as stored
+    from bizverify.server.settings import load_plans
+    from bizverify.server.store import key_table
 
     known = load_plans(plans)
     if plan not in known:
         raise UsageError(f"--plan {plan}: there is no such plan; there are {', '.join(known)} (--plans names a file)")
     limit = known[plan].quota if quota is None else quota
     key, secret = _changed(
-        db, lambda it: stored.create(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool), make=True
+        db,
+        lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool),
+        make=True,
     )
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
-        _changed(db, lambda it: stored.revoke(it, key.id, time.time()))
+        _changed(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     say(
         f"key {key.id}: plan {key.plan}, {counted(key.quota, 'lookup')} a month; shown this once, "
@@ -73,11 +75,12 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
 def list_(db: Path, as_json: bool) -> None:
     """List the keys: plan, this month's use, when they were made, used last and revoked."""
     from bizverify.server.clock import Clock
-    from bizverify.server.store import keys as stored
-    from bizverify.server.store import quota
+    from bizverify.server.store import key_table
 
     month = Clock().month()
-    found = _changed(db, lambda it: [(key, quota.used(it, key.id, month)) for key in stored.every(it)])
+    found = _changed(
+        db, lambda it: [(key, key_table.used_lookups(it, key.id, month)) for key in key_table.list_keys(it)]
+    )
     rows = [_row(key, used) for key, used in found]
     if as_json:
         print_json({"month": month, "keys": rows})
@@ -92,13 +95,13 @@ def list_(db: Path, as_json: bool) -> None:
 @db_option
 def revoke(key_id: str, db: Path) -> None:
     """Revoke a key for good. Its jobs and watches stay in the file, and can be reached by nobody."""
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
 
     key = _of(db, key_id)
     if key.revoked is not None:
         say(f"key {key_id} was revoked before")
         return
-    _changed(db, lambda it: stored.revoke(it, key_id, time.time()))
+    _changed(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
     say(f"key {key_id} is revoked; a running server refuses it within a second or two")
 
 
@@ -114,8 +117,8 @@ def change(
     key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, pool: bool | None, plans: Path | None
 ) -> None:
     """Change what a key may do; the key itself stays. What is not given stays, too."""
-    from bizverify.server.plans import load_plans
-    from bizverify.server.store import keys as stored
+    from bizverify.server.settings import load_plans
+    from bizverify.server.store import key_table
 
     if plan is not None and plan not in load_plans(plans):
         raise UsageError(f"--plan {plan}: there is no such plan (--plans names a file)")
@@ -124,7 +127,7 @@ def change(
     if not changed:
         raise UsageError("nothing to change: give --plan, --quota, --note or --pool")
     key = _of(db, key_id) if list(changed) == ["note"] else _living(db, key_id)
-    _changed(db, lambda it: stored.change(it, key.id, changed))
+    _changed(db, lambda it: key_table.change_key(it, key.id, changed))
     say(f"key {key_id}: {', '.join(f'{name} is now {value}' for name, value in changed.items())}")
 
 
@@ -136,13 +139,13 @@ def change(
 def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout."""
     from bizverify.client.webhook import WebhookUrl
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
 
     if (url is None) != remove:
         raise UsageError("give either --url URL or --none")
     checked = None if url is None else WebhookUrl.parse(url)
     key = _of(db, key_id) if remove else _living(db, key_id)
-    secret = _changed(db, lambda it: stored.set_webhook(it, key.id, None if checked is None else checked.reveal()))
+    secret = _changed(db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal()))
     if secret is None:
         say(f"key {key_id}: closures are posted nowhere")
         return
@@ -162,9 +165,9 @@ def _changed(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool 
 
 
 def _of(db: Path, key_id: str) -> Key:
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
 
-    key = _changed(db, lambda it: stored.find(it, key_id))
+    key = _changed(db, lambda it: key_table.find_key(it, key_id))
     if key is None:
         raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
     return key

@@ -77,12 +77,12 @@ def retry(db: Path, key_id: str | None, notice_id: str | None, as_json: bool) ->
 
 
 def _retried(db: sqlite3.Connection, key_id: str | None, notice_id: str | None, now: float) -> int:
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
     from bizverify.watch.notifications import WEBHOOK
     from bizverify.watch.notifications import retry as again
 
     count = 0
-    for key in stored.every(db):
+    for key in key_table.list_keys(db):
         if key_id in (None, key.id):
             channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
             count += again(db, now, owner=key.id, notification_id=notice_id, channels=channels)
@@ -90,9 +90,9 @@ def _retried(db: sqlite3.Connection, key_id: str | None, notice_id: str | None, 
 
 
 def _known(db: sqlite3.Connection, path: Path, key_id: str | None) -> str | None:
-    from bizverify.server.store import keys as stored
+    from bizverify.server.store import key_table
 
-    if key_id is not None and stored.find(db, key_id) is None:
+    if key_id is not None and key_table.find_key(db, key_id) is None:
         raise UsageError(f"{key_id}: {path} has no key with this id; `bizverify keys list --db {path}` shows them")
     return key_id
 

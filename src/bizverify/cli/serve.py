@@ -71,12 +71,11 @@ def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
     """
     needs_server()
     from bizverify.server import logs
-    from bizverify.server.plans import load_plans
-    from bizverify.server.process import run
-    from bizverify.server.settings import Settings
+    from bizverify.server.app import run
+    from bizverify.server.settings import Settings, load_plans
 
     chosen: Settings = Settings(plans=load_plans(plans), **settings)
-    logs.set_up()
+    logs.configure_logging()
     run(chosen, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
 
 

@@ -30,7 +30,7 @@ from bizverify.run.alerts import (
     registry_alerts,
     unknown_quota_alert,
 )
-from bizverify.run.engine import Agreement, Purchase, Quota, RunContext, local_files
+from bizverify.run.engine import Agreement, Purchase, QuotaStatus, RunContext, local_files
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.run.records import ROW_ID
 from bizverify.tables.compression import private_folder
@@ -203,7 +203,7 @@ class PaidEngine(ABC):
         counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
         return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
 
-    def _ask_quota(self) -> tuple[Quota | None, UsageError | ServiceError | None]:
+    def _ask_quota(self) -> tuple[QuotaStatus | None, UsageError | ServiceError | None]:
         """Return what is left of the quota, or why that cannot be asked: no key, or no service that answers."""
         try:
             key = self.options.api_key or ApiKey.load(self.options.key_file)

@@ -19,7 +19,7 @@ from bizverify.purchase.dispatcher import Buying, Figures, Halt
 from bizverify.purchase.idempotent_retry import settle_doubts
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
-from bizverify.run.engine import Purchase, Quota
+from bizverify.run.engine import Purchase, QuotaStatus
 from bizverify.run.lookups import KEY
 from bizverify.schema import counted
 
@@ -152,7 +152,7 @@ class PaidRun:
         )
         return buying.stop.halt
 
-    async def _quota(self, buying: Buying) -> Quota | None:
+    async def _quota(self, buying: Buying) -> QuotaStatus | None:
         """What is left, asked before anything is bought; here a wrong key or address shows while nothing is spent."""
         account = self._unread = None
         with buying.stop.waiting():  # nothing is under way that would have to be settled
@@ -196,7 +196,7 @@ class PaidRun:
         uploads = self._ledger.incomplete_uploads(self._engine.url.name, since) if wanted else []
         return [upload for upload in uploads if upload.id in wanted]
 
-    async def _quota_after(self, buying: Buying) -> Quota | None:
+    async def _quota_after(self, buying: Buying) -> QuotaStatus | None:
         if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
             return None
         try:
@@ -205,7 +205,7 @@ class PaidRun:
             log.info("the quota could not be read after the run: %s", error)
             return None
 
-    def _choose(self, quota: Quota | None) -> None:
+    def _choose(self, quota: QuotaStatus | None) -> None:
         options, wanted = self._engine.options, self.wanted
         budget = None if options.budget is None else options.budget - self._settled
         allowed = selection.affordable(wanted.height, budget, quota.remaining if quota else None, self._unread)
@@ -255,15 +255,15 @@ class PaidRun:
         )
         return replace(self._purchase, notes=notes, paused=halt.note if halt else None)
 
-    def _quota_notes(self, before: Quota | None, after: Quota | None) -> tuple[str, ...]:
+    def _quota_notes(self, before: QuotaStatus | None, after: QuotaStatus | None) -> tuple[str, ...]:
         if self._unread is not None and not self.chosen.is_empty():
             return (unknown_quota_alert(str(self._unread)),)
         return _quota_difference(before, after, self._figures.paid)
 
 
-def quota_of(account: Account) -> Quota:
+def quota_of(account: Account) -> QuotaStatus:
     """Return what the account says of its quota."""
-    return Quota(account.limit, account.used, account.remaining)
+    return QuotaStatus(account.limit, account.used, account.remaining)
 
 
 def _settled_note(settled: int) -> tuple[str, ...]:
@@ -276,7 +276,7 @@ def _late_note(late: int) -> tuple[str, ...]:
     return (f"{counted(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
 
 
-def _quota_difference(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:
+def _quota_difference(before: QuotaStatus | None, after: QuotaStatus | None, paid: int) -> tuple[str, ...]:
     if before is None or before.remaining is None:
         return ("the service did not say how much of the quota is left",)
     if after is None or after.remaining is None:

@@ -1,93 +1,87 @@
-"""The ASGI app: paths, and what runs beside them."""
+"""The ASGI app, the background tasks beside it, and uvicorn that serves it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import gc
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
+import uvicorn
+from polars.exceptions import PanicException
 from starlette.applications import Starlette
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from bizverify.server.answering import Answering
-from bizverify.server.auth import Doorkeeper, KeyRing
-from bizverify.server.background import supervised
-from bizverify.server.charging import Charging
+from bizverify.errors import UsageError
+from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.clock import Clock
-from bizverify.server.context import Context
-from bizverify.server.endpoints import watch
-from bizverify.server.endpoints.batch import batch, create_batch
-from bizverify.server.endpoints.health import healthz
-from bizverify.server.endpoints.label import label
-from bizverify.server.endpoints.me import me
-from bizverify.server.endpoints.verify import verify
-from bizverify.server.engines import Engines
-from bizverify.server.jobs.accepting import Acceptance
-from bizverify.server.jobs.work import Jobs, swept
-from bizverify.server.learning import Learning
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.handlers import Context
+from bizverify.server.http_limits import HEAD_BYTES, BoundedConnection
+from bizverify.server.idempotency import IdempotentRequests
+from bizverify.server.jobs.accept import JobAcceptance
+from bizverify.server.jobs.worker import JobWorker, remove_leftover_files
+from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
-from bizverify.server.notifying import Notifying
-from bizverify.server.openapi import openapi
-from bizverify.server.repeats import Repeats
+from bizverify.server.lookup.microbatch import LookupAnswerer
+from bizverify.server.lookup.quota import PaidLookups
+from bizverify.server.operations import PUBLIC, routes
+from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.settings import Settings
-from bizverify.server.sources import Sources
 from bizverify.server.store import SERVER_FILE, Store, lock_server_file
-from bizverify.server.watching import Watching
+from bizverify.server.watch.notifier import Notifier
+from bizverify.server.watch.scheduler import WatchScheduler
 
-ROUTES: Final = (
-    Route("/verify", verify, methods=["POST"]),
-    Route("/watch", watch.add, methods=["POST"]),
-    Route("/watch", watch.every, methods=["GET"]),
-    Route("/watch/{watch_id}", watch.remove, methods=["DELETE"]),
-    Route("/watch/{watch_id}/history", watch.history, methods=["GET"]),
-    Route("/batch", create_batch, methods=["POST"]),
-    Route("/batch/{job_id}", batch, methods=["GET"]),
-    Route("/batch/{job_id}/label", label, methods=["POST"]),
-    Route("/me", me, methods=["GET"]),
-    Route("/healthz", healthz, methods=["GET"]),
-    Route("/openapi.json", openapi, methods=["GET"]),
-)
+_log = logging.getLogger(__name__)
+_PAUSES: Final = (1.0, 5.0, 30.0, 60.0)
+_CALM: Final = 600.0
+"""Seconds without a failure after which the pauses are short again."""
 
 
-def create_app(settings: Settings, clock: Clock | None = None) -> Starlette:
-    """Make the app; the database is opened, and its lock taken, when the app starts (ASGI lifespan).
+def create_app(
+    settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
+) -> Starlette:
+    """Return the ASGI app; the database is opened, and its lock taken, when the app starts (ASGI lifespan).
 
-    Starting raises :class:`bizverify.errors.BizverifyError` where the database or an index cannot be used.
+    ``status_sources``: sources of the registration status that know more than the registry file, the best first; batch
+    jobs and the watch list ask the first that may be asked. Starting raises
+    :class:`bizverify.errors.BizverifyError` where the database or an index cannot be used.
     """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                context = _context(settings, clock or Clock(), stack)
+                context = _open_context(settings, clock or Clock(), StatusSources(*status_sources), stack)
             except Exception as error:
                 app.state.failure = error
                 raise
             app.state.context = context
             async with anyio.create_task_group() as group:
-                for name, work in _background(context).items():
-                    group.start_soon(supervised, name, work, context.clock)
+                for name, work in _background_tasks(context).items():
+                    group.start_soon(supervise, name, work, context.clock)
                 yield
                 group.cancel_scope.cancel()
-            await context.keys.note()
+            await context.keys.record_last_use()
             context.requests.write()
 
-    app = Service(routes=list(ROUTES), lifespan=lifespan)
+    app = _BareStarlette(routes=routes(), lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
 
 
-class Service(Starlette):
-    """Starlette without its own layers around each request: the doorkeeper catches what they would."""
+class _BareStarlette(Starlette):
+    """Starlette without its own layers around each request: :class:`AuthMiddleware` catches what they would."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The router, behind the doorkeeper alone."""
-        return Doorkeeper(self.router)
+        """Return the router, behind the check of the key alone."""
+        return AuthMiddleware(self.router, PUBLIC)
 
 
-def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context:
+def _open_context(settings: Settings, clock: Clock, sources: StatusSources, stack: AsyncExitStack) -> Context:
     """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
     lock = lock_server_file(settings.db)
     stack.callback(lock.release)
@@ -95,40 +89,175 @@ def _context(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Context
     stack.callback(store.close)
     with SERVER_FILE.errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
-        swept(settings)
-    engines = Engines(settings, clock)
-    sources = Sources()
-    jobs = Jobs(settings, clock, store, engines, sources)
-    notifying = Notifying(store, clock, file=settings.notices)
+        remove_leftover_files(settings)
+    engines = EnginePool(settings, clock)
+    jobs = JobWorker(settings, clock, store, engines, sources)
+    notifier = Notifier(store, clock, file=settings.notices)
+    idempotent = IdempotentRequests(store, clock)
     return Context(
         settings=settings,
         clock=clock,
         store=store,
-        keys=KeyRing(store, settings.plans, clock),
+        keys=KeyCache(store, settings.plans, clock),
         engines=engines,
-        learning=Learning(settings, clock, store, engines),
-        answering=Answering(engines),
-        charging=Charging(store, clock),
+        learner=OutcomeLearner(settings, clock, store, engines),
+        lookups=PaidLookups(store, clock, LookupAnswerer(engines), idempotent),
         jobs=jobs,
-        acceptance=Acceptance(settings, clock, store, jobs),
-        repeats=Repeats(store, clock),
-        watching=Watching(
-            store, engines.engine, sources, settings.plans, clock, notices=settings.notices, found=notifying.wake
-        ),
-        notifying=notifying,
+        acceptance=JobAcceptance(settings, clock, store, jobs),
+        idempotent=idempotent,
+        watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
+        notifier=notifier,
         requests=RequestLog(),
     )
 
 
-def _background(context: Context) -> dict[str, Callable[[], Any]]:
-    """What runs beside the requests, by name."""
+def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
+    """The tasks that run beside the requests, by name."""
     return {
-        "deleting old answers to repeated requests": context.repeats.run,
-        "learning from outcomes": context.learning.run,
-        "checking what is watched": context.watching.run,
+        "deleting old answers to repeated requests": context.idempotent.run,
+        "learning from outcomes": context.learner.run,
+        "checking what is watched": context.watches.run,
         "looking for newer indexes": context.engines.run,
         "noting when keys were used": context.keys.run,
-        "telling of closures": context.notifying.run,
+        "telling of closures": context.notifier.run,
         "purging old jobs": context.jobs.purge,
         "working on jobs": context.jobs.run,
     }
+
+
+async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run ``work``, which never returns of itself, until cancelled; if it raises, log that and begin it again."""
+    failures = 0
+    while True:
+        started = clock.now()
+        try:
+            await work()
+        except (Exception, PanicException):  # what went wrong in one step must not stop the next
+            _log.exception("%s failed and is begun again", name)
+        if clock.now() - started > _CALM:
+            failures = 0
+        await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
+        failures += 1
+
+
+_GRACE: Final = 20
+"""Seconds that requests under way have to end when the server is stopped."""
+_CONNECTIONS: Final = 2_000
+"""Connections at once at most; more are told 503."""
+_OTHER_FILES: Final = 256
+"""Open files beside connections: SQLite's, uploads, the indexes."""
+_KEEP_ALIVE: Final = 15
+"""Seconds that an idle connection is kept: longer than our own client keeps its, so none breaks under a request."""
+
+
+def run(
+    settings: Settings,
+    host: str,
+    port: int,
+    on_start: Callable[[str], None],
+    *,
+    status_sources: Sequence[StatusSource] = (),
+) -> None:
+    """Serve until SIGINT or SIGTERM; ``on_start`` is called with the base URL when requests are taken.
+
+    ``status_sources``: as for :func:`create_app`.
+
+    Raises :class:`bizverify.errors.BizverifyError` where the database, an index or the address cannot be used.
+    """
+
+    def freeze_and_report() -> None:
+        # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
+        gc.collect()
+        gc.freeze()
+        on_start(url_of(listener))
+
+    listener = listen(host, port)
+    try:
+        server = server_for(settings, freeze_and_report, status_sources=status_sources)
+        with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
+            server.run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that already listens; port 0 takes a free one. Raises :class:`UsageError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # on Windows, SO_REUSEADDR would let two servers have one address at once
+        listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{host}:{port}: cannot listen there: {reason}; choose another `host=` or `port=`") from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The base URL of what listens there."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class UvicornServer(uvicorn.Server):
+    """A uvicorn server that calls ``on_start`` when it has started, and raises why it could not."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take requests; raises what the app's start raised."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            failure: Exception | None = getattr(self.config.app.state, "failure", None)  # type: ignore[union-attr]
+            if failure is None:
+                raise
+            raise failure from None
+        self._on_start()
+
+
+def _connections() -> int:
+    """How many connections the files that may be open leave room for; systems allow more than they begin with."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _CONNECTIONS
+    wanted = _CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))
+
+
+def server_for(
+    settings: Settings,
+    on_start: Callable[[], None],
+    clock: Clock | None = None,
+    *,
+    status_sources: Sequence[StatusSource] = (),
+) -> UvicornServer:
+    """The server of an app, quiet: what it logs goes through ``logging`` under ``bizverify.server``."""
+    config = uvicorn.Config(
+        create_app(settings, clock, status_sources=status_sources),
+        lifespan="on",
+        ws="none",
+        http=BoundedConnection,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        limit_concurrency=_connections(),
+        timeout_keep_alive=_KEEP_ALIVE,
+        loop="asyncio",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    return UvicornServer(config, on_start)

@@ -1,11 +1,11 @@
-"""Who asks, and whether the plan allows it: the key is looked at before anything else of a request."""
+"""Authentication: the key of each request is checked before anything else, and whether its plan has the API."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from polars.exceptions import PanicException
@@ -15,17 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.lingering import Incoming
-from bizverify.server.plans import Plan
-from bizverify.server.refusals import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
-from bizverify.server.store import Store
-from bizverify.server.store import keys as stored
-from bizverify.server.store.keys import Key, digest_of
+from bizverify.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
+from bizverify.server.http_limits import IncomingBody
+from bizverify.server.settings import ServicePlan
+from bizverify.server.store import Store, key_table
+from bizverify.server.store.key_table import Key, digest_of
 
 _log = logging.getLogger(__name__)
 
-PUBLIC: Final = frozenset({"/healthz", "/openapi.json"})
-"""Paths that need no key."""
 _KEPT: Final = 1.0
 """Seconds after which a key is looked up again: so long may one that was revoked still serve."""
 _KEY: Final = "bizverify.key"
@@ -33,13 +30,13 @@ _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST"
 """Methods that the log names: any other word is the client's own."""
 _SOON: Final = {"Retry-After": "5", "Connection": "close"}
 _MOST: Final = 10_000
-_NOTED_EVERY: Final = 60.0
+_RECORDED_EVERY: Final = 60.0
 
 
-class KeyRing:
-    """Looks keys up, and notes when they were used last."""
+class KeyCache:
+    """Finds keys by their secret, kept for a second, and records when they were used last."""
 
-    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock) -> None:
+    def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
         self._store = store
         self._plans = plans
         self._clock = clock
@@ -68,12 +65,12 @@ class KeyRing:
         """The key as it is stored: read once for all requests that come while it is being read."""
         reading = self._reading.get(digest)
         if reading is None:
-            reading = asyncio.ensure_future(self._store.read(lambda db: stored.by_secret(db, secret)))
+            reading = asyncio.ensure_future(self._store.read(lambda db: key_table.find_by_secret(db, secret)))
             self._reading[digest] = reading
             reading.add_done_callback(lambda _: self._reading.pop(digest, None))
         return await asyncio.shield(reading)
 
-    def plan(self, key: Key) -> Plan:
+    def plan(self, key: Key) -> ServicePlan:
         """The plan of a key; one that the server's plans do not name allows nothing."""
         plan = self._plans.get(key.plan)
         if plan is None:
@@ -81,52 +78,57 @@ class KeyRing:
         return plan
 
     async def run(self) -> None:
-        """Write down every minute when keys were used last."""
+        """Record every minute when keys were used last."""
         while True:
-            await self._clock.sleep(_NOTED_EVERY)
-            await self.note()
+            await self._clock.sleep(_RECORDED_EVERY)
+            await self.record_last_use()
 
-    async def note(self) -> None:
-        """Write down when keys were used last."""
+    async def record_last_use(self) -> None:
+        """Record when keys were used last."""
         used, self._used = self._used, {}
         if used:
-            await self._store.write(lambda db: stored.used_at(db, used))
+            await self._store.write(lambda db: key_table.record_last_use(db, used))
 
 
-class Doorkeeper:
-    """ASGI middleware: finds the key of each request (:func:`key_of`), turns what goes wrong into a refusal, logs."""
+class AuthMiddleware:
+    """ASGI middleware: finds the key of each request (:func:`key_of`), answers every error as a refusal, and logs.
 
-    def __init__(self, app: ASGIApp) -> None:
+    ``public``: paths that need no key.
+    """
+
+    def __init__(self, app: ASGIApp, public: Collection[str]) -> None:
         self._app = app
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, incoming = time.perf_counter(), Incoming(receive, scope)
+        started, incoming = time.perf_counter(), IncomingBody(receive, scope)
         status = 0
 
-        async def sending(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            refusal = await self._refused(scope, incoming, sending)
+            refusal = await self._handle(scope, incoming, send_noting_status)
             if refusal is not None and not status:
-                await incoming.answer(refusal.response(), scope, sending)
+                await incoming.answer(refusal.response(), scope, send_noting_status)
         finally:
             key = scope.get(_KEY)
             method = scope["method"] if scope["method"] in _METHODS else "?"
             took = time.perf_counter() - started
             scope["app"].state.context.requests.note(method, _route(scope), status, took, key.id if key else "")
 
-    async def _refused(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+        """Pass a request on; return the refusal that answers it instead, if something went wrong."""
         try:
-            if scope["path"] not in PUBLIC:
-                scope[_KEY] = await _found(scope)
+            if scope["path"] not in self._public:
+                scope[_KEY] = await _find_key(scope)
             await self._app(scope, receive, send)
         except Refusal as refusal:
             return refusal
@@ -149,15 +151,16 @@ def key_of(request: Request) -> Key:
     return key
 
 
-async def _found(scope: Scope) -> Key:
+async def _find_key(scope: Scope) -> Key:
+    """Return the key of the header ``X-API-Key``; raises :class:`Refusal` 400 and 401."""
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
     if len(given) > 1:
         raise invalid("the header X-API-Key came more than once, with different keys; send one")
     secret = given.pop() if given else b""
     if not secret:
         raise missing_key()
-    ring: KeyRing = scope["app"].state.context.keys
-    return await ring.find(secret.decode("latin-1"))
+    keys: KeyCache = scope["app"].state.context.keys
+    return await keys.find(secret.decode("latin-1"))
 
 
 def _route(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""The server's clock, handed in so that tests need not wait."""
+"""The clock, handed in so that tests need not wait, and a sleep that can be ended."""
 
 from __future__ import annotations
 
@@ -38,3 +38,32 @@ class Clock:
 def as_text(seconds: float | None) -> str | None:
     """A time as the API says it: ISO 8601 in Korea's time, to the second."""
     return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
+
+
+class WakeUp:
+    """A sleep that can be ended, for one task. A :meth:`ring` while nobody waits ends the next :meth:`wait` at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        """End the wait, this one or the next."""
+        self._event.set()
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait so many seconds (``None``: for ever), or until :meth:`ring`; return whether it rang."""
+        async with anyio.create_task_group() as group:
+
+            async def sleep(seconds: float) -> None:
+                await self._clock.sleep(max(0.0, seconds))
+                group.cancel_scope.cancel()
+
+            if seconds is not None:
+                group.start_soon(sleep, seconds)
+            await self._event.wait()
+            group.cancel_scope.cancel()
+        rang = self._event.is_set()
+        if rang:
+            self._event = anyio.Event()
+        return rang

@@ -1,32 +1,139 @@
-"""Outcomes that were told improve what is answered: at once by what is known of an addressee, in time by a better card.
+"""Learn from reported outcomes: recorded in label stores at once, and in time a better scorecard.
 
-Each scope (a key, or the pool of the keys that opted in) has a label book and scorecards of its own. An outcome is
-marked learned when the book has it on the disk; recorded once more after a crash, it changes nothing.
+Each scope (a key, or the pool of the keys that opted in) has a label store and scorecards of its own. An outcome is
+marked learned when the label store has it on the disk; recorded once more after a crash, it changes nothing. What was
+known of each letter is read from the job's own files.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
 import polars as pl
 
-from bizverify.errors import BizverifyError, StoreError, UsageError
+from bizverify import business_number
+from bizverify.engine.risk.reason_parser import parse_reasons
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.errors import BizverifyError, ModelError, StoreError, UsageError
+from bizverify.labels.label_store import LabelBatch, MailingMetadata
+from bizverify.labels.mailing import LETTER_SCHEMA
+from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
+from bizverify.labels.outcomes import reason_code
 from bizverify.learning import Calibrated, calibrate
-from bizverify.server.clock import Clock
-from bizverify.server.engines import Engines
-from bizverify.server.outcomes import batch_of, cards_of
+from bizverify.model_store import ModelStore
+from bizverify.schema import REASON_SEPARATOR
+from bizverify.server.clock import SEOUL, Clock, WakeUp
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
-from bizverify.server.store import Store, labels
-from bizverify.server.store.labels import Told, Waiting
+from bizverify.server.store import Store, job_table
+from bizverify.server.store.job_table import JobToLearn, Outcome
+
+_OUTCOME_SCHEMA: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "recorded": pl.Float64}
+_SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
+
+
+def build_label_batch(
+    folder: Path, job: JobToLearn, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
+) -> LabelBatch:
+    """The batch that records outcomes of a job in a label store; ``folder`` is the server's, with the jobs' files.
+
+    What is declared of the mailing is only what the interface tells: an outcome is said letter by letter, so that
+    ``bounced: false`` is a delivery and a row without an outcome is nothing at all. The day of mailing is not known; it
+    is taken to be the day on which the job was done. Raises :class:`FileNotFoundError` where the files are gone.
+    """
+    letters = scan_letters(results.records_path(folder, job.job), results.results_path(folder, job.job))
+    declaration = MailingTerms(
+        mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
+    )
+    at = datetime.fromtimestamp(now, UTC)
+    about = MailingMetadata(
+        job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at
+    )
+
+    def find_known_letters(rows: pl.Series) -> pl.DataFrame:
+        wanted = letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
+        wanted = wanted.with_columns(pl.lit(job.model, pl.String).alias("model"))
+        found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
+        return found.with_columns(address_keys())
+
+    def find_sent_letters(by: MailingTerms) -> pl.DataFrame:
+        del by  # whatever is declared: nobody said which rows were mailed, so none is silent
+        return pl.DataFrame(schema=_SILENT_SCHEMA)
+
+    return LabelBatch(
+        about,
+        _labels(letters, outcomes),
+        pl.DataFrame(schema=_SILENT_SCHEMA),
+        find_known_letters,
+        find_sent_letters,
+        at,
+    )
+
+
+def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
+    """The rows of a job with their answers, as :data:`bizverify.labels.mailing.LETTER_SCHEMA`, by ``row_id``."""
+    for path in (records, results):
+        path.stat()
+    asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
+    written = asked.collect_schema()
+    address = pl.col("address").cast(pl.String) if "address" in written else pl.lit(None, pl.String)
+    reasons = pl.col("reasons")
+    if isinstance(answered.collect_schema()["reasons"], pl.List):
+        reasons = reasons.list.join(REASON_SEPARATOR)
+    rows = asked.select(
+        pl.col("row_id").cast(pl.UInt32),
+        business_number.compact_expr(pl.col("b_no")).alias("b_no"),
+        address.alias("address"),
+    ).join(
+        answered.select(
+            pl.col("row_id").cast(pl.UInt32),
+            pl.col("fixed_address", "grade", "action").cast(pl.String),
+            pl.col("bounce_prob").cast(pl.Float64),
+            pl.when(reasons != "").then(reasons).alias("reasons"),
+        ),
+        on="row_id",
+        how="left",
+        maintain_order="left",
+    )
+    return rows.select(list(LETTER_SCHEMA))
+
+
+def possible_scorecards(store: ModelStore, version: str | None, fixed: Scorecard | None) -> list[Scorecard]:
+    """The scorecards that may have given a job's reasons: the one of its ``version`` if it is there, else all."""
+    if fixed is not None and fixed.version == version:
+        return [fixed]
+    if version is not None:
+        try:
+            return [store.load(version)]
+        except ModelError:  # a card of another scope, or one that --model gave at that time
+            pass
+    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+
+
+def _labels(letters: pl.LazyFrame, outcomes: Sequence[Outcome]) -> pl.DataFrame:
+    said = pl.DataFrame(outcomes, schema=_OUTCOME_SCHEMA, orient="row")
+    rows = find_candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
+    code = reason_code(pl.col("reason"))
+    return (
+        said.join(rows.select("row_id", "letter"), on="row_id")
+        .with_columns(pl.when("said").then(code).alias("reason_code"), pl.lit(None, pl.Date).alias("returned"))
+        .select(pl.col(name).cast(dtype) for name, dtype in LABEL_SCHEMA.items())
+        .sort("row_id")
+    )
+
 
 _log = logging.getLogger(__name__)
 
 _AT_LEAST_EVERY: Final = 60.0
-"""Seconds after which it is looked for outcomes, also when none were told: what failed is tried again then."""
+"""Seconds after which it is looked for outcomes, also when none were outcomes: what failed is tried again then."""
 _AT_MOST_EVERY: Final = 2.0
 _TOGETHER: Final = 100_000
 _MANY: Final = 1_000
@@ -35,40 +142,41 @@ _AGAIN: Final = 3600.0
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
 
-class Learning:
-    """Takes outcomes into label books, and lets scorecards be learned from these."""
+class OutcomeLearner:
+    """Records outcomes in label stores, and calibrates scorecards from these."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: Engines) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
         self._engines = engines
-        self._told = anyio.Event()
+        self._wake_up = WakeUp(clock)
         self._due: dict[str, float] = {}
         self._new: dict[str, int] = {}
-        self._said_so = False
+        self._warned = False
 
-    def tell(self) -> None:
-        """Say that there are new outcomes; called on the event loop."""
-        self._told.set()
+    def wake(self) -> None:
+        """Look for outcomes soon: there are new ones. Called on the event loop."""
+        self._wake_up.ring()
 
     async def run(self) -> None:
-        """Take new outcomes into the label books soon after they were told, and calibrate when it is due."""
+        """Take new outcomes into the label books soon after they were reported, and calibrate when it is due."""
         for scope in await anyio.to_thread.run_sync(self._scopes):
             self._due.setdefault(scope, 0.0)
         while True:
-            self._told = anyio.Event()
             await self.record()
             await self.calibrate()
             await self._clock.sleep(_AT_MOST_EVERY)
-            await self._something_told()
+            await self._wake_up.wait(_AT_LEAST_EVERY)
 
     async def record(self) -> None:
-        """Take what was told into the label books; the engines know of it when this returns."""
-        for job in await self._store.read(labels.waiting):
+        """Record the reported outcomes in the label stores; the engines use them when this returns."""
+        for job in await self._store.read(job_table.jobs_to_learn):
             try:
-                while told := await self._unlearned(job.job):
-                    await self._recorded(job, told)
+                while outcomes := await self._store.read(
+                    lambda db, id_=job.job: job_table.unlearned_outcomes(db, id_, _TOGETHER)  # type: ignore[misc]
+                ):
+                    await self._record_outcomes(job, outcomes)
             except StoreError:
                 raise
             except BizverifyError as error:
@@ -77,7 +185,7 @@ class Learning:
                 _log.exception("the outcomes of job %s could not be recorded and are tried again", job.job)
 
     async def calibrate(self) -> None:
-        """Let scorecards be learned where that is due."""
+        """Calibrate the scorecards that are due."""
         now = self._clock.now()
         for scope, due in list(self._due.items()):
             if now < due and self._new.get(scope, 0) < _MANY:
@@ -87,7 +195,7 @@ class Learning:
             if not self._engines.learns:
                 continue
             try:
-                learned = await anyio.to_thread.run_sync(self._calibrated, scope, now)
+                learned = await anyio.to_thread.run_sync(self._calibrate_scope, scope, now)
             except _FAILURES:
                 _log.exception("scope %s: learning failed and is tried again; its scorecard stays", scope)
                 self._due[scope] = min(self._due[scope], now + _AGAIN)
@@ -95,29 +203,28 @@ class Learning:
             if learned is not None and learned.promoted:
                 await self._engines.refresh(scope)
 
-    async def _unlearned(self, job: str) -> list[Told]:
-        return await self._store.read(lambda db: labels.unlearned(db, job, _TOGETHER))
-
-    async def _recorded(self, job: Waiting, told: list[Told]) -> None:
+    async def _record_outcomes(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
         try:
-            await anyio.to_thread.run_sync(self._write, job, told)
+            await anyio.to_thread.run_sync(self._write, job, outcomes)
         except FileNotFoundError:
-            _log.error("the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(told))
+            _log.error(
+                "the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(outcomes)
+            )
         now = self._clock.now()
         await self._engines.refresh(job.scope)
-        await self._store.write(lambda db: labels.learned(db, job.job, told, now))
+        await self._store.write(lambda db: job_table.mark_learned(db, job.job, outcomes, now))
         self._due.setdefault(job.scope, now + self._settings.learn_hours * 3600)
-        self._new[job.scope] = self._new.get(job.scope, 0) + len(told)
+        self._new[job.scope] = self._new.get(job.scope, 0) + len(outcomes)
 
-    def _write(self, job: Waiting, told: list[Told]) -> None:
-        cards = cards_of(self._engines.store(job.scope), job.model, self._engines.fixed)
+    def _write(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
+        cards = possible_scorecards(self._engines.store(job.scope), job.model, self._engines.fixed)
         for folder in (self._settings.files / "learning", self._engines.folder(job.scope)):
             folder.mkdir(mode=0o700, exist_ok=True)
-        batch = batch_of(self._settings.files, job, told, cards, self._clock.now())
-        self._engines.book(job.scope).record(batch, replace=True)  # the later outcome counts
+        batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
+        self._engines.label_store(job.scope).record(batch, replace=True)  # the later outcome counts
 
-    def _calibrated(self, scope: str, at: float) -> Calibrated | None:
-        """Learn from a scope's book behind the gate; ``None`` where numpy is missing."""
+    def _calibrate_scope(self, scope: str, at: float) -> Calibrated | None:
+        """Calibrate from a scope's label store, behind the gate; ``None`` where numpy is missing."""
         try:
             learned = calibrate(
                 labels=self._engines.folder(scope) / "labels",
@@ -126,9 +233,9 @@ class Learning:
                 now=datetime.fromtimestamp(at, UTC),
             )
         except UsageError as error:
-            if not self._said_so:
+            if not self._warned:
                 _log.warning("scorecards are not learned, outcomes are recorded all the same: %s", error)
-                self._said_so = True
+                self._warned = True
             return None
         words = "%s answers from now on" if learned.promoted else "not surely better, %s goes on answering"
         version = learned.version if learned.promoted else learned.champion
@@ -136,17 +243,6 @@ class Learning:
         return learned
 
     def _scopes(self) -> list[str]:
-        """The scopes that have a label book."""
-        books = self._settings.files.glob("learning/*/labels/*.parquet")
-        return sorted({book.parent.parent.name for book in books})
-
-    async def _something_told(self) -> None:
-        """Return when an outcome was told, or after a while."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._wait, group.cancel_scope)
-            await self._told.wait()
-            group.cancel_scope.cancel()
-
-    async def _wait(self, scope: anyio.CancelScope) -> None:
-        await self._clock.sleep(_AT_LEAST_EVERY)
-        scope.cancel()
+        """Return the scopes that have a label store."""
+        stores = self._settings.files.glob("learning/*/labels/*.parquet")
+        return sorted({store.parent.parent.name for store in stores})

@@ -23,10 +23,10 @@ _WRITTEN_EVERY: Final = 0.2
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def set_up(stream: TextIO | None = None, level: str | None = None) -> None:
+def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
     """Let ``bizverify`` log as JSON lines to ``stream`` (stderr) from ``level`` on (BIZVERIFY_LOG, else info)."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(JsonFormatter())
     logger = logging.getLogger(ROOT)
     logger.handlers[:] = [handler]
     logger.propagate = False
@@ -76,7 +76,7 @@ class RequestLog:
             self._logger.info("\n".join(lines), extra={_RENDERED: True})
 
 
-class Lines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """A record as a line of JSON.
 
     Of an exception its type and places are written and not its message, which may quote what a user sent, unless it
@@ -102,7 +102,7 @@ class Lines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def said(error: BaseException) -> str:
+def loggable_message(error: BaseException) -> str:
     """What of an error can be logged: what is wrong with the server's file; of all others the type alone."""
     return str(error) if isinstance(error, StoreError) else type(error).__name__
 

@@ -1,18 +1,55 @@
-"""What a server is started with."""
+"""Settings of a server, and the plans: what a key may do, how much, how often."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Final
 
+import msgspec
+
+from bizverify.errors import UsageError
 from bizverify.schema import Lang
-from bizverify.server.plans import Plan, load_plans
+
+BUILT_IN: Final = Path(__file__).with_name("plans.toml")
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Size = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a plan allows; the fields are explained in ``plans.toml``."""
+
+    api: bool
+    quota: _Count
+    watch_history: bool
+    watches: _Count
+    recheck_hours: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
+    upload_bytes: _Size
+    rows: _Size
+    jobs: _Size
+
+
+Plans = Mapping[str, ServicePlan]
+
+
+def load_plans(path: Path | None = None) -> Plans:
+    """Read the plans of a file, the built-in ones by default; raises :class:`UsageError` with the plan and field."""
+    path = path or BUILT_IN
+    try:
+        plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
+    except OSError as error:
+        raise UsageError(f"{path}: the plans cannot be read: {error.strerror}; check `plans=`") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: not a file of plans: {error}; see the built-in {BUILT_IN.name}") from error
+    if not plans:
+        raise UsageError(f"{path}: names no plan; see the built-in {BUILT_IN.name}")
+    return plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``db`` is the SQLite file; files that belong to it (jobs, label books, models) are in the folder ``DB.files``.
+    """``db`` is the SQLite file; files that belong to it (jobs, label stores, models) are in the folder ``DB.files``.
 
     ``registry``, ``gazetteer``, ``model``, ``lang``: as for the local engine. ``notices``: a file to which each closure
     that is found is appended as a JSON line. ``keep_days``: how long a job and its results are kept after it ended;
@@ -26,7 +63,7 @@ class Settings:
     gazetteer: Path | None = None
     model: str | Path | None = None
     lang: Lang = "en"
-    plans: Mapping[str, Plan] = field(default_factory=load_plans)
+    plans: Mapping[str, ServicePlan] = field(default_factory=load_plans)
     notices: Path | None = None
     keep_days: float = 90.0
     queue: int = 64

@@ -9,7 +9,8 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -33,6 +34,7 @@ _FRAME: Final = {
     "action": pl.String,
     "closed": pl.Float64,
 }
+_DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
 _ENCODER: Final = msgspec.json.Encoder()
 _BLOCK: Final = 7
 """Bits of a watch's number that do not say which block it is in: some 40 kB, read and rendered in a millisecond."""
@@ -234,18 +236,18 @@ def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
 def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
     """Return the watches of an owner in one block, rendered."""
     rows = db.execute(
-        f"SELECT {_WATCH} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
+        f"SELECT {_DOCUMENT} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
         (owner, block << _BLOCK, block + 1 << _BLOCK),
     ).fetchall()
-    entries = _ENCODER.encode([_document(WatchedBusiness(*row)) for row in rows])
+    entries = _ENCODER.encode([_document(row) for row in rows])
     return Block(b"," + entries[1:-1] if rows else b"", len(rows))
 
 
 def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
     """Return the number of one of an owner's watches, and the watch as the service says it."""
-    query = f"SELECT number, {_WATCH} FROM watches WHERE owner = ? AND id = ?"
+    query = f"SELECT number, {_DOCUMENT} FROM watches WHERE owner = ? AND id = ?"
     row = db.execute(query, (owner, watch_id)).fetchone()
-    return None if row is None else (row[0], _ENCODER.encode(_document(WatchedBusiness(*row[1:]))))
+    return None if row is None else (row[0], _ENCODER.encode(_document(row[1:])))
 
 
 class _WatchDocument(msgspec.Struct):
@@ -257,25 +259,20 @@ class _WatchDocument(msgspec.Struct):
     address: str | None
     biz_status: str | None
     grade: str | None
-    created_at: str
+    created_at: str | None
     checked_at: str | None
-    next_check_at: str
+    next_check_at: str | None
     closed_at: str | None
 
 
-def _document(watch: WatchedBusiness) -> _WatchDocument:
-    return _WatchDocument(
-        watch.watch_id,
-        watch.biz_no,
-        watch.name,
-        watch.address,
-        watch.biz_status,
-        watch.grade,
-        korean_iso(watch.created),
-        None if watch.checked is None else korean_iso(watch.checked),
-        korean_iso(watch.due),
-        None if watch.closed is None else korean_iso(watch.closed),
-    )
+def _document(row: Sequence[Any]) -> _WatchDocument:
+    """Return what :data:`_DOCUMENT` selects as it is rendered: the last four are times."""
+    return _WatchDocument(*row[:6], *map(_iso_or_none, row[6:]))
+
+
+@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
+def _iso_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else korean_iso(seconds)
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:

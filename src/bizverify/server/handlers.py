@@ -1,0 +1,292 @@
+"""Handlers of the operations (``operations``), and the parts of a running server that they share."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from bizverify.server import idempotency
+from bizverify.server.auth import KeyCache, key_of
+from bizverify.server.clock import Clock, as_text
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan
+from bizverify.server.http_limits import read_json
+from bizverify.server.idempotency import IdempotentRequests, identity_of, token_from
+from bizverify.server.jobs import results
+from bizverify.server.jobs.accept import JobAcceptance, JobRequest
+from bizverify.server.jobs.worker import JobWorker
+from bizverify.server.learning import OutcomeLearner
+from bizverify.server.logs import RequestLog
+from bizverify.server.lookup.quota import PaidLookups
+from bizverify.server.payloads import (
+    IdempotencyPayload,
+    JobError,
+    JobStatus,
+    Labelled,
+    LabelRequest,
+    LimitsPayload,
+    Me,
+    QuotaPayload,
+    VerifyRequest,
+    WatchChangePayload,
+    WatchHistory,
+    WatchRemoved,
+    WatchRequest,
+    encode,
+)
+from bizverify.server.settings import Settings
+from bizverify.server.store import Store, job_table, key_table
+from bizverify.server.store.job_table import StoredJob
+from bizverify.server.upload_form import receive_upload
+from bizverify.server.watch.list_cache import WatchListResponse
+from bizverify.server.watch.notifier import Notifier
+from bizverify.server.watch.scheduler import WatchScheduler
+from bizverify.watch import store as watch_store
+from bizverify.watch.store import Business
+
+_log = logging.getLogger(__name__)
+
+IDEMPOTENCY: Final = IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
+PREVIEW: Final = 10
+"""Results that are shown where the request does not say how many."""
+_GONE: Final = "the job's results are not on the server's disk any more; send the file again"
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of a running server."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    keys: KeyCache
+    engines: EnginePool
+    learner: OutcomeLearner
+    lookups: PaidLookups
+    jobs: JobWorker
+    acceptance: JobAcceptance
+    idempotent: IdempotentRequests
+    watches: WatchScheduler
+    notifier: Notifier
+    requests: RequestLog
+
+
+def context_of(request: Request) -> Context:
+    """The running server's parts."""
+    context: Context = request.app.state.context
+    return context
+
+
+def _reply(payload: object, status: int = 200) -> Response:
+    return Response(encode(payload), status, media_type=JSON)
+
+
+async def check_health(request: Request) -> Response:
+    """Answer ``{"status": "ok"}`` if the database can be read, else the refusal 503. Needs no key."""
+    await context_of(request).store.read(lambda db: db.execute("SELECT 1 FROM keys LIMIT 1").fetchone())
+    return _reply({"status": "ok"})
+
+
+async def show_account(request: Request) -> Response:
+    """Answer what the key may do, and how much of the month's quota is left (INTERFACE §4.9). Costs nothing."""
+    context, key = context_of(request), key_of(request)
+    plan, month = context.keys.plan(key), context.clock.month()
+    used = await context.store.read(lambda db: key_table.used_lookups(db, key.id, month))
+    resets = context.clock.month_ends().isoformat()
+    return _reply(
+        Me(
+            key_id=key.id,
+            plan=key.plan,
+            quota=QuotaPayload(key.quota, used, max(0, key.quota - used), month, resets),
+            limits=LimitsPayload(plan.upload_bytes, plan.rows, plan.watches, plan.recheck_hours),
+            idempotency=IDEMPOTENCY,
+        )
+    )
+
+
+async def verify_business(request: Request) -> Response:
+    """Answer one lookup (INTERFACE §4.1); it is taken from the quota, and given back if it cannot be answered."""
+    context, key = context_of(request), key_of(request)
+    context.lookups.answerer.admit()
+    token = token_from(request, "POST /verify")
+    lookup = await read_json(request, VerifyRequest)
+    return Response(await context.lookups.answer(key, lookup, token), media_type=JSON)
+
+
+async def create_job(request: Request) -> Response:
+    """Receive a file and queue it (INTERFACE §4.2): all its rows are taken from the quota, or none."""
+    context, key = context_of(request), key_of(request)
+    plan, settings = context.keys.plan(key), context.settings
+    offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
+    token = token_from(request, "POST /batch")
+    earlier = await context.acceptance.find_earlier(key, token)  # what was accepted before takes no new place
+    async with (
+        context.acceptance.hold_place(key, plan, needed=earlier is None) as place,
+        receive_upload(
+            request,
+            results.uploads_folder(settings.files),
+            limit=plan.upload_bytes,
+            stall=settings.stall_seconds,
+            within=settings.body_seconds,
+        ) as upload,
+    ):
+        identity = identity_of("POST", f"/batch?offline={offline}&paid={paid}", upload.digest)
+        job = JobRequest(key, plan, offline, paid, token, identity)
+        if token is None:
+            answer = await context.acceptance.accept(job, upload, place)
+        else:
+            answer = await context.idempotent.once(
+                key.id, token, identity, lambda: context.acceptance.accept(job, upload, place)
+            )
+    return Response(answer, media_type=JSON)
+
+
+async def show_job(request: Request) -> Response:
+    """Answer how far a job is, with its results of highest risk once it is done (INTERFACE §4.3)."""
+    context, key = context_of(request), key_of(request)
+    preview = _preview(request)
+    job_id = request.path_params["job_id"]
+    job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
+    if job is None:
+        raise not_found("the job")
+    status = _job_status(context, job)
+    rows = min(preview, job.total) if job.state == "done" else 0
+    if not rows:
+        return _reply(status)
+    path = results.results_path(context.settings.files, job.id)
+
+    try:
+        head = encode(status).removesuffix(b"]}")
+        body = await results.stream_items(head, path, rows, context.jobs.showing)
+    except FileNotFoundError:
+        _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
+        raise Refusal(404, "not_found", _GONE) from None
+    return StreamingResponse(body, media_type=JSON)
+
+
+def _job_status(context: Context, job: StoredJob) -> JobStatus:
+    """The status of a job, without results."""
+    processed = context.jobs.processed_rows(job)
+    expires = None if job.finished is None else job.finished + context.settings.keep_days * 86_400
+    return JobStatus(
+        job_id=job.id,
+        status=job.state,
+        total=job.total,
+        processed=processed,
+        progress=processed / job.total if job.total else float(job.state == "done"),
+        created_at=as_text(job.created) or "",
+        finished_at=as_text(job.finished),
+        expires_at=as_text(expires),
+        grades=dict(job.grades or {}),
+        error=JobError(*job.error) if job.error else None,
+        results=[],
+    )
+
+
+def _preview(request: Request) -> int:
+    text = request.query_params.get("preview")
+    if text is None:
+        return PREVIEW
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise invalid("preview must be a whole number of rows, 0 or more")
+    return int(text)
+
+
+def _flag(request: Request, name: str, *, default: bool) -> bool:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if text.lower() not in _FLAGS:
+        raise invalid(f"{name} must be true or false")
+    return _FLAGS[text.lower()]
+
+
+async def record_label(request: Request) -> Response:
+    """Record what became of a row's letter (INTERFACE §4.4); a later outcome of the row replaces it. Costs nothing.
+
+    Refused with 404 for a job or row that is not there or not this key's, with 409 for a job that is not done.
+    """
+    context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
+    label = await read_json(request, LabelRequest)
+    now = context.clock.now()
+
+    def record(db: sqlite3.Connection) -> None:
+        job = job_table.find_job(db, key.id, job_id)
+        if job is None:
+            raise not_found(f"the job {job_id[:100]!r}")
+        if job.state != "done":
+            raise conflict(f"the job is {job.state}: only the rows of a job that is done have outcomes", "job_not_done")
+        if label.row_id >= job.total:
+            raise not_found(f"the row {label.row_id} of a job with {job.total:,} rows, counted from 0,")
+        job_table.put_outcome(db, job.id, label.row_id, bounced=label.bounced, reason=label.reason, now=now)
+
+    await context.store.write(record)
+    context.learner.wake()
+    return _reply(Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
+
+
+async def add_watch(request: Request) -> Response:
+    """Put a business on the list: 201 with the new entry, or 200 with that which was there, name and address updated.
+
+    Refused with 409 `watch_limit` when the plan's number of watches is reached: neither a function that the plan does
+    not have (403) nor the monthly quota (429), and remedied by removing a watch. Watches cost no quota (INTERFACE §4.5
+    to §4.8).
+    """
+    context, key = context_of(request), key_of(request)
+    wanted = await read_json(request, WatchRequest)
+    limit, now = context.keys.plan(key).watches, context.clock.now()
+
+    def add(db: sqlite3.Connection) -> tuple[int, bytes, bool, bool]:
+        watch, is_new = watch_store.add(db, key.id, Business(wanted.biz_no, wanted.name, wanted.address), now)
+        if is_new and (count := watch_store.count(db, key.id)) > limit:
+            raise _watch_limit(limit, count - 1)
+        written = watch_store.rendered_entry(db, key.id, watch.watch_id)
+        assert written is not None  # noqa: S101 - in this transaction
+        return *written, is_new, watch.due <= now
+
+    number, entry, is_new, is_due = await context.store.write(add)
+    if is_due:  # one that is known, and given with nothing new, is not
+        context.watches.lists.mark_stale(key.id, [number])
+        context.watches.wake()
+    return Response(entry, 201 if is_new else 200, media_type=JSON)
+
+
+async def list_watches(request: Request) -> Response:
+    """Answer the whole watch list."""
+    context, key = context_of(request), key_of(request)
+    return WatchListResponse(await context.watches.lists.of(key.id))
+
+
+async def remove_watch(request: Request) -> Response:
+    """Take a business off the list, its history with it."""
+    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    number = await context.store.write(lambda db: watch_store.remove(db, key.id, watch_id))
+    if number is None:
+        raise not_found("the watch")
+    context.watches.lists.mark_stale(key.id, [number])
+    return _reply(WatchRemoved(watch_id, removed=True))
+
+
+async def show_watch_history(request: Request) -> Response:
+    """Answer the changes of grade of one watched business, the oldest first; for plans with `watch_history` only."""
+    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    if not context.keys.plan(key).watch_history:
+        raise not_in_plan("the watch history", key.plan)
+    watch, changes = await context.store.read(
+        lambda db: (watch_store.get(db, key.id, watch_id), watch_store.history(db, key.id, watch_id))
+    )
+    if watch is None or changes is None:
+        raise not_found("the watch")
+    items = [WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
+    return _reply(WatchHistory(watch_id, watch.biz_no, items))
+
+
+def _watch_limit(limit: int, count: int) -> Refusal:
+    message = f"the watch list is full: the plan allows {limit:,} entries and it has {count:,}; remove one first"
+    return Refusal(409, "watch_limit", message, limit=limit, used=count)

@@ -1,0 +1,107 @@
+"""Read an uploaded file in an isolated process, bounded in memory and time: a hostile file does its harm there."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.from_thread
+import anyio.to_thread
+import polars as pl
+
+from bizverify.engine.local import ROW_PROBLEM
+from bizverify.enrichment import prepare_table
+from bizverify.errors import BizverifyError, ColumnError, OutputError
+from bizverify.run.cross_row_features import CROWDED, SEVERAL, with_cross_row_features
+from bizverify.run.records import ROW_ID
+from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bizverify.server.errors import Refusal, invalid, too_large
+from bizverify.server.upload_form import ReceivedUpload, disk_full, unsupported_file
+from bizverify.tables import open_table, publish_file, reading
+from bizverify.tables.isolation import IsolationError, run_isolated
+from bizverify.tables.size_limits import limits
+
+_FUNCTION: Final = "bizverify.server.jobs.isolated_reader:write_records"
+_SECONDS: Final = 120.0
+_THREADS: Final = 2
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_GROUP: Final = 20_000
+_ROWS_KNOWN: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
+_RENAME: Final = "here there is no such parameter: rename the column's header to b_no"
+_ABANDONED: Final = {
+    "memory": (413, "too_large", "takes too much memory to read; send its table as a CSV file"),
+    "time": (413, "too_large", "takes too long to read; send its table as a CSV file, in parts"),
+    "crash": (400, "unreadable_file", "is damaged, or takes too much memory to read; send its table as a CSV file"),
+}
+"""Status, code and message of the refusal of a file whose process gave no result, by the reason."""
+
+
+async def read_isolated(upload: ReceivedUpload, target: Path, most: int) -> int:
+    """Write the records of an uploaded file to ``target`` and return how many there are.
+
+    Raises :class:`Refusal`: 400 for a file that cannot be read or has no number column, in the words of the reader,
+    who names file, sheet, row and column; 413 for more than ``most`` rows or too much memory; 415; 507.
+    """
+    call = partial(
+        run_isolated,
+        _FUNCTION,
+        {"path": upload.path.name, "target": os.fspath(target.absolute()), "most": most},
+        memory=limits().memory,
+        seconds=_SECONDS,
+        threads=_THREADS,
+        folder=upload.folder,
+        checkpoint=anyio.from_thread.check_cancelled,
+    )
+    try:
+        found = await anyio.to_thread.run_sync(call)
+    except IsolationError as error:
+        status, code, why = _ABANDONED[error.reason]
+        raise Refusal(status, code, f"{upload.name} {why}") from None
+    except BizverifyError as error:
+        message = str(error).replace(upload.path.name, upload.name)
+        if isinstance(error, ColumnError):
+            raise invalid(f"{message}; {_RENAME}", code="no_number_column") from None
+        raise invalid(message, code="unreadable_file") from None
+    if "disk" in found:
+        raise disk_full()
+    if "rows" in found:
+        raise too_large(f"{upload.name} has {found['rows']:,} rows, so the file", most, "rows")
+    if "kind" in found:
+        raise unsupported_file(f"{found['kind']} are not taken")
+    return int(found["total"])
+
+
+def write_records(path: str, target: str, most: int) -> dict[str, Any]:
+    """Write the records of a table to ``target``; return ``{"total": n}``, or ``{"rows": n}`` if there are too many.
+
+    The records are ``row_id`` and what the engine reads of a row, as far as the file has it. A compressed file and
+    Parquet are ``{"kind": …}``, a disk that fails is ``{"disk": …}``. Raises what else the readers raise.
+    """
+    try:
+        return _write_records(Path(path), Path(target), most)
+    except (OutputError, OSError) as error:
+        return {"disk": type(error).__name__}
+
+
+def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
+    with path.open("rb") as file:
+        if file.read(4).startswith(_COMPRESSED):
+            return {"kind": "packed files"}
+    with open_table(path, options={}) as table:
+        if table.format == "parquet":
+            return {"kind": "Parquet files"}
+        prepared = prepare_table(table, None, "")
+        with reading(table):
+            total = table.count()
+        if total > most:
+            return {"rows": total}
+        with publish_file(target) as temporary, reading(table):
+            rows = with_cross_row_features(prepared.rows)
+            names = rows.collect_schema().names()
+            if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
+                rows, names = rows.with_columns(pl.lit(None, pl.String).alias("b_no")), [*names, "b_no"]
+            records = rows.select(name for name in _ROWS_KNOWN if name in names)
+            records.sink_parquet(temporary, row_group_size=_GROUP)
+            return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}

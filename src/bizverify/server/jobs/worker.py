@@ -1,0 +1,174 @@
+"""Answer the accepted jobs, one at a time, each key in its turn; a job that a kill cut off is begun again."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bizverify.engine import LocalEngine
+from bizverify.errors import StoreError
+from bizverify.server.clock import Clock, WakeUp
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.jobs import results
+from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices
+from bizverify.server.logs import loggable_message
+from bizverify.server.reference_files import StatusSource, StatusSources
+from bizverify.server.settings import Settings
+from bizverify.server.store import Store, job_table, key_table, open_server_file
+from bizverify.server.store.job_table import StoredJob
+from bizverify.server.upload_form import is_disk_full
+
+_log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 3
+STARTS: Final = 10
+"""How often a job may have been begun when the server ended each time: it might be what ends the server."""
+PAUSES: Final = (1.0, 5.0)
+_NO_ROOM: Final = 60.0
+"""Seconds until a job is tried again for which the disk had no room: that is no failure of the job's."""
+_SHOWN_AT_ONCE: Final = 2
+_PURGED_EVERY: Final = 3600.0
+_FAILED: Final = (
+    "the server failed three times to answer this job and gives it up; its lookups are given back, send it again"
+)
+_ENDED: Final = (
+    f"the server ended {STARTS} times while it answered this job and gives it up; its lookups are given back, "
+    "send it again in parts"
+)
+
+
+class JobWorker:
+    """The queue of a server and what works on it.
+
+    ``sources``: who is asked for the status of a business; ``showing``: by which results are read, a few at a time.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Clock, store: Store, engines: EnginePool, sources: StatusSources
+    ) -> None:
+        self.sources = sources
+        self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._engines = engines
+        self._processed: dict[str, int] = {}
+        self._wake_up = WakeUp(clock)
+        self._begun = False
+
+    def wake(self) -> None:
+        """Work on: a job was accepted."""
+        self._wake_up.ring()
+
+    def processed_rows(self, job: StoredJob) -> int:
+        """Return how many rows of a job are answered."""
+        return job.total if job.state == "done" else self._processed.get(job.id, 0)
+
+    async def run(self) -> None:
+        """Work on the jobs, in order, as long as the server lives."""
+        survived = self._begun
+        await self._store.write(lambda db: job_table.requeue_running(db, survived=survived))
+        self._begun = True
+        while True:
+            now = self._clock.now()
+            job = await self._store.write(lambda db, now=now: job_table.start_next(db, now))  # type: ignore[misc]
+            if job is None:
+                due = await self._store.read(job_table.next_due)
+                await self._wake_up.wait(None if due is None else due - self._clock.now())
+            elif job.starts > STARTS:
+                await self._give_up(job, _ENDED)
+            else:
+                await self._work_on(job)
+
+    async def purge(self) -> None:
+        """Remove every hour what ended long enough ago."""
+        while True:
+            await self.purge_once()
+            await self._clock.sleep(_PURGED_EVERY)
+
+    async def purge_once(self) -> None:
+        """Remove the jobs that ended longer ago than they are kept, and their files."""
+        before = self._clock.now() - self._settings.keep_days * 86_400
+        while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
+            await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
+
+    async def _work_on(self, job: StoredJob) -> None:
+        try:
+            await self._answer_job(job)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):  # a stop in good order says nothing against the job
+                await self._put_back(job, 0.0, job.attempts)
+            raise
+        except (Exception, pl.exceptions.PanicException) as error:
+            # the text of an error may repeat what stands in a row
+            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, loggable_message(error))
+            await self._retry_or_give_up(job, error)
+        finally:
+            self._processed.pop(job.id, None)
+
+    async def _retry_or_give_up(self, job: StoredJob, error: BaseException) -> None:
+        if isinstance(error, StoreError) or is_disk_full(error):
+            await self._put_back(job, _NO_ROOM, job.attempts)
+        elif job.attempts + 1 >= ATTEMPTS:
+            await self._give_up(job, _FAILED)
+        else:
+            await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
+
+    async def _put_back(self, job: StoredJob, pause: float, attempts: int) -> None:
+        due = self._clock.now() + pause
+        await self._store.write(lambda db: job_table.put_back(db, job, due=due, attempts=attempts))
+
+    async def _give_up(self, job: StoredJob, message: str) -> None:
+        now = self._clock.now()
+        await self._store.write(lambda db: job_table.fail_job(db, job, now=now, code="internal", message=message))
+
+    async def _answer_job(self, job: StoredJob) -> None:
+        """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
+        key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
+        assert key is not None  # noqa: S101 - keys are revoked, not deleted
+        engine = await self._engines.open_engine(key.scope, paid=job.paid)
+        source = self.sources.source(offline=job.offline or not job.paid)
+        tally = await self._answer_slices(job, engine, source)
+        now, model = self._clock.now(), engine.model.version
+        await self._store.write(
+            lambda db: job_table.finish_job(
+                db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
+            )
+        )
+
+    async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
+        home = self._settings.files
+        records, folder = results.records_path(home, job.id), results.job_folder(home, job.id) / "parts"
+        tally, parts = ResultCounts(), []
+        await anyio.to_thread.run_sync(results.remove_unfinished, home, job.id)
+        await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
+        try:
+            for first in range(0, job.total, ROWS):
+                part = folder / f"{first}.parquet"
+                tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
+                parts.append(part)
+                self._processed[job.id] = min(first + ROWS, job.total)
+            if (rows := sum(tally.grades.values())) != job.total:
+                raise RuntimeError(f"a job of {job.total} rows has {rows} answers")
+            await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
+        finally:
+            await anyio.to_thread.run_sync(_remove_folder, folder)
+        return tally
+
+
+def remove_leftover_files(settings: Settings) -> None:
+    """Remove what a server that was killed has left in the server's folder; to be called before requests are taken."""
+    with closing(open_server_file(settings.db, create=False, writing=False)) as db:
+        known = job_table.list_job_ids(db)
+    results.remove_leftovers(settings.files, known)
+
+
+def _remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,239 @@
+"""Single lookups answered together: those that arrive while a query runs are the rows of the next query."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bizverify.engine import LocalEngine
+from bizverify.errors import BizverifyError
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.errors import busy
+from bizverify.server.lookup.prepared_query import PreparedQuery
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
+
+_log = logging.getLogger(__name__)
+
+MOMENT: Final = 0.01
+"""Seconds that a batch waits for items on their way."""
+_POLL: Final = 0.0005
+MOST: Final = 256
+"""Lookups in one query at most."""
+WAITING: Final = 1_024
+"""Lookups that may wait at most, those in queries among them; more are refused as busy."""
+_QUERIES: Final = 2
+"""Queries at a time, of different engines."""
+_SCOPES: Final = 256
+_CACHED: Final = 10_000
+_LONGEST: Final = 500
+"""Characters of a lookup that is cached, so that the cache has a bound."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_LookupValues = tuple[str, str | None, str | None]
+
+
+class Microbatcher(Generic[Item, Result]):
+    """Works on up to ``most`` items at once, one such batch at a time, for callers on one event loop.
+
+    ``work`` returns for each item, in their order, its result or the exception that belongs to it; what it raises
+    belongs to all. An item that arrives while nothing is worked on does not wait for others, except those of the same
+    turn of the event loop. An item whose caller was cancelled is left out if its work has not begun.
+
+    ``expected`` returns how many items are submitted or on their way: a batch waits :data:`MOMENT` for those, since one
+    item more costs little and a batch more costs much.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],
+        most: int,
+        expected: Callable[[], int] = int,
+    ) -> None:
+        self._work = work
+        self._most = most
+        self._expected = expected
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, item: Item) -> asyncio.Future[Result]:
+        """Return the future of an item's result."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return future
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                await self._wait_for_expected()
+                if batch := self._next_batch():
+                    await self._process(batch)
+        finally:
+            self._task = None
+            for _, future in self._waiting:  # only where the loop itself is ended
+                future.cancel()
+            self._waiting.clear()
+
+    async def _wait_for_expected(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + MOMENT
+        while len(self._waiting) < min(self._expected(), self._most) and loop.time() < until:
+            await asyncio.sleep(_POLL)
+
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        while self._waiting and len(batch) < self._most:
+            item, future = self._waiting.popleft()
+            if not future.done():
+                batch.append((item, future))
+        return batch
+
+    async def _process(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        results: Sequence[Result | BaseException]
+        try:
+            results = await self._work([item for item, _ in batch])
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
+        except BaseException as error:  # a panic of polars is no Exception, and no caller may wait for ever
+            results = [error] * len(batch)
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+class LookupAnswerer:
+    """Answers single lookups, as :meth:`bizverify.engine.LocalEngine.answer` answers each of them alone.
+
+    ``waiting``: how many may wait. Scopes whose engines answer alike share their queries. Answers are cached until the
+    scope's engine is another one.
+    """
+
+    def __init__(self, engines: EnginePool, *, waiting: int = WAITING) -> None:
+        self._engines = engines
+        self._most_waiting = waiting
+        self._waiting = 0
+        self._of_scope: OrderedDict[str, tuple[LocalEngine, _EngineQueue]] = OrderedDict()
+        self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
+        self._cache: OrderedDict[tuple[int, _LookupValues], VerificationPayload] = OrderedDict()
+        self._reference_data: tuple[object, ...] = ()
+        self._limiter = anyio.CapacityLimiter(_QUERIES)
+
+    def admit(self) -> None:
+        """Raise the refusal 503 if as many lookups wait as may."""
+        if self._waiting >= self._most_waiting:
+            raise busy("too many lookups are waiting", 1)
+
+    @contextmanager
+    def expect(self, scope: str) -> Iterator[None]:
+        """Let the queries before a lookup of this scope wait a moment for it while it is paid and answered."""
+        known = self._of_scope.get(scope)
+        if known is None:
+            yield
+            return
+        queue = known[1]
+        queue.expected += 1
+        try:
+            yield
+        finally:
+            queue.expected -= 1
+
+    async def answer(self, scope: str, lookup: VerifyRequest) -> VerificationPayload:
+        """Answer one lookup.
+
+        Raises what the engine raises where an index is damaged, and :class:`~bizverify.server.errors.Refusal` 503
+        where too many wait.
+        """
+        self.admit()
+        self._waiting += 1
+        try:
+            queue = await self._queue(scope)
+            values = lookup.b_no, lookup.name, lookup.address
+            place = queue.number, values
+            found = self._cache.get(place)
+            if found is not None:
+                self._cache.move_to_end(place)
+                return found
+            found = await queue.batcher.submit(lookup)
+            if len(values[1] or "") + len(values[2] or "") <= _LONGEST:
+                self._cache[place] = found
+                if len(self._cache) > _CACHED:
+                    self._cache.popitem(last=False)
+            return found
+        finally:
+            self._waiting -= 1
+
+    async def _queue(self, scope: str) -> _EngineQueue:
+        """The queue of a scope's engine as it is now."""
+        engine = await self._engines.open_engine(scope)
+        known = self._of_scope.get(scope)
+        if known is not None and known[0] is engine:
+            return known[1]
+        reference_data = engine.registry, engine.gazetteer, engine.today
+        if reference_data != self._reference_data:  # nothing must keep the files before in memory
+            self._reference_data = reference_data
+            self._of_scope.clear()
+        identity = _engine_identity(engine)
+        queue = self._queues.get(identity)
+        if queue is None:
+            queue = self._queues[identity] = _EngineQueue(engine, self._limiter)
+        self._of_scope[scope] = engine, queue
+        self._of_scope.move_to_end(scope)
+        if len(self._of_scope) > _SCOPES:
+            self._of_scope.popitem(last=False)
+        return queue
+
+
+class _EngineQueue:
+    """Lookups that wait for one engine's answers."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
+        self.number = next(self._numbers)
+        self.expected = 0
+        self.batcher: Microbatcher[VerifyRequest, VerificationPayload] = Microbatcher(
+            self._answer, MOST, lambda: self.expected
+        )
+        self._engine = engine
+        self._limiter = limiter
+        self._query: PreparedQuery | None = None
+
+    async def _answer(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
+        return await anyio.to_thread.run_sync(self._run_query, lookups, limiter=self._limiter)
+
+    def _run_query(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
+        if self._query is None:
+            self._query = PreparedQuery(self._engine)
+        try:
+            return self._query.answers(lookups)
+        except BizverifyError:  # an index is damaged, for all alike
+            raise
+        except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
+            if len(lookups) == 1:
+                return [error]
+            _log.warning("a query of %d lookups failed and is done in parts: %s", len(lookups), type(error).__name__)
+            half = len(lookups) // 2
+            return [*self._run_query(lookups[:half]), *self._run_query(lookups[half:])]
+
+
+def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
+    """The same for engines that answer alike; reference data is compared by identity, while a queue keeps it alive."""
+    return id(engine.registry), id(engine.gazetteer), engine.model, engine.lang, engine.today, id(engine.history)

@@ -1,0 +1,155 @@
+"""The engine's query, made once and run over a few lookups again and again.
+
+Building the query takes longer than running it over a few rows, and so does reading a registry file for some numbers of
+it. So the rows are a source that is exchanged, the registry is a sorted table in memory, and of the label store only
+the letters to the businesses that are asked about go into the query. The answers are those of the engine itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+from weakref import WeakValueDictionary
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from bizverify.engine import LocalEngine, Registry
+from bizverify.engine.letter_history import HISTORY_SCHEMA
+from bizverify.engine.registry import ATTACHED, ATTACHED_MORE
+from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
+from bizverify.server.payloads import VerificationPayload, VerifyRequest
+
+_SCHEMA: Final = pl.Schema(dict.fromkeys(RECORD_COLUMNS, pl.String))
+_PRUNED: Final = pl.QueryOptFlags.none(projection_pushdown=True)
+"""For a few rows all else that polars can optimise costs more than it saves."""
+_ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
+
+
+class PreparedQuery:
+    """What an engine answers to a few lookups at a time; for one thread at a time.
+
+    The engine's ``today`` must be given: the query is made for one day.
+    """
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self._engine = engine
+        self._rows = pl.DataFrame(schema=_SCHEMA)
+        letters = None
+        if engine.history is not None:
+            self._letters = engine.history.select(list(HISTORY_SCHEMA)).collect().sort("b_no")
+            letters = _source(self._select_letters, pl.Schema(HISTORY_SCHEMA))
+        inner = LocalEngine(
+            None if engine.registry is None else InMemory.of(engine.registry),
+            gazetteer=engine.gazetteer,
+            model=engine.model,
+            lang=engine.lang,
+            today=engine.today,
+            history=letters,
+        )
+        self._query = inner.answer(_source(lambda: self._rows, _SCHEMA)).select(_ANSWERS)
+        self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
+
+    def answers(self, lookups: Sequence[VerifyRequest]) -> list[VerificationPayload]:
+        """Answer lookups in their order.
+
+        Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError` where an index is
+        damaged.
+        """
+        columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
+        columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
+        self._rows = pl.DataFrame(columns, schema=_SCHEMA)
+        with self._engine.running():
+            # the streaming engine's start costs more than so few rows take
+            found = self._query.collect(engine="in-memory", optimizations=_PRUNED)
+        return [_build_payload(*row) for row in found.iter_rows()]
+
+    def _select_letters(self) -> pl.DataFrame:
+        """Return the letters to the businesses that are asked about."""
+        numbers = self._rows["b_no"].cast(pl.UInt64).unique()
+        first = self._letters["b_no"].search_sorted(numbers, "left")
+        last = self._letters["b_no"].search_sorted(numbers, "right")
+        lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
+        return self._letters[lines]
+
+
+class _RegistryTable:
+    """The rows of a registry in memory, sorted by number."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.of = registry  # kept so that no other one gets its id
+        names = {name: ours for name, ours in ATTACHED_MORE.items() if ours in registry.more}
+        columns = ["b_no", *ATTACHED, *names]
+        try:
+            rows = pl.scan_parquet(registry.path, glob=False).select(columns).sort("b_no").collect(engine="streaming")
+        except (pl.exceptions.PolarsError, OSError, RuntimeError):
+            registry.check()
+            raise
+        self.numbers = rows["b_no"]
+        self.rows = rows.drop("b_no").rename(names).rechunk()
+
+    def find(self, keys: pl.Series) -> pl.Series:
+        """The row of each number (UInt64) as a struct, its fields null where there is none."""
+        lines = pl.repeat(None, len(keys), dtype=pl.UInt32, eager=True)
+        if len(self.numbers):
+            places = self.numbers.search_sorted(keys.fill_null(0)).clip(0, len(self.numbers) - 1).cast(pl.UInt32)
+            lines = places.zip_with((self.numbers.gather(places) == keys).fill_null(False), lines)
+        return self.rows.select(pl.all().gather(lines)).to_struct("registry")
+
+
+_tables: Final[WeakValueDictionary[int, _RegistryTable]] = WeakValueDictionary()
+_reading: Final = Lock()
+
+
+@dataclass(frozen=True)
+class InMemory(Registry):
+    """A registry whose rows are in memory, to be found without a look at the file."""
+
+    table: _RegistryTable = field(kw_only=True, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, registry: Registry) -> InMemory:
+        """Read a registry, unless it was read already; raises :class:`bizverify.errors.RegistryError`."""
+        with _reading:
+            table = _tables.get(id(registry))
+            if table is None:
+                table = _tables[id(registry)] = _RegistryTable(registry)
+        return cls(registry.path, registry.version, registry.rows, registry.more, table=table)
+
+    def attach(self, frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
+        """Do what :meth:`Registry.attach` does."""
+        rows = pl.Struct(self.table.rows.schema)
+        found = pl.col(key).map_batches(self.table.find, return_dtype=rows, is_elementwise=True)
+        return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
+
+
+def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
+    """A query's source whose rows are those that ``rows()`` returns when the query runs."""
+
+    def read(
+        columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        del batch
+        frame = rows()
+        if columns is not None:
+            frame = frame.select(columns)
+        if predicate is not None:
+            frame = frame.filter(predicate)
+        yield frame if limit is None else frame.head(limit)
+
+    return register_io_source(read, schema=schema)
+
+
+def _build_payload(
+    biz_status: str,
+    bounce_prob: float | None,
+    grade: str | None,
+    action: str | None,
+    fixed_zipcode: str | None,
+    fixed_address: str | None,
+    reasons: str | None,
+) -> VerificationPayload:
+    said = reasons.split(REASON_SEPARATOR) if reasons else []
+    return VerificationPayload(biz_status, bounce_prob, grade, action, fixed_zipcode, fixed_address, said)

@@ -1,0 +1,92 @@
+"""Paid answers to single lookups: taken from the key's quota, answered, given back where there is no answer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from bizverify.server import idempotency
+from bizverify.server.clock import Clock
+from bizverify.server.errors import Refusal, quota_exceeded
+from bizverify.server.idempotency import EarlierRequest, IdempotentRequests, identity_of, mismatch
+from bizverify.server.lookup.microbatch import LookupAnswerer, Microbatcher
+from bizverify.server.payloads import VerifyRequest, encode
+from bizverify.server.store import Store, key_table
+from bizverify.server.store.key_table import Key
+
+_MOST: Final = 1_024
+"""Payments in one commit at most."""
+
+
+class PaidLookups:
+    """Answers single lookups as JSON; payments that arrive while a commit is under way share the next one."""
+
+    def __init__(self, store: Store, clock: Clock, answerer: LookupAnswerer, idempotent: IdempotentRequests) -> None:
+        self.answerer = answerer
+        self._store = store
+        self._clock = clock
+        self._idempotent = idempotent
+        self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take_lookups, _MOST)
+
+    async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None) -> bytes:
+        """Answer one lookup; ``token`` is that of its ``Idempotency-Key``.
+
+        Raises :class:`~bizverify.server.errors.Refusal` 409, 429 and 503, and :class:`bizverify.errors.StoreError`.
+        Cancelled, a lookup may be taken from the quota all the same.
+        """
+        with self.answerer.expect(key.scope):
+            if token is None:
+                return await self._answer_paid(key, lookup)
+            identity = identity_of("POST", "/verify", encode(lookup))
+            return await self._idempotent.once(
+                key.id, token, identity, lambda: self._answer_idempotent(key, lookup, token, identity)
+            )
+
+    async def _answer_paid(self, key: Key, lookup: VerifyRequest) -> bytes:
+        month = self._clock.month()
+        used = await self._payments.submit((key.id, month, key.quota))
+        if used is not None:
+            raise self._quota_exceeded(key, used)
+        try:
+            return encode(await self.answerer.answer(key.scope, lookup))
+        except BaseException:
+            await self._store.write(lambda db: key_table.give_back_lookups(db, key.id, month, 1))
+            raise
+
+    async def _answer_idempotent(self, key: Key, lookup: VerifyRequest, token: bytes, identity: bytes) -> bytes:
+        """The kept answer if there is one; else the answer, paid unless an attempt that did not end paid for it."""
+        now = self._clock.now()
+
+        def begin(db: sqlite3.Connection) -> EarlierRequest | None:
+            earlier = idempotency.begin_request(db, key.id, token, identity, now)
+            if earlier is None:
+                used = key_table.take_lookups(db, key.id, self._clock.month(now), 1, key.quota)
+                if used is not None:
+                    raise self._quota_exceeded(key, used)
+            return earlier
+
+        earlier = await self._store.write(begin)
+        if earlier is not None and earlier.request != identity:
+            raise mismatch()
+        if earlier is not None and earlier.answer is not None:
+            return earlier.answer
+        month = self._clock.month(now if earlier is None else earlier.created)
+
+        def undo(db: sqlite3.Connection) -> None:
+            if idempotency.forget_request(db, key.id, token):
+                key_table.give_back_lookups(db, key.id, month, 1)
+
+        try:
+            answer = encode(await self.answerer.answer(key.scope, lookup))
+            await self._store.write(lambda db: idempotency.finish_request(db, key.id, token, answer))
+        except BaseException:
+            await self._store.write(undo)
+            raise
+        return answer
+
+    def _quota_exceeded(self, key: Key, used: int) -> Refusal:
+        return quota_exceeded(1, key.quota, used, self._clock.month_ends(), self._clock.now())
+
+    async def _take_lookups(self, payments: Sequence[tuple[str, str, int]]) -> Sequence[int | None]:
+        return await self._store.write(lambda db: key_table.take_single_lookups(db, payments))

@@ -1,0 +1,161 @@
+"""Registry and gazetteer files held open and exchanged for newer ones; sources of the registration status."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, Protocol, TypeVar
+
+import polars as pl
+
+from bizverify.engine import Gazetteer, LocalEngine, Registry
+from bizverify.errors import BizverifyError
+
+_log = logging.getLogger(__name__)
+
+
+class _Index(Protocol):
+    def check(self) -> None:
+        """Raise where the file is damaged."""
+
+
+T = TypeVar("T", bound=_Index)
+DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, RuntimeError, OSError)
+"""What reading a damaged file can raise; a panic is no Exception."""
+
+FileStamp = tuple[int, ...]
+"""What tells one file of a name from the next: device, inode, size, time of its last change in nanoseconds."""
+
+
+def stamp_of(file: Path | int) -> FileStamp | None:
+    """The stamp of a path or an open file; ``None`` where there is none."""
+    try:
+        found = os.fstat(file) if isinstance(file, int) else file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class OpenFile:
+    """A file that can be read under :attr:`path` for as long as this object lives, whatever takes its name.
+
+    Where the system shows no open files as paths it is read under its name, and not held open: Windows would let no
+    other file take that name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        self.close = weakref.finalize(self, os.close, descriptor)
+        self.stamp = stamp_of(descriptor)
+        # by the process's number, so that a process begun by this one finds it, too
+        self.path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+        if not self.path.exists():
+            self.path = path
+            self.close()
+
+
+class ReferenceFile(Generic[T]):
+    """An index and the file it was opened from. Raises what ``open_`` raises when it is made."""
+
+    def __init__(self, path: Path, open_: Callable[[Path], T]) -> None:
+        self._path = path
+        self._open = open_
+        self._refused: FileStamp | None = ()
+        self.index, self.held = self._opened()
+
+    def look(self) -> bool:
+        """Whether another file has taken the name, and could be opened; else the one there was goes on serving."""
+        stamp = stamp_of(self._path)
+        if stamp == self.held.stamp:
+            self._refused = ()
+            return False
+        try:
+            index, held = self._opened()
+            index.check()
+        except (BizverifyError, *DAMAGED) as error:
+            if stamp != self._refused:
+                why = error if isinstance(error, BizverifyError) else f"{self._path}: {type(error).__name__}"
+                _log.warning("the newer file cannot be used, the one before goes on serving: %s", why)
+                self._refused = stamp
+            return False
+        self.index, self.held = index, held
+        _log.info("%s: a newer file is used from now on", self._path)
+        return True
+
+    def _opened(self) -> tuple[T, OpenFile]:
+        try:
+            held = OpenFile(self._path)
+        except OSError:
+            self._open(self._path)  # says better what is wrong
+            raise
+        try:
+            return self._open(held.path), held
+        except BizverifyError as error:
+            raise type(error)(str(error).replace(str(held.path), str(self._path))) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceData:
+    """One state of both; whoever works with it keeps it, so that its files stay readable."""
+
+    registry: Registry | None
+    gazetteer: Gazetteer | None
+    held: tuple[OpenFile, ...]
+
+
+class ReferenceFiles:
+    """Registry and gazetteer of a server, as far as it has them."""
+
+    def __init__(self, registry: Path | None, gazetteer: Path | None) -> None:
+        self._registry = None if registry is None else ReferenceFile(registry, Registry.open)
+        self._gazetteer = None if gazetteer is None else ReferenceFile(gazetteer, Gazetteer.open)
+
+    def look(self) -> bool:
+        """Whether a newer file of either is used from now on; reads a new file whole."""
+        looked = [file.look() for file in (self._registry, self._gazetteer) if file is not None]
+        return any(looked)
+
+    def now(self) -> ReferenceData:
+        """What is used now."""
+        held = tuple(file.held for file in (self._registry, self._gazetteer) if file is not None)
+        return ReferenceData(
+            None if self._registry is None else self._registry.index,
+            None if self._gazetteer is None else self._gazetteer.index,
+            held,
+        )
+
+
+class StatusSource(Protocol):
+    """Answers rows with an engine, and with statuses that the source knows better than the engine's registry."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it asks over the network, which ``offline`` forbids."""
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Do what :meth:`bizverify.engine.LocalEngine.answer` does; called in a thread."""
+
+
+class RegistrySnapshot:
+    """The engine's own registry: what was known when its file was built."""
+
+    live = False
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Answer from the registry alone."""
+        return engine.answer(rows)
+
+
+class StatusSources:
+    """The sources of a server, the best first; the snapshot is always there, and comes last."""
+
+    def __init__(self, *better: StatusSource) -> None:
+        self._sources: tuple[StatusSource, ...] = (*better, RegistrySnapshot())
+
+    def source(self, *, offline: bool) -> StatusSource:
+        """The best source that may be asked."""
+        return next(source for source in self._sources if not (offline and source.live))

@@ -1,0 +1,203 @@
+"""Batch jobs and the outcomes of their letters; each step is one transaction, with what it does to the quota."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from bizverify.server.store import key_table
+
+_COLUMNS: Final = (
+    "id, key_id, state, total, offline, paid, month, charged, created, finished, attempts, starts, grades, model, error"
+)
+_ACTIVE: Final = "state IN ('queued', 'running')"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job as it is stored; times in seconds since 1970.
+
+    ``month``, ``charged``: from which month's quota how many lookups were taken. ``attempts``: how often it failed;
+    ``starts``: how often it was begun since the server last saw an attempt end. ``error``: code and message.
+    """
+
+    id: str
+    key_id: str
+    state: str
+    total: int
+    offline: bool
+    paid: bool
+    month: str
+    charged: int
+    created: float
+    finished: float | None = None
+    attempts: int = 0
+    starts: int = 0
+    grades: Mapping[str, int] | None = None
+    model: str | None = None
+    error: tuple[str, str] | None = None
+
+
+def add_job(db: sqlite3.Connection, job: StoredJob) -> None:
+    """Put a new job at the end of the queue."""
+    db.execute(
+        "INSERT INTO jobs (id, key_id, state, total, offline, paid, month, charged, created)"
+        " VALUES (?, ?, 'queued', ?, ?, ?, ?, ?, ?)",
+        (job.id, job.key_id, job.total, job.offline, job.paid, job.month, job.charged, job.created),
+    )
+
+
+def find_job(db: sqlite3.Connection, key_id: str, id_: str) -> StoredJob | None:
+    """A job of a key."""
+    row = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ? AND key_id = ?", (id_, key_id)).fetchone()  # noqa: S608
+    return None if row is None else _job(row)
+
+
+def count_active(db: sqlite3.Connection, key_id: str) -> tuple[int, int]:
+    """How many jobs of all keys wait, and how many of this key wait or run."""
+    waiting = db.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
+    own = db.execute(f"SELECT count(*) FROM jobs WHERE key_id = ? AND {_ACTIVE}", (key_id,)).fetchone()[0]  # noqa: S608
+    return waiting, own
+
+
+def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
+    """Put jobs that were running back into the queue; how many. ``survived``: the server itself did not end."""
+    statement = "UPDATE jobs SET state = 'queued', starts = iif(?, 0, starts) WHERE state = 'running'"
+    return db.execute(statement, (survived,)).rowcount
+
+
+def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
+    """Take the next job of the queue, which is running then.
+
+    Keys take turns: the key whose last turn is longest ago comes first, with its oldest job that is due.
+    """
+    row = db.execute(
+        f"SELECT {_COLUMNS} FROM jobs JOIN"  # noqa: S608
+        " (SELECT min(number) AS first, key_id AS whose FROM jobs WHERE state = 'queued' AND due <= ?"
+        " GROUP BY key_id) ON number = first"
+        " ORDER BY coalesce((SELECT max(turn.started) FROM jobs AS turn WHERE turn.key_id = whose), 0), number LIMIT 1",
+        (now,),
+    ).fetchone()
+    if row is None:
+        return None
+    job = _job(row)
+    db.execute("UPDATE jobs SET state = 'running', starts = starts + 1, started = ? WHERE id = ?", (now, job.id))
+    return replace(job, state="running", starts=job.starts + 1)
+
+
+def next_due(db: sqlite3.Connection) -> float | None:
+    """When the first of the queue may be begun; ``None`` where nothing waits."""
+    due: float | None = db.execute("SELECT min(due) FROM jobs WHERE state = 'queued'").fetchone()[0]
+    return due
+
+
+def finish_job(
+    db: sqlite3.Connection, job: StoredJob, *, now: float, grades: Mapping[str, int], model: str, without_answer: int
+) -> None:
+    """End a running job whose results are published; lookups that could not be made are given back, once."""
+    given_back = without_answer if job.paid else 0
+    ended = db.execute(
+        "UPDATE jobs SET state = 'done', charged = charged - ?, finished = ?, grades = ?, model = ?"
+        " WHERE id = ? AND state = 'running'",
+        (given_back, now, json.dumps(grades, sort_keys=True), model, job.id),
+    )
+    if ended.rowcount and given_back:
+        key_table.give_back_lookups(db, job.key_id, job.month, given_back)
+
+
+def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: int) -> None:
+    """Let a running job wait for its next attempt until a time; ``attempts``: how often it has failed now."""
+    db.execute(
+        "UPDATE jobs SET state = 'queued', starts = 0, due = ?, attempts = ? WHERE id = ? AND state = 'running'",
+        (due, attempts, job.id),
+    )
+
+
+def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, message: str) -> None:
+    """Give a running job up; all that it took of the quota is given back, once."""
+    ended = db.execute(
+        "UPDATE jobs SET state = 'failed', attempts = attempts + 1, charged = 0, finished = ?, error = ?"
+        " WHERE id = ? AND state = 'running'",
+        (now, json.dumps([code, message]), job.id),
+    )
+    if ended.rowcount and job.charged:
+        key_table.give_back_lookups(db, job.key_id, job.month, job.charged)
+
+
+def list_job_ids(db: sqlite3.Connection) -> set[str]:
+    """The ids of all jobs."""
+    return {id_ for (id_,) in db.execute("SELECT id FROM jobs")}
+
+
+def purge_jobs(db: sqlite3.Connection, before: float, most: int = 1_000) -> list[str]:
+    """Delete jobs that ended before a time, unless outcomes of theirs wait to be learned from; their ids."""
+    rows = db.execute(
+        "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state IN ('done', 'failed') AND finished < ?"
+        " AND NOT EXISTS (SELECT 1 FROM labels WHERE job = jobs.id AND learned IS NULL) LIMIT ?) RETURNING id",
+        (before, most),
+    )
+    return [id_ for (id_,) in rows.fetchall()]
+
+
+def _job(row: tuple[Any, ...]) -> StoredJob:
+    values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    grades, error = values.pop("grades"), values.pop("error")
+    return StoredJob(
+        **values | {"offline": bool(values["offline"]), "paid": bool(values["paid"])},
+        grades=None if grades is None else json.loads(grades),
+        error=None if error is None else tuple(json.loads(error)),
+    )
+
+
+Outcome = tuple[int, int, str | None, float]
+"""An outcome: row_id, bounced (0, 1), reason, when it was recorded (seconds since 1970)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobToLearn:
+    """A job with outcomes that no label store has yet. ``scope``: whose store they go to, as the key says now."""
+
+    job: str
+    scope: str
+    finished: float
+    model: str | None
+
+
+def put_outcome(
+    db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float
+) -> None:
+    """Record an outcome in place of an earlier one; one that is recorded just so stays as it is."""
+    db.execute(
+        "INSERT INTO labels (job, row_id, bounced, reason, recorded) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET"
+        " bounced = excluded.bounced, reason = excluded.reason, recorded = excluded.recorded, learned = NULL"
+        " WHERE bounced <> excluded.bounced OR reason IS NOT excluded.reason",
+        (job, row_id, bounced, reason, now),
+    )
+
+
+def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
+    """The jobs with outcomes that are to be learned from, the earliest first."""
+    rows = db.execute(
+        "SELECT jobs.id, CASE WHEN keys.pool THEN 'pool' ELSE keys.id END, jobs.finished, jobs.model"
+        " FROM (SELECT DISTINCT job FROM labels WHERE learned IS NULL) JOIN jobs ON jobs.id = job"
+        " JOIN keys ON keys.id = jobs.key_id WHERE jobs.state = 'done' ORDER BY jobs.number"
+    )
+    return [JobToLearn(*row) for row in rows]
+
+
+def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outcome]:
+    """Outcomes of a job that no label store has yet."""
+    query = "SELECT row_id, bounced, reason, recorded FROM labels WHERE job = ? AND learned IS NULL LIMIT ?"
+    return db.execute(query, (job, most)).fetchall()
+
+
+def mark_learned(db: sqlite3.Connection, job: str, outcomes: Sequence[Outcome], now: float) -> None:
+    """Mark outcomes that a label store has; one that was recorded otherwise meanwhile is not among them."""
+    db.executemany(
+        "UPDATE labels SET learned = ? WHERE job = ? AND row_id = ? AND bounced = ? AND reason IS ? AND recorded = ?",
+        ((now, job, *outcome) for outcome in outcomes),
+    )

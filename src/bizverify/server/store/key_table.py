@@ -1,0 +1,153 @@
+"""API keys and the lookups that each used in a month; of a key only its SHA-256 is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hmac import compare_digest
+
+from bizverify.watch.webhook_signature import new_secret
+
+_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, digest"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as it is stored; times in seconds since 1970. ``pool``: its outcomes are learned from with the others'."""
+
+    id: str
+    plan: str
+    quota: int
+    note: str | None
+    pool: bool
+    created: float
+    last_used: float | None
+    revoked: float | None
+    webhook_url: str | None
+    webhook_secret: str | None = field(repr=False)
+    digest: bytes = field(repr=False)
+
+    @property
+    def scope(self) -> str:
+        """Whose outcomes teach the model that answers this key: its own, or the pool's."""
+        return "pool" if self.pool else self.id
+
+
+def digest_of(secret: str) -> bytes:
+    """What is stored of a key."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def create_key(
+    db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None, pool: bool = False
+) -> tuple[Key, str]:
+    """Make a key; return it and its secret, which is not stored: letters, digits, ``_`` and ``-``, 256 random bits."""
+    secret = f"bv_{secrets.token_urlsafe(32)}"
+    id_ = secrets.token_hex(4)
+    db.execute(
+        "INSERT INTO keys (id, digest, plan, quota, note, pool, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (id_, digest_of(secret), plan, quota, note, int(pool), now),
+    )
+    created = find_key(db, id_)
+    assert created is not None  # noqa: S101 - it was inserted in this transaction
+    return created, secret
+
+
+def find_by_secret(db: sqlite3.Connection, secret: str) -> Key | None:
+    """The key with this secret, if it is known and was not revoked."""
+    digest = digest_of(secret)
+    row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE digest = ? AND revoked IS NULL", (digest,)).fetchone()  # noqa: S608
+    found = None if row is None else _key(row)
+    return found if found is not None and compare_digest(found.digest, digest) else None
+
+
+def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
+    """The key with this id."""
+    row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE id = ?", (id_,)).fetchone()  # noqa: S608
+    return None if row is None else _key(row)
+
+
+def list_keys(db: sqlite3.Connection) -> list[Key]:
+    """All keys, the oldest first."""
+    return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
+
+
+def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
+    """Revoke a key for good; whether it was there and not revoked before."""
+    return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
+
+
+def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool]) -> None:
+    """Change a key's ``plan``, ``quota``, ``note`` or ``pool``."""
+    for name in fields.keys() & {"plan", "quota", "note", "pool"}:
+        db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these four
+
+
+def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
+    """Note when keys were used last."""
+    db.executemany("UPDATE keys SET last_used = ? WHERE id = ?", [(at, id_) for id_, at in times.items()])
+
+
+def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
+    """Set where a key's closures are sent; return the new secret that signs them, or ``None`` where there is none."""
+    secret = None if url is None else new_secret()
+    db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
+    return secret
+
+
+def _key(row: tuple[object, ...]) -> Key:
+    id_, plan, quota, note, pool, *rest = row
+    return Key(id_, plan, quota, note, bool(pool), *rest)  # type: ignore[arg-type]
+
+
+def used_lookups(db: sqlite3.Connection, key_id: str, month: str) -> int:
+    """Lookups of a month (``2026-11``)."""
+    row = db.execute("SELECT used FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
+    """Take lookups out of the month's quota: all of them (``None``), or none; then what was used before is returned."""
+    before = used_lookups(db, key_id, month)
+    if before + lookups > limit:
+        return before
+    _add_usage(db, key_id, month, lookups)
+    return None
+
+
+def take_single_lookups(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -> list[int | None]:
+    """Take one lookup for each ``(key_id, month, limit)`` in their order; for each what :func:`take_lookups` returns.
+
+    Of each key and month what is used is read and written once, however many ask.
+    """
+    left: dict[tuple[str, str], tuple[int, int]] = {}
+    results: list[int | None] = []
+    for key_id, month, limit in asked:
+        place = key_id, month
+        if place not in left:
+            left[place] = used_lookups(db, key_id, month), 0
+        before, taken = left[place]
+        if before + taken >= limit:
+            results.append(before + taken)
+            continue
+        left[place] = before, taken + 1
+        results.append(None)
+    for (key_id, month), (_, taken) in left.items():
+        if taken:
+            _add_usage(db, key_id, month, taken)
+    return results
+
+
+def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
+    """Give back what was taken for nothing, to the month that it was taken from."""
+    db.execute("UPDATE usage SET used = max(0, used - ?) WHERE key_id = ? AND month = ?", (lookups, key_id, month))
+
+
+def _add_usage(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
+    db.execute(
+        "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = used + excluded.used",
+        (key_id, month, lookups),
+    )

@@ -1,0 +1,276 @@
+"""A file comes in as ``multipart/form-data`` and goes to the disk piece by piece, bounded in size and time."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+from polars.exceptions import PolarsError
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import Request
+
+from bizverify.server.errors import Refusal, invalid, too_large
+from bizverify.storage.filesystem import create_private
+from bizverify.tables.compression import SUFFIXES
+from bizverify.tables.detect import EXTENSIONS
+
+logging.getLogger("python_multipart").disabled = True
+"""It says what it cannot parse, and that is people's data."""
+
+OVERHEAD: Final = 64 << 10
+"""Bytes that may stand around the file: boundaries, heads of parts, small other fields."""
+_WRITTEN: Final = 1 << 20
+_PARTS: Final = 50
+_NAME_KEPT: Final = 150
+_KINDS: Final = "CSV, Excel (xlsx, xlsm, xls, xlsb, ods), JSON and NDJSON files are taken, not packed"
+_MEDIA: Final = {
+    "text/csv": ".csv",
+    "application/json": ".json",
+    "application/x-ndjson": ".ndjson",
+    "application/jsonl": ".jsonl",
+}
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedUpload:
+    """A stored file: ``folder`` is its own, ``path`` the file in it, under a name of the server's.
+
+    ``name``: what the client calls it, for messages; ``digest``: SHA-256 of its content and of how it is to be read.
+    """
+
+    folder: Path
+    path: Path
+    name: str
+    digest: bytes
+
+
+@asynccontextmanager
+async def receive_upload(
+    request: Request, uploads: Path, *, limit: int, stall: float, within: float
+) -> AsyncIterator[ReceivedUpload]:
+    """Store the file of a request for as long as the block lasts.
+
+    ``limit``: bytes of the file; ``stall``: seconds in which nothing may come; ``within``: seconds for all of it.
+    Raises :class:`Refusal` 400 (no multipart, no file part or two, an empty file, a connection that was closed), 408,
+    413, 415 and 507 (the disk is full).
+    """
+    boundary = _boundary(request)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit + OVERHEAD:
+        raise too_large("the file", limit, "bytes")
+    folder = uploads / secrets.token_hex(16)
+    try:
+        with DiskFullRefusal():
+            folder.mkdir(mode=0o700, parents=True)
+            form = _UploadParser(boundary, folder, limit)
+            try:
+                with anyio.fail_after(within):
+                    await _store_body(request.receive, form, limit + OVERHEAD, stall)
+            except TimeoutError:
+                message = f"the body must come within {within:g} s, and some of it every {stall:g} s"
+                raise Refusal(408, "timeout", message) from None
+            finally:
+                form.close()
+            upload = form.upload()
+        yield upload
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_remove_folder, folder)
+
+
+class DiskFullRefusal:
+    """Turns a full disk into :class:`Refusal` 507."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError) and is_disk_full(error):
+            raise disk_full() from None
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or the one behind it, is that the disk is full; polars says so in words alone."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return True
+        if isinstance(error, PolarsError) and any(f"(os error {number})" in str(error) for number in _NO_ROOM):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def disk_full() -> Refusal:
+    """The disk has no room."""
+    message = "the server has no room to store the file; nothing was done, try again later"
+    return Refusal(507, "insufficient_storage", message, headers={"Retry-After": "300"})
+
+
+def _boundary(request: Request) -> bytes:
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
+        raise Refusal(415, "unsupported_media_type", "send the file as multipart/form-data, in a part named file")
+    boundary = options.get(b"boundary", b"")
+    if not 0 < len(boundary) <= 200:
+        raise invalid("the Content-Type multipart/form-data needs a boundary of 1 to 200 characters")
+    return boundary
+
+
+async def _store_body(receive: Callable[[], Awaitable[Any]], form: _UploadParser, most: int, stall: float) -> None:
+    """Read the body to its end, handing it on in pieces of a megabyte."""
+    size, pending, more = 0, bytearray(), True
+    while more:
+        with anyio.fail_after(stall):
+            message = await receive()
+        if message["type"] == "http.disconnect":
+            raise invalid("the connection was closed before the body was complete")
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        size += len(piece)
+        if size > most:
+            raise too_large("the file", form.limit, "bytes")
+        pending += piece
+        if pending and (not more or len(pending) >= _WRITTEN):
+            await anyio.to_thread.run_sync(form.take, bytes(pending))
+            pending.clear()
+    form.end()
+
+
+class _UploadParser:
+    """Takes a body apart: the content of the part ``file`` goes to the disk, other fields go nowhere."""
+
+    def __init__(self, boundary: bytes, folder: Path, limit: int) -> None:
+        self.limit = limit
+        self._folder = folder
+        self._file: Any = None
+        self._hash = hashlib.sha256()
+        self._size = self._parts = self._files = 0
+        self._ended = self._taking = False
+        self._name = self._suffix = ""
+        self._headers: dict[bytes, bytes] = {}
+        self._field, self._value = bytearray(), bytearray()
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begun,
+                "on_header_field": lambda data, start, end: self._field.extend(data[start:end]),
+                "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
+                "on_header_end": self._header,
+                "on_headers_finished": self._headed,
+                "on_part_data": self._data,
+                "on_end": self._end,
+            },
+        )
+
+    def take(self, piece: bytes) -> None:
+        """Take the next piece of the body; raises :class:`Refusal`."""
+        try:
+            self._parser.write(piece)
+        except FormParserError:
+            raise invalid("the body is not well-formed multipart/form-data") from None
+
+    def end(self) -> None:
+        """Say that the body is complete; raises :class:`Refusal` where the form is not."""
+        if not self._ended:
+            raise invalid("the body ends before its last multipart boundary")
+        if not self._files:
+            raise invalid("there is no file: send one in a multipart part named file, with a file name")
+        if not self._size:
+            raise invalid("the file is empty")
+
+    def upload(self) -> ReceivedUpload:
+        """What was stored."""
+        digest = self._hash.copy()
+        digest.update(b"\n" + self._suffix.encode())
+        return ReceivedUpload(self._folder, self._path, self._name, digest.digest())
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"upload-{self._folder.name[:8]}{self._suffix}"
+
+    def _begun(self) -> None:
+        self._parts += 1
+        if self._parts > _PARTS:
+            raise invalid(f"the form has more than {_PARTS} parts; send one, named file")
+        self._headers, self._taking = {}, False
+
+    def _header(self) -> None:
+        self._headers[bytes(self._field).lower()] = bytes(self._value)
+        self._field.clear()
+        self._value.clear()
+
+    def _headed(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        if options.get(b"name") != b"file":
+            return
+        called = options.get(b"filename", b"").decode("utf-8", "replace")
+        if not called:
+            raise invalid("the part named file must have a file name, and a file in it")
+        self._files += 1
+        if self._files > 1:
+            raise invalid("there are two parts named file; send one file at a time")
+        if self._headers.get(b"content-transfer-encoding", b"binary").strip().lower() not in (
+            b"binary",
+            b"8bit",
+            b"7bit",
+        ):
+            raise invalid("the part named file has a Content-Transfer-Encoding; send it as it is")
+        self._name = display_name(called)
+        self._suffix = _suffix(called, self._headers.get(b"content-type", b""))
+        self._file = os.fdopen(create_private(self._path), "wb")
+        self._taking = True
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if not self._taking:
+            return
+        self._size += end - start
+        if self._size > self.limit:
+            raise too_large("the file", self.limit, "bytes")
+        piece = data[start:end]
+        self._hash.update(piece)
+        self._file.write(piece)
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def display_name(name: str) -> str:
+    """A client's file name as it may stand in a message: its last part, without what cannot be printed."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    return "".join(letter for letter in last if letter.isprintable())[-_NAME_KEPT:] or "the file"
+
+
+def _suffix(called: str, media: bytes) -> str:
+    """The ending under which the file is stored: one of those that are known, or none. Raises :class:`Refusal` 415."""
+    suffix = PurePosixPath(display_name(called)).suffix.lower()
+    if suffix in SUFFIXES or EXTENSIONS.get(suffix) == "parquet":
+        raise unsupported_file(f"{suffix} files are not taken")
+    if suffix in EXTENSIONS:
+        return suffix
+    return _MEDIA.get(media.partition(b";")[0].strip().lower().decode("latin-1"), "")
+
+
+def unsupported_file(what: str) -> Refusal:
+    """The file is of a kind that is not read here."""
+    return Refusal(415, "unsupported_media_type", f"{what}; {_KINDS}")
+
+
+def _remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,171 @@
+"""Schedule the checks of watched businesses: each is checked as often as its key's plan says."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import anyio.to_thread
+import polars as pl
+from polars.exceptions import PanicException
+
+from bizverify.server.clock import Clock, WakeUp
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.logs import loggable_message
+from bizverify.server.reference_files import StatusSources
+from bizverify.server.settings import Settings
+from bizverify.server.store import Store, key_table
+from bizverify.server.store.key_table import Key
+from bizverify.server.watch.list_cache import WatchListCache
+from bizverify.watch import store as watch_store
+from bizverify.watch.checking import LocalJudge, judge_watches
+from bizverify.watch.notifications import FILE, WEBHOOK, SummaryWindow
+from bizverify.watch.store import CheckResult
+
+_log = logging.getLogger(__name__)
+
+CHUNK: Final = 1_000
+"""Watches that are checked at a time: a quarter of a second's work, between which other requests are answered."""
+_LONGEST: Final = 60.0
+"""Seconds after which the keys are looked at again, whatever is due: one may be new, or revoked."""
+_SHORTEST: Final = 5.0
+"""Seconds between rounds: what falls due in them is checked together."""
+_COLLECTED: Final = 0.5
+"""Seconds that new watches wait for others, so that a list that is being sent is not checked one by one."""
+_SUMMARY: Final = 60.0
+"""Seconds that what is closed at its first check waits for more: a list that is being sent is one notification."""
+_SPREAD: Final = 0.1
+"""How much earlier than the plan says a watch may be due, so that those added together part with time."""
+_UNANSWERED: Final = 300.0
+_MOST: Final = 365 * 86400.0
+_BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
+
+
+class WatchScheduler:
+    """Checks the watches that are due; ``on_notification`` is called when there are notifications to be delivered.
+
+    ``sources``: who is asked for the status of a business.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        engines: EnginePool,
+        sources: StatusSources,
+        *,
+        on_notification: Callable[[], None],
+    ) -> None:
+        self.lists = WatchListCache(store)
+        self._store = store
+        self._engines = engines
+        self.sources = sources
+        self._plans = settings.plans
+        self._clock = clock
+        self._channels = [FILE] if settings.notices is not None else []
+        self._on_notification = on_notification
+        self._wake_up = WakeUp(clock)
+        self._failed: dict[str, tuple[int, float]] = {}
+
+    def wake(self) -> None:
+        """Check now: there are watches that are due."""
+        self._wake_up.ring()
+
+    async def run(self) -> None:
+        """Check what is due, for ever."""
+        while True:
+            await self._bring_forward()
+            if await self._wake_up.wait(await self._round()):
+                await self._clock.sleep(_COLLECTED)
+
+    async def _round(self) -> float:
+        """Check a chunk of each key that has something due, until none has; return how many seconds there are then."""
+        while True:
+            waiting = await self._store.read(self._keys_due)
+            now = self._clock.now()
+            ready = [key for key, due in waiting if due <= now]
+            if not ready:
+                return max(_SHORTEST, min([_LONGEST, *(due - now for _, due in waiting)]))
+            for key in ready:
+                await self._check_chunk(key)
+
+    async def _bring_forward(self) -> None:
+        """Let no watch wait longer than its plan says, though the plan was another, or the clock was wrong."""
+        now = self._clock.now()
+        late = await self._store.read(lambda db: self._overdue(db, now))
+        for owner, until in late:
+            forward = partial(watch_store.bring_forward, owner=owner, until=until, limit=CHUNK)
+            while numbers := await self._store.write(forward):
+                self.lists.mark_stale(owner, numbers)
+
+    def _overdue(self, db: sqlite3.Connection, now: float) -> list[tuple[str, float]]:
+        """The keys with watches that are due later than they should be, and when these should be at the latest."""
+        latest = [(key.id, now + self._interval(key)) for key in key_table.list_keys(db) if key.revoked is None]
+        return [(owner, until) for owner, until in latest if (watch_store.last_due(db, owner) or 0.0) > until]
+
+    def _interval(self, key: Key | None) -> float:
+        """Seconds between two checks of a key's watches."""
+        hours = self._plans[key.plan].recheck_hours if key is not None and key.plan in self._plans else math.inf
+        return min(hours * 3600.0, _MOST)
+
+    def _keys_due(self, connection: sqlite3.Connection) -> list[tuple[Key, float]]:
+        """The keys whose watches are checked, and when the first of each is due."""
+        found = []
+        for key in key_table.list_keys(connection):
+            plan = self._plans.get(key.plan)
+            if key.revoked is None and plan is not None and plan.api:
+                due = watch_store.next_due(connection, key.id)
+                if due is not None:
+                    again = self._failed.get(key.id, (0, due))[1]
+                    found.append((key, max(due, min(again, self._clock.now() + _BACKOFF[-1]))))
+        return found
+
+    async def _check_chunk(self, key: Key) -> None:
+        """Check some of a key's watches that are due. What fails leaves them due, and the key waits a little."""
+        now = self._clock.now()
+        watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
+        try:
+            checked = await anyio.to_thread.run_sync(self._check, key.scope, watches)
+            recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
+        except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
+            failures = self._failed.get(key.id, (0, 0.0))[0]
+            pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
+            self._failed[key.id] = failures + 1, self._clock.now() + pause
+            _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, loggable_message(error))
+            return
+        self._failed.pop(key.id, None)
+        self.lists.mark_stale(key.id, watches["number"])
+        if not (recorded.closures.is_empty() and recorded.closed_already.is_empty()):
+            self._on_notification()
+        _log.info(
+            "key %s: watches checked: %d, grades changed: %d, closed: %d",
+            key.id,
+            recorded.watches.height,
+            recorded.changes.height,
+            recorded.closures.height,
+        )
+
+    def _check(self, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
+        engine, source = self._engines.engine(scope), self.sources.source(offline=False)
+        return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
+
+    def _record(
+        self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
+    ) -> CheckResult:
+        """Record a check; the channels are looked up with it, since a webhook may have been set a moment ago."""
+        now, key = self._clock.now(), key_table.find_key(db, owner)
+        channels = list(self._channels)
+        if key is not None and key.webhook_url is not None:
+            channels.append(WEBHOOK)
+        early = pl.col("number").hash(int(now)) / 2.0**64 * _SPREAD
+        again = started + self._interval(key) * (1 - early)
+        recorded = watch_store.record(db, checked, now, again, channels, SummaryWindow(now - _SUMMARY, now + _SUMMARY))
+        unanswered = watches.join(checked, on="number", how="anti")["number"].to_list()
+        if unanswered:
+            watch_store.postpone(db, unanswered, now + _UNANSWERED)
+        return recorded
