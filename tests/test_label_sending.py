@@ -214,7 +214,7 @@ def test_what_certainly_did_not_go_is_sent_again(service: FakeService, mailed: P
             raise bv.errors.NotSentError("no connection")
 
         patch.setattr(bv.Client, "label", unsent)
-        patch.setattr("bizverify.purchase.dispatcher._TRIES", 1)
+        patch.setattr("bizverify.dispatch.dispatcher._MAX_RETRIES", 1)
         sent = send_labels(all_bounced(9), mailed, terms=terms(url))
     assert (sent.sent, sent.left, sent.doubts, sent.exit_code) == (0, 9, 0, 5)
     assert send_labels(all_bounced(9), mailed, terms=terms(url)).sent == 9

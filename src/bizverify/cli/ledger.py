@@ -17,7 +17,7 @@ from bizverify.errors import UsageError
 from bizverify.schema import counted
 
 if TYPE_CHECKING:
-    from bizverify.ledger import Doubt, Entry, Ledger, RunRecord
+    from bizverify.ledger import Doubt, Ledger, LedgerEntry, RunRecord
 
 _SETTLED: Final = "nothing is unsettled"
 
@@ -188,7 +188,7 @@ def _repeatable_lines(requests: int) -> list[str]:
     ]
 
 
-def _entry_lines(entry: Entry) -> list[str]:
+def _entry_lines(entry: LedgerEntry) -> list[str]:
     paid = f", answered {_time(entry.answered_at)}" if entry.answered_at is not None else ""
     lines = [
         f"{entry.id}  {entry.b_no}  {entry.state:<11}{_time(entry.since)}{paid}",

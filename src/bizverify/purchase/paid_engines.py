@@ -17,12 +17,12 @@ import polars as pl
 from bizverify.client import ApiKey, BaseUrl, BlockingClient
 from bizverify.engine import LocalEngine
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
-from bizverify.ledger import Ledger, Run
+from bizverify.ledger import Ledger, LedgerRun
 from bizverify.ledger.schema import ledger_path
 from bizverify.options import ENGINE_KINDS, EngineKind, ServiceOptions, engine_kind
 from bizverify.purchase import answer_join, selection
+from bizverify.purchase.purchase_context import why_stopped
 from bizverify.purchase.purchase_run import PaidRun, quota_of
-from bizverify.purchase.trials import why_stopped
 from bizverify.run.alerts import (
     BOUGHT_COUNTS,
     continuation_note,
@@ -170,9 +170,9 @@ class PaidEngine(ABC):
     def _scope_at(self, origin: str) -> str:
         return scope_of(origin, self.options.offline, self.options.paid)
 
-    def _ledger_run(self, context: RunContext) -> Run:
+    def _ledger_run(self, context: RunContext) -> LedgerRun:
         started = datetime.now(UTC).timestamp()
-        return Run(context.run_id, self.kind.name, self.url.name, context.file, started)
+        return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, started)
 
     def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
         lookups = with_keys(lookups_of(rows, priority), self.scope)
@@ -180,7 +180,7 @@ class PaidEngine(ABC):
             raise UsageError(f"{parameter('priority', self.priority)}: the column holds no numbers to go by")
         return lookups
 
-    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: Run) -> Purchase:
+    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun) -> Purchase:
         begun, since = selection.continued_since(ledger.runs() if ledger else (), run), self.fresh_since()
         standing = selection.standing(ledger, lookups, since, begun)
         wanted = self.select_wanted(standing)

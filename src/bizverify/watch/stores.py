@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 import polars as pl
 
 from bizverify.cancellation import CancelToken, run_async
+from bizverify.dispatch import Halt
 from bizverify.errors import UsageError, parameter
 from bizverify.options import service_options
-from bizverify.purchase.dispatcher import Halt
 from bizverify.watch import store
 from bizverify.watch.local_file import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
-from bizverify.watch.service_sync import Done, Errands, Progress, Steps
+from bizverify.watch.service_sync import Done, Progress, ServiceSync, Steps
 from bizverify.watch.store import Change
 
 if TYPE_CHECKING:
@@ -116,15 +116,15 @@ class ServiceStore:
         cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
-            requests = Errands(client, self._terms, done, len(steps), progress)
-            cancel.set_handler(lambda: requests.stop.pull(Halt("interrupted", "interrupted")))
+            sync = ServiceSync(client, self._terms, done, len(steps), progress)
+            cancel.set_handler(lambda: sync.dispatcher.cancel(Halt("interrupted", "interrupted")))
             try:
-                await requests.put(steps.add, steps.change)
-                if not requests.stop.pulled:
-                    await requests.remove(steps.remove)
+                await sync.put(steps.add, steps.change)
+                if not sync.dispatcher.is_cancelled:
+                    await sync.remove(steps.remove)
             finally:
                 cancel.set_handler(None)
-                done.halt = requests.stop.halt
+                done.halt = sync.dispatcher.halt
 
         try:
             self._call(main, cancel)
@@ -141,7 +141,7 @@ class ServiceStore:
         from bizverify.client import Client
 
         terms = self._terms
-        retries = 2 if cancel is None else 0  # requests try again by their own rules
+        retries = 2 if cancel is None else 0  # the dispatcher tries again by its own rules
         client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
 
         async def main() -> T:
