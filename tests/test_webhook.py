@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError, UsageError
 from bizverify.watch import verify_signature
-from bizverify.watch.notifications import Backoff, Webhook, append_lines, send_notification
-from bizverify.watch.types import PendingDelivery
+from bizverify.watch.notifications import Backoff, PendingDelivery, Webhook, append_lines, send_notification
 from bizverify.watch.webhook_signature import signature_headers
 from hooks import Answer, receiving
 
