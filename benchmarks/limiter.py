@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from bizverify.purchase.limits import Rate
+from bizverify.dispatch.limits import RateLimiter
 
 Wait = Callable[[], Awaitable[object]]
 
@@ -41,7 +41,7 @@ class TokenBucket:
 
 
 def contenders(rate: float, backend: str) -> dict[str, Wait]:
-    waits: dict[str, Wait] = {"Rate": Rate(rate).wait, "token bucket": TokenBucket(rate).wait}
+    waits: dict[str, Wait] = {"Rate": RateLimiter(rate).acquire, "token bucket": TokenBucket(rate).wait}
     if backend == "asyncio" and importlib.util.find_spec("aiolimiter"):
         waits["aiolimiter"] = importlib.import_module("aiolimiter").AsyncLimiter(rate, 1).acquire
     return waits

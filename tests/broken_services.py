@@ -307,7 +307,7 @@ def _is_same(cell: str | None, wanted: object) -> bool:
 def _impatient() -> Iterator[None]:
     """No pauses between tries, and no job is waited for longer than a moment."""
     with (
-        patch("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0),
+        patch("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0),
         patch("bizverify.purchase.batch_jobs._DEADLINE", 0.1),
     ):
         yield

@@ -31,7 +31,7 @@ import bizverify as bv
 from bizverify.client import BaseUrl, Client
 from bizverify.errors import BizverifyError
 from bizverify.ledger import Ledger
-from bizverify.ledger.transaction import Writing
+from bizverify.ledger.transaction import Transaction
 from bizverify.run.lookups import keys_of, scope_of
 from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR
 from bizverify.testing import Act, FakeService, Lookup, serve, verdict
@@ -122,7 +122,7 @@ def _run(order: dict[str, Any]) -> int:
 
 def _arm(blow: Blow) -> None:
     """Make this process kill itself where the blow says."""
-    settle, finish, begin = Ledger.settle, Writing.finish, Ledger.__init__
+    settle, finish, begin = Ledger.settle, Transaction.finish, Ledger.__init__
     left, armed = blow.nth, False
 
     def at(place: Place) -> None:
@@ -137,7 +137,7 @@ def _arm(blow: Blow) -> None:
         settle(self, changes)
         at("after")
 
-    def finished(self: Writing) -> None:
+    def finished(self: Transaction) -> None:
         finish(self)
         at("within")
 
@@ -148,7 +148,7 @@ def _arm(blow: Blow) -> None:
         begin(self, *arguments, **options)
         at("after")
 
-    Ledger.settle, Writing.finish, Ledger.__init__ = settled, finished, begun  # type: ignore[method-assign]
+    Ledger.settle, Transaction.finish, Ledger.__init__ = settled, finished, begun  # type: ignore[method-assign]
 
 
 def _fail_to_send() -> None:

@@ -36,6 +36,7 @@ from trio.testing import MockClock
 from bizverify.client import Client
 from bizverify.client.account import Account, Idempotency
 from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
+from bizverify.dispatch import Halt
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
@@ -49,13 +50,13 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.ledger import Journal, Ledger, Run
-from bizverify.ledger.queries import Entry
+from bizverify.ledger import Journal, Ledger, LedgerRun
+from bizverify.ledger.queries import LedgerEntry
 from bizverify.options import ServiceOptions
 from bizverify.purchase import batch_upload, selection
 from bizverify.purchase.batch_upload import buy_in_uploads
-from bizverify.purchase.dispatcher import Buying, Halt
 from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, scope_of, with_keys
 from bizverify.run.records import ROW_ID
@@ -503,7 +504,7 @@ class History:
         run_id = f"run-{next(self.runs)}"
         self.service.tell(f"--- {run_id} {engine}, to be {ending}; {terms}")
         self.service.fates[f"run: {engine}"] += 1
-        ledger.begin(Run(run_id, engine, ORIGIN, "file.csv", self.now))
+        ledger.begin(LedgerRun(run_id, engine, ORIGIN, "file.csv", self.now))
         process = _Process(self, ledger, terms, run_id, engine, ending)
         halt = process.run(standing)
         if halt is not None:
@@ -525,7 +526,7 @@ class History:
         self.killed = True
         self.service.tell("killed")
 
-    def entries(self, ledger: Ledger) -> dict[Row, Entry]:
+    def entries(self, ledger: Ledger) -> dict[Row, LedgerEntry]:
         """What the ledger knows of the lookups."""
         found = [entry for b_no in NUMBERS for entry in ledger.find(b_no)]
         return {row: entry for entry in found for key, row in self.row_of.items() if key.hex().startswith(entry.id)}
@@ -556,7 +557,7 @@ class History:
         if counted > service.paid.total():
             raise Violation(f"the ledger counts {counted} paid lookups, the service {service.paid.total()}")
 
-    def check_entry(self, row: Row, entry: Entry) -> None:
+    def check_entry(self, row: Row, entry: LedgerEntry) -> None:
         if entry.state == "asking":
             raise Violation(f"{row} is left under way: {entry}")
         if entry.answer not in (None, truth(row)):
@@ -568,7 +569,7 @@ class History:
         if entry.state == "done" and not self.service.paid[row]:
             raise Violation(f"{row} was never paid, and is done: {entry}")
 
-    def is_fresh(self, entry: Entry) -> bool:
+    def is_fresh(self, entry: LedgerEntry) -> bool:
         return entry.answered_at is not None and entry.answered_at >= self.now - MAX_AGE
 
     def between(self) -> None:
@@ -660,40 +661,40 @@ class _Process:
     async def _bought(self, standing: selection.Standing, at: _At, life: trio.CancelScope) -> None:
         client = cast(Client, self.wire)
         async with Journal(self.ledger) as journal:
-            buying = Buying(client, self.ledger, journal, self.terms, self.run_id, SCOPE)
-            buying.retries = type(buying.retries)(random=self.history.dice)
-            self._watch(buying)
-            at.act = self._end(buying, life)
+            context = PurchaseContext(client, self.ledger, journal, self.terms, self.run_id, SCOPE)
+            context.dispatcher.retries = type(context.dispatcher.retries)(random=self.history.dice)
+            self._watch(context)
+            at.act = self._end(context, life)
             try:
-                account = await buying.free(client.me)
+                account = await context.dispatcher.fetch(client.me)
                 if account is None:
                     return
             except ServiceError:
                 return
-            buying.idempotency = account.idempotency
-            if account.idempotency is not None and await settle_doubts(buying, self.history.row_of, None):
+            context.idempotency = account.idempotency
+            if account.idempotency is not None and await settle_doubts(context, self.history.row_of, None):
                 standing = selection.standing(self.ledger, self.history.lookups, self.history.now - MAX_AGE)
             wanted = standing.wanted
             if self.engine == "batch":
-                await buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
+                await buy_in_uploads(context, wanted, context.ledger.open_uploads(context.client.origin))
             else:
                 if standing.running:
-                    await buy_in_uploads(buying, wanted.clear(), buying.ledger.open_uploads(buying.client.origin))
-                if not wanted.is_empty() and not buying.stop.pulled:
-                    await buy_singly(buying, wanted)
-            self.halt = buying.stop.halt
+                    await buy_in_uploads(context, wanted.clear(), context.ledger.open_uploads(context.client.origin))
+                if not wanted.is_empty() and not context.dispatcher.is_cancelled:
+                    await buy_singly(context, wanted)
+            self.halt = context.dispatcher.halt
 
-    def _watch(self, buying: Buying) -> None:
+    def _watch(self, context: PurchaseContext) -> None:
         """Note when the run is stopped."""
-        pull = buying.stop.pull
+        pull = context.dispatcher.cancel
 
         def noted(halt: Halt) -> None:
             self.wire.stopped = min(self.wire.stopped, trio.current_time())
             pull(halt)
 
-        buying.stop.pull = noted  # type: ignore[method-assign]
+        context.dispatcher.cancel = noted  # type: ignore[method-assign]
 
-    def _end(self, buying: Buying, life: trio.CancelScope) -> Callable[[], None] | None:
+    def _end(self, context: PurchaseContext, life: trio.CancelScope) -> Callable[[], None] | None:
         """How this process is to end, unless it is done before."""
 
         def killed() -> None:
@@ -702,7 +703,7 @@ class _Process:
             life.cancel()
 
         def interrupted() -> None:
-            buying.stop.pull(Halt("interrupted", "interrupted"))
+            context.dispatcher.cancel(Halt("interrupted", "interrupted"))
 
         endings = {"killed": killed, "interrupted": interrupted, "cancelled": life.cancel, "its own": lambda: None}
 

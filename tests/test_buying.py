@@ -25,6 +25,7 @@ from trio.testing import MockClock
 from bizverify.cancellation import CancelToken, PortalTask, run_async
 from bizverify.client import Client
 from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
+from bizverify.dispatch import Dispatcher, Halt, HaltReason
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import (
     AuthenticationError,
@@ -39,10 +40,10 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.ledger import Journal, Ledger, Run, Sent
+from bizverify.ledger import Journal, Ledger, LedgerRun, UploadSent
 from bizverify.options import ServiceOptions
 from bizverify.purchase import answer_join, batch_upload, selection
-from bizverify.purchase.dispatcher import Buying, Halt, Stop, Why
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
 from bizverify.run.records import ROW_ID, with_digits
@@ -123,9 +124,9 @@ class Shop:
         return BatchStatus(status=said, total=len(rows), results=results[:preview])
 
 
-async def buy_in_uploads(buying: Buying, wanted: pl.DataFrame) -> None:
+async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame) -> None:
     """Buy in uploads, and fetch whatever the ledger has open."""
-    await batch_upload.buy_in_uploads(buying, wanted, buying.ledger.open_uploads(buying.client.origin))
+    await batch_upload.buy_in_uploads(context, wanted, context.ledger.open_uploads(context.client.origin))
 
 
 def _result(place: int, row: list[str]) -> Result:
@@ -155,41 +156,41 @@ def bought(
     shop: Shop,
     lookups: pl.DataFrame,
     *,
-    by: Callable[[Buying, pl.DataFrame], Awaitable[None]] = buy_singly,
+    by: Callable[[PurchaseContext, pl.DataFrame], Awaitable[None]] = buy_singly,
     stop_at: float | None = None,
     **terms: Any,
-) -> Buying:
+) -> PurchaseContext:
     """Buy on a fake clock; return what it came to."""
     agreed = ServiceOptions(**{"concurrency": 1, "jobs": 1, "rate": 1e6} | terms)
     run_id = f"run-{len(ledger.runs()) + 1}"
-    ledger.begin(Run(run_id, "test", ORIGIN, "file.csv", 0.0))
+    ledger.begin(LedgerRun(run_id, "test", ORIGIN, "file.csv", 0.0))
 
     async def at_once(commit: Callable[..., Any], *args: Any, limiter: object = None) -> Any:
         await anyio.sleep(0)
         return commit(*args)
 
-    async def main() -> Buying:
+    async def main() -> PurchaseContext:
         with anyio.fail_after(1e7):
             async with Journal(ledger) as journal, anyio.create_task_group() as group:
                 scope = scope_of(ORIGIN, agreed.offline, agreed.paid)
-                buying = Buying(cast(Client, shop), ledger, journal, agreed, run_id, scope)
+                context = PurchaseContext(cast(Client, shop), ledger, journal, agreed, run_id, scope)
                 if stop_at is not None:
-                    group.start_soon(_stop, buying, stop_at)
-                await by(buying, lookups)
+                    group.start_soon(_stop, context, stop_at)
+                await by(context, lookups)
                 group.cancel_scope.cancel()
-        return buying
+        return context
 
     with patch.object(anyio.to_thread, "run_sync", at_once):
         return anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})
 
 
-async def _stop(buying: Buying, after: float) -> None:
+async def _stop(context: PurchaseContext, after: float) -> None:
     await anyio.sleep(after)
-    buying.stop.pull(Halt("interrupted", "interrupted"))
+    context.dispatcher.cancel(Halt("interrupted", "interrupted"))
 
 
-def why(buying: Buying) -> Why | None:
-    return buying.stop.halt.why if buying.stop.halt else None
+def why(context: PurchaseContext) -> HaltReason | None:
+    return context.dispatcher.halt.why if context.dispatcher.halt else None
 
 
 def states(ledger: Ledger, lookups: pl.DataFrame) -> list[str]:
@@ -247,7 +248,7 @@ def test_an_overloaded_service_is_left_alone_for_a_while_and_then_asked_less(led
 @pytest.mark.parametrize("by", [buy_singly, buy_in_uploads])
 @pytest.mark.parametrize("kind", [DoubtError, NotSentError])
 def test_a_long_wait_that_the_service_asks_for_pauses_the_run(
-    ledger: Ledger, kind: type[ServiceError], by: Callable[[Buying, pl.DataFrame], Awaitable[None]]
+    ledger: Ledger, kind: type[ServiceError], by: Callable[[PurchaseContext, pl.DataFrame], Awaitable[None]]
 ) -> None:
     """503 with a Retry-After of a year: the run ends paused within seconds, it does not sleep through it."""
     error = kind("503", status=503, retry_after=365 * 86400.0)
@@ -255,9 +256,9 @@ def test_a_long_wait_that_the_service_asks_for_pauses_the_run(
     lookups = wanted(numbers(5))
     clock: list[float] = []
 
-    async def timed(buying: Buying, lookups: pl.DataFrame) -> None:
+    async def timed(context: PurchaseContext, lookups: pl.DataFrame) -> None:
         begun = anyio.current_time()
-        await by(buying, lookups)
+        await by(context, lookups)
         clock.append(anyio.current_time() - begun)
 
     assert why(bought(ledger, shop, lookups, by=timed)) == "unreachable"
@@ -285,19 +286,19 @@ def test_the_budget_of_retries_is_shared_by_all_requests(ledger: Ledger) -> None
         seen.add(b_no)
         return None if known else NotSentError("cannot connect")
 
-    buying = bought(ledger, Shop(verify), lookups)
-    assert why(buying) == "unreachable"
-    assert buying.figures.retries <= 10 + buying.figures.requests / 10 + 1
+    context = bought(ledger, Shop(verify), lookups)
+    assert why(context) == "unreachable"
+    assert context.counts.retries <= 10 + context.counts.requests / 10 + 1
     assert set(states(ledger, lookups)) == {"done", "unknown"}
 
 
 def test_ten_doubts_in_a_row_stop_the_run(ledger: Ledger) -> None:
     """A service that takes requests and gives no answers must not be given all of them."""
     lookups = wanted(numbers(50))
-    buying = bought(ledger, Shop(lambda _b_no, _nth: DoubtError("500", status=500)), lookups)
-    assert why(buying) == "failing"
+    context = bought(ledger, Shop(lambda _b_no, _nth: DoubtError("500", status=500)), lookups)
+    assert why(context) == "failing"
     assert states(ledger, lookups) == ["doubt"] * 10 + ["unknown"] * 40
-    assert buying.figures.doubts == 10
+    assert context.counts.doubts == 10
 
 
 def test_doubts_among_answers_do_not_stop_the_run(ledger: Ledger) -> None:
@@ -328,9 +329,9 @@ def test_a_service_that_does_not_let_us_in_ends_the_run(ledger: Ledger, error: S
     """401, a wrong address, a redirect: one request is enough to know, and the error is raised."""
     lookups = wanted(numbers(5))
     shop = Shop(lambda _b_no, _nth: error)
-    buying = bought(ledger, shop, lookups)
-    assert buying.stop.halt is not None
-    assert (why(buying), buying.stop.halt.error, len(shop.asked)) == ("refused", error, 1)
+    context = bought(ledger, shop, lookups)
+    assert context.dispatcher.halt is not None
+    assert (why(context), context.dispatcher.halt.error, len(shop.asked)) == ("refused", error, 1)
     assert askable(ledger, lookups)[-4:] == numbers(5)[1:] or len(askable(ledger, lookups)) == 5
 
 
@@ -338,9 +339,9 @@ def test_what_cannot_be_read_is_kept_and_not_asked_again(ledger: Ledger) -> None
     """2xx of another shape: paid, counted, held."""
     lookups = wanted(numbers(2))
     shop = Shop(lambda _, nth: ShapeError("no JSON", status=200, raw=b"<html>") if nth == 1 else None)
-    buying = bought(ledger, shop, lookups)
+    context = bought(ledger, shop, lookups)
     assert states(ledger, lookups) == ["unreadable", "done"]
-    assert (buying.figures.paid, askable(ledger, lookups)) == (2, [])
+    assert (context.counts.paid, askable(ledger, lookups)) == (2, [])
 
 
 def test_a_defect_stops_the_run_in_good_order(ledger: Ledger) -> None:
@@ -351,10 +352,10 @@ def test_a_defect_stops_the_run_in_good_order(ledger: Ledger) -> None:
         if nth == 2:
             raise ZeroDivisionError("a defect")
 
-    buying = bought(ledger, Shop(verify), lookups)
-    assert why(buying) == "fault"
-    assert buying.stop.halt is not None
-    assert isinstance(buying.stop.halt.error, ZeroDivisionError)
+    context = bought(ledger, Shop(verify), lookups)
+    assert why(context) == "fault"
+    assert context.dispatcher.halt is not None
+    assert isinstance(context.dispatcher.halt.error, ZeroDivisionError)
     assert states(ledger, lookups) == ["done", "doubt"] + ["unknown"] * 4
 
 
@@ -371,9 +372,9 @@ def test_what_is_under_way_at_a_stop_is_settled(ledger: Ledger) -> None:
 def test_what_is_not_settled_in_time_is_in_doubt(ledger: Ledger) -> None:
     """When the seconds to drain are over, what is still under way is put in doubt, and nothing else."""
     lookups = wanted(numbers(8))
-    buying = bought(ledger, Shop(seconds=5.0), lookups, concurrency=2, stop_at=7.0, drain=2.0)
+    context = bought(ledger, Shop(seconds=5.0), lookups, concurrency=2, stop_at=7.0, drain=2.0)
     assert states(ledger, lookups) == ["done"] * 2 + ["doubt"] * 2 + ["unknown"] * 4
-    assert buying.figures.doubts == 2
+    assert context.counts.doubts == 2
 
 
 def test_an_upload_that_is_broken_off_before_its_last_bytes_was_never_sent(ledger: Ledger) -> None:
@@ -434,8 +435,8 @@ def test_rows_of_an_upload_that_was_refused_are_as_if_never_asked(ledger: Ledger
     """A used up quota, or a file that is too large, says nothing of its rows: they wait, and come first next time."""
     lookups = wanted(numbers(6))
     shop = Shop(upload=lambda _, nth: error if nth == 2 else None, seconds=1.0)
-    buying = bought(ledger, shop, lookups, by=buy_in_uploads, chunk=2, stop_at=3.5, drain=0.1)
-    assert why(buying) == ("quota" if isinstance(error, QuotaError) else "interrupted")
+    context = bought(ledger, shop, lookups, by=buy_in_uploads, chunk=2, stop_at=3.5, drain=0.1)
+    assert why(context) == ("quota" if isinstance(error, QuotaError) else "interrupted")
     assert outcome(ledger, lookups)["row_status"].to_list() == ["verified"] * 2 + ["pending"] * 4
     assert askable(ledger, lookups) == numbers(6)[2:]
 
@@ -479,7 +480,7 @@ def test_a_job_is_known_though_its_last_byte_could_not_be_noted(
     settle = ledger.settle
 
     def failing(changes: Sequence[Any]) -> None:
-        if any(isinstance(change, Sent) for change in changes):
+        if any(isinstance(change, UploadSent) for change in changes):
             raise LedgerError("the disk is full")
         settle(changes)
 
@@ -612,8 +613,8 @@ def test_a_job_that_does_not_end_stays_known(ledger: Ledger) -> None:
     """After some hours the run pauses; the job is not given up."""
     shop = Shop(job=lambda _job_id, _age: "processing")
     lookups = wanted(numbers(2))
-    buying = bought(ledger, shop, lookups, by=buy_in_uploads)
-    assert why(buying) == "unreachable"
+    context = bought(ledger, shop, lookups, by=buy_in_uploads)
+    assert why(context) == "unreachable"
     assert shop.looks[-1] - shop.looks[0] > 5 * 3600
     assert [upload.job_id for upload in ledger.open_uploads(ORIGIN)] == ["job-1"]
     assert states(ledger, lookups) == ["uploaded"] * 2
@@ -893,12 +894,12 @@ def test_a_brake_that_is_pulled_in_another_thread_wakes_what_only_waits() -> Non
     brake, waits, failed = CancelToken(), threading.Event(), []
 
     async def main() -> bool:
-        stop = Stop()
-        brake.set_handler(lambda: stop.pull(Halt("interrupted", "interrupted")))
-        with anyio.fail_after(20), stop.waiting():
+        dispatcher = Dispatcher(rate=1.0, drain=0.0)
+        brake.set_handler(lambda: dispatcher.cancel(Halt("interrupted", "interrupted")))
+        with anyio.fail_after(20), dispatcher.cancellable_wait():
             waits.set()
             await anyio.sleep_forever()
-        return stop.pulled
+        return dispatcher.is_cancelled
 
     def pull() -> None:
         waits.wait(10)

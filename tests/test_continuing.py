@@ -18,7 +18,7 @@ import bizverify as bv
 from bizverify.cancellation import CancelToken
 from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError, StoppedError
 from bizverify.labels.output_columns import LABEL_DTYPES
-from bizverify.ledger import Run, RunRecord
+from bizverify.ledger import LedgerRun, RunRecord
 from bizverify.options import ServiceKeywords, service_options
 from bizverify.purchase.selection import continued_since
 from bizverify.schema import Alert
@@ -147,7 +147,7 @@ def record(started: float, outcome: str, ended: float | None = None, **other: st
 def test_unfinished_runs_form_a_chain_that_is_not_endless(earlier: list[RunRecord], days: float | None) -> None:
     """Back to the first after one that is done, over pauses of 35 days at most and for 100 days in all."""
     engine, origin, file = BASE
-    found = continued_since(earlier, Run("now", engine, origin, file, 30 * DAY))
+    found = continued_since(earlier, LedgerRun("now", engine, origin, file, 30 * DAY))
     assert found == (None if days is None else days * DAY)
 
 
@@ -259,7 +259,7 @@ UNREAD: dict[str, tuple[Fault, type[ServiceError], str]] = {
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between tries of what is free."""
-    monkeypatch.setattr("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
 
 
 @pytest.mark.usefixtures("_at_once")

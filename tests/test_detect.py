@@ -335,7 +335,7 @@ def test_a_sheet_of_all_columns_is_refused_before_its_columns_are_looked_at(
     sheet.append(["124-81-00998"])
     book.save(tmp_path / "in.xlsx")
     with monkeypatch.context() as patch:
-        patch.setattr("bizverify.api.staged", None)
+        patch.setattr("bizverify.enrichment.prepare_table", None)
         with pytest.raises(
             OutputError, match=r"16,393 columns are more than a sheet has \(16,384\); give `output='OUT\.csv'`"
         ):

@@ -214,7 +214,7 @@ def test_what_certainly_did_not_go_is_sent_again(service: FakeService, mailed: P
             raise bv.errors.NotSentError("no connection")
 
         patch.setattr(bv.Client, "label", unsent)
-        patch.setattr("bizverify.purchase.dispatcher._TRIES", 1)
+        patch.setattr("bizverify.dispatch.dispatcher._MAX_RETRIES", 1)
         sent = send_labels(all_bounced(9), mailed, terms=terms(url))
     assert (sent.sent, sent.left, sent.doubts, sent.exit_code) == (0, 9, 0, 5)
     assert send_labels(all_bounced(9), mailed, terms=terms(url)).sent == 9
@@ -258,10 +258,10 @@ def test_a_wrong_key_ends_the_run_and_is_nowhere_to_be_seen(
 def test_a_stopped_run_settles_what_is_under_way(service: FakeService, send: Send) -> None:
     """The brake, as Ctrl-C does: what was sent is waited for, and the same command sends the rest."""
     service.faults.add(Fault("label", Delay(0.2, after_paying=True)))
-    brake = CancelToken()
-    Timer(0.5, brake.cancel).start()
+    cancel = CancelToken()
+    Timer(0.5, cancel.cancel).start()
     with pytest.raises(StoppedError, match="sent in this run"):
-        send(all_bounced(), brake=brake)
+        send(all_bounced(), cancel=cancel)
     service.faults.clear()
     before = len(service.labels)
     assert 0 < before < ROWS

@@ -23,24 +23,24 @@ from bizverify.errors import LedgerError, UsageError
 from bizverify.ledger import (
     KILLED,
     NO_ANSWER,
-    Answered,
-    Asking,
-    Doubted,
-    Fetched,
-    Gated,
+    JobFetched,
+    JobKnown,
     JobLost,
     Journal,
-    Known,
     Ledger,
-    Prepared,
-    Refused,
-    Retracted,
-    Run,
-    Sent,
-    Unreadable,
+    LedgerRun,
+    LookupAnswered,
+    LookupAsked,
+    LookupDoubted,
+    LookupRefused,
+    LookupRetracted,
+    LookupUnreadable,
     UploadDoubted,
     UploadDropped,
+    UploadGated,
+    UploadPrepared,
     UploadRefused,
+    UploadSent,
     UploadUnreadable,
 )
 from bizverify.ledger.schema import LEDGER_FILE
@@ -81,7 +81,7 @@ def clock() -> Clock:
 @pytest.fixture
 def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
     with Ledger.open(tmp_path / "ledger.sqlite", clock=clock) as ledger:
-        ledger.begin(Run("run", "verify", ORIGIN, "customers.csv", clock.now))
+        ledger.begin(LedgerRun("run", "verify", ORIGIN, "customers.csv", clock.now))
         yield ledger
 
 
@@ -97,16 +97,16 @@ def states(ledger: Ledger, *places: int) -> list[str | None]:
 
 def buy(ledger: Ledger, *places: int, answer: Answer = ANSWER) -> None:
     for place in places:
-        ledger.settle([Asking(key(place), NUMBER, "run"), Answered(key(place), answer)])
+        ledger.settle([LookupAsked(key(place), NUMBER, "run"), LookupAnswered(key(place), answer)])
 
 
-def upload(ledger: Ledger, id: str, *places: int, until: type = Known) -> None:
+def upload(ledger: Ledger, id: str, *places: int, until: type = JobKnown) -> None:
     """An upload that has come as far as ``until``."""
     steps = [
-        Prepared(id, "run", [(key(place), f"{place:010d}") for place in places], None, True, ORIGIN),
-        Gated(id),
-        Sent(id),
-        Known(id, f"job-{id}", len(places)),
+        UploadPrepared(id, "run", [(key(place), f"{place:010d}") for place in places], None, True, ORIGIN),
+        UploadGated(id),
+        UploadSent(id),
+        JobKnown(id, f"job-{id}", len(places)),
     ]
     for step in steps:
         ledger.settle([step])
@@ -148,7 +148,7 @@ def test_only_the_user_can_read_the_ledger_its_log_its_lock_and_its_folder(
     before = os.umask(0)
     try:
         with Ledger.open() as ledger:
-            ledger.begin(Run("run", "verify", ORIGIN, "a.csv", 1.0))
+            ledger.begin(LedgerRun("run", "verify", ORIGIN, "a.csv", 1.0))
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
     finally:
         os.umask(before)
@@ -181,10 +181,10 @@ def cut_short(path: Path) -> None:
 
 def damaged_with_a_log(path: Path) -> None:
     with Ledger.open(path) as ledger:
-        ledger.begin(Run("run", "verify", ORIGIN, "a.csv", 1.0))
+        ledger.begin(LedgerRun("run", "verify", ORIGIN, "a.csv", 1.0))
         for first in range(0, 1000, 100):
             rows = [(key(place), NUMBER) for place in range(first, first + 100)]
-            ledger.settle([Prepared(f"u{first}", "run", rows, None, None, ORIGIN)])
+            ledger.settle([UploadPrepared(f"u{first}", "run", rows, None, None, ORIGIN)])
     content = bytearray(path.read_bytes())
     content[8 * 4096 :] = os.urandom(len(content) - 8 * 4096)
     path.write_bytes(content)
@@ -333,7 +333,7 @@ def key(place):
     return blake2b(str(place).encode(), digest_size=16).digest()
 
 ledger = Ledger.open(Path(sys.argv[1]))
-ledger.begin(Run("theirs", "verify", "{ORIGIN}", "a.csv", 1.0))
+ledger.begin(LedgerRun("theirs", "verify", "{ORIGIN}", "a.csv", 1.0))
 """
 
 
@@ -399,14 +399,14 @@ def test_what_was_under_way_when_the_process_died_is_in_doubt_and_what_was_not_s
         path,
         """
         def prepared(name, *places):
-            return Prepared(name, "theirs", [(key(place), "1") for place in places], None, None, "o")
+            return UploadPrepared(name, "theirs", [(key(place), "1") for place in places], None, None, "o")
 
-        ledger.settle([Asking(key(1), "1", "theirs"), Answered(key(1), Answer("active"))])
-        ledger.settle([Asking(key(2), "1", "theirs")])
+        ledger.settle([LookupAsked(key(1), "1", "theirs"), LookupAnswered(key(1), Answer("active"))])
+        ledger.settle([LookupAsked(key(2), "1", "theirs")])
         ledger.settle([prepared("not-sent", 1, 3)])
-        ledger.settle([prepared("at-the-gate", 4), Gated("at-the-gate")])
-        ledger.settle([prepared("out", 5), Gated("out"), Sent("out")])
-        ledger.settle([prepared("taken", 6), Gated("taken"), Known("taken", "job", 1)])
+        ledger.settle([prepared("at-the-gate", 4), UploadGated("at-the-gate")])
+        ledger.settle([prepared("out", 5), UploadGated("out"), UploadSent("out")])
+        ledger.settle([prepared("taken", 6), UploadGated("taken"), JobKnown("taken", "job", 1)])
         print("now")
         sys.stdin.read()
         """,
@@ -475,44 +475,44 @@ def test_text_that_no_file_can_hold_does_not_cost_the_answer(ledger: Ledger) -> 
 @pytest.mark.parametrize(
     "change",
     [
-        Answered(key(1), ANSWER),
-        Unreadable(key(1), b"", ""),
-        Refused(key(1), ""),
-        Retracted(key(1)),
-        Doubted(key(1), ""),
-        Gated("u"),
-        Sent("u"),
-        Known("u", "job", 1),
-        Fetched("u", {}, {}, None),
+        LookupAnswered(key(1), ANSWER),
+        LookupUnreadable(key(1), b"", ""),
+        LookupRefused(key(1), ""),
+        LookupRetracted(key(1)),
+        LookupDoubted(key(1), ""),
+        UploadGated("u"),
+        UploadSent("u"),
+        JobKnown("u", "job", 1),
+        JobFetched("u", {}, {}, None),
         UploadRefused("u", ""),
         UploadDropped("u"),
         UploadDoubted("u", ""),
         UploadUnreadable("u", b"", ""),
         JobLost("u", ""),
-        Prepared("u", "run", [], None, None, ORIGIN),
-        Prepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
-        Prepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
-        Asking(key(1), NUMBER, "never begun"),
+        UploadPrepared("u", "run", [], None, None, ORIGIN),
+        UploadPrepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
+        UploadPrepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
+        LookupAsked(key(1), NUMBER, "never begun"),
     ],
     ids=lambda change: type(change).__name__,
 )
 def test_a_change_of_what_was_never_asked_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
     with pytest.raises(LedgerError, match="defect of bizverify"):
-        ledger.settle([Asking(key(2), NUMBER, "run"), change])
+        ledger.settle([LookupAsked(key(2), NUMBER, "run"), change])
     assert states(ledger, 1, 2) == [None, None]
 
 
 HELD = {
     "asking": [],
-    "doubt": [Doubted(key(1), "502")],
-    "unreadable": [Unreadable(key(1), b"<html>", "no JSON")],
+    "doubt": [LookupDoubted(key(1), "502")],
+    "unreadable": [LookupUnreadable(key(1), b"<html>", "no JSON")],
 }
 
 
 @pytest.mark.parametrize("state", [*HELD, "uploaded", "missing", "lost"])
 def test_what_may_have_been_paid_is_never_asked_again(ledger: Ledger, state: str) -> None:
     if state in HELD:
-        ledger.settle([Asking(key(1), NUMBER, "run"), *HELD[state]])
+        ledger.settle([LookupAsked(key(1), NUMBER, "run"), *HELD[state]])
     else:
         upload(ledger, "u", 1)
         if state != "uploaded":
@@ -520,7 +520,10 @@ def test_what_may_have_been_paid_is_never_asked_again(ledger: Ledger, state: str
         if state == "lost":
             ledger.accept(["u"])
     assert states(ledger, 1) == [state]
-    for again in (Asking(key(1), NUMBER, "run"), Prepared("v", "run", [(key(2), "2"), (key(1), "1")], None, None, "o")):
+    for again in (
+        LookupAsked(key(1), NUMBER, "run"),
+        UploadPrepared("v", "run", [(key(2), "2"), (key(1), "1")], None, None, "o"),
+    ):
         with pytest.raises(LedgerError, match="does not follow"):
             ledger.settle([again])
     assert states(ledger, 1, 2) == [state, None]
@@ -529,18 +532,22 @@ def test_what_may_have_been_paid_is_never_asked_again(ledger: Ledger, state: str
 @pytest.mark.parametrize(
     "way",
     [
-        [Asking(key(1), NUMBER, "second"), Retracted(key(1))],
-        [Asking(key(1), NUMBER, "second"), Refused(key(1), "422")],
-        [Prepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadDropped("u")],
-        [Prepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadRefused("u", "413")],
-        [Prepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), Gated("u"), UploadRefused("u", "413")],
+        [LookupAsked(key(1), NUMBER, "second"), LookupRetracted(key(1))],
+        [LookupAsked(key(1), NUMBER, "second"), LookupRefused(key(1), "422")],
+        [UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadDropped("u")],
+        [UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadRefused("u", "413")],
+        [
+            UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN),
+            UploadGated("u"),
+            UploadRefused("u", "413"),
+        ],
     ],
 )
 def test_an_answer_outlives_whatever_was_not_paid_after_it(ledger: Ledger, clock: Clock, way: list[Any]) -> None:
     buy(ledger, 1)
     before = known(ledger, 1)
     clock.now += 40 * DAY
-    ledger.begin(Run("second", "verify", ORIGIN, "b.csv", clock.now))
+    ledger.begin(LedgerRun("second", "verify", ORIGIN, "b.csv", clock.now))
     for change in way:
         ledger.settle([change])
         assert known(ledger, 1)[1]["reasons"] == before[1]["reasons"], "it can be read all the time"
@@ -549,7 +556,7 @@ def test_an_answer_outlives_whatever_was_not_paid_after_it(ledger: Ledger, clock
 
 def test_an_old_answer_can_be_read_beside_a_doubt_about_its_renewal(ledger: Ledger) -> None:
     buy(ledger, 1)
-    ledger.settle([Asking(key(1), NUMBER, "run"), Doubted(key(1), "502")])
+    ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupDoubted(key(1), "502")])
     assert known(ledger, 1)[1] | {"state": "doubt", "note": "502", "biz_status": "active"} == known(ledger, 1)[1]
     ledger.resend([doubt.id for doubt in ledger.doubts()])
     assert states(ledger, 1) == ["done"]
@@ -564,7 +571,7 @@ def test_a_new_answer_takes_the_place_of_the_old_one(ledger: Ledger, clock: Cloc
 
 
 def test_of_an_unreadable_answer_64_kib_are_kept(ledger: Ledger) -> None:
-    ledger.settle([Asking(key(1), NUMBER, "run"), Unreadable(key(1), b"x" * 100_000, "no JSON")])
+    ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupUnreadable(key(1), b"x" * 100_000, "no JSON")])
     assert ledger._connection.execute("SELECT length(raw) FROM lookups").fetchone() == (65_536,)
     assert ledger.doubts() == []
     assert [(entry.state, entry.note) for entry in ledger.unusable()] == [("unreadable", "no JSON")]
@@ -572,7 +579,7 @@ def test_of_an_unreadable_answer_64_kib_are_kept(ledger: Ledger) -> None:
 
 def test_entries_are_found_by_place_in_frames_of_bounded_size(ledger: Ledger) -> None:
     rows = [(key(place), NUMBER) for place in range(60_000)]
-    ledger.settle([Prepared("u", "run", rows, None, None, ORIGIN)])
+    ledger.settle([UploadPrepared("u", "run", rows, None, None, ORIGIN)])
     keys = pl.Series(
         [None, key(-1), *(key(place) for place in reversed(range(60_000))), key(7), b"short"], dtype=pl.Binary
     )
@@ -595,7 +602,7 @@ def test_a_fetched_upload_gives_its_rows_their_answers_by_place(ledger: Ledger, 
     assert (one.created, one.offline, one.paid) == (clock.now, None, True)
     assert ledger.open_uploads("https://other.test") == []
     clock.now += 60
-    ledger.settle([Fetched("u", {0: ANSWER}, {1: "the echoed number is another"}, "one row less")])
+    ledger.settle([JobFetched("u", {0: ANSWER}, {1: "the echoed number is another"}, "one row less")])
     found = known(ledger, 1, 2, 3)
     assert [found[place]["state"] for place in (1, 2, 3)] == ["done", "missing", "missing"]
     assert [found[place]["note"] for place in (1, 2, 3)] == [None, "the echoed number is another", NO_ANSWER]
@@ -604,37 +611,37 @@ def test_a_fetched_upload_gives_its_rows_their_answers_by_place(ledger: Ledger, 
 
 
 def test_a_job_is_known_whatever_the_service_says_beside_it(ledger: Ledger) -> None:
-    upload(ledger, "u", 1, until=Sent)
-    ledger.settle([Known("u", "job\ud800", 10**30)])
+    upload(ledger, "u", 1, until=UploadSent)
+    ledger.settle([JobKnown("u", "job\ud800", 10**30)])
     assert [(one.job_id, one.total) for one in ledger.open_uploads(ORIGIN)] == [("job\ufffd", None)]
 
 
 def test_a_run_is_begun_once(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="against its rules"):
-        ledger.begin(Run("run", "verify", ORIGIN, "b.csv", 1.0))
+        ledger.begin(LedgerRun("run", "verify", ORIGIN, "b.csv", 1.0))
 
 
 def test_fetching_again_can_only_find_more(ledger: Ledger) -> None:
     upload(ledger, "u", 1, 2)
-    ledger.settle([Fetched("u", {0: ANSWER}, {}, None)])
-    ledger.settle([Fetched("u", {1: ANSWER}, {0: "gone"}, None)])
+    ledger.settle([JobFetched("u", {0: ANSWER}, {}, None)])
+    ledger.settle([JobFetched("u", {1: ANSWER}, {0: "gone"}, None)])
     assert states(ledger, 1, 2) == ["done", "done"]
     ledger.settle([JobLost("u", "404")])
     assert states(ledger, 1, 2) == ["done", "done"]
     with pytest.raises(LedgerError, match="does not follow"):
-        ledger.settle([Fetched("u", {2: ANSWER}, {}, None)])
+        ledger.settle([JobFetched("u", {2: ANSWER}, {}, None)])
 
 
 def test_what_a_run_paid_is_counted_once(ledger: Ledger, clock: Clock) -> None:
     buy(ledger, 1)
-    ledger.settle([Asking(key(2), NUMBER, "run"), Unreadable(key(2), b"", "")])
-    ledger.settle([Asking(key(3), NUMBER, "run"), Refused(key(3), "422")])
+    ledger.settle([LookupAsked(key(2), NUMBER, "run"), LookupUnreadable(key(2), b"", "")])
+    ledger.settle([LookupAsked(key(3), NUMBER, "run"), LookupRefused(key(3), "422")])
     upload(ledger, "u", 4, 5, 6)
-    ledger.settle([Known("u", "job-u", 3)])
+    ledger.settle([JobKnown("u", "job-u", 3)])
     ledger.settle([JobLost("u", "404")])
     ledger.attach("u", "job-u")
-    ledger.settle([Fetched("u", {0: ANSWER, 2: ANSWER}, {}, None)])
-    upload(ledger, "refused", 7, until=Gated)
+    ledger.settle([JobFetched("u", {0: ANSWER, 2: ANSWER}, {}, None)])
+    upload(ledger, "refused", 7, until=UploadGated)
     ledger.settle([UploadRefused("refused", "413")])
     ledger.end("run", "done")
     (run,) = ledger.runs()
@@ -657,8 +664,8 @@ def test_the_services_limit_is_forgotten_after_a_month(ledger: Ledger, clock: Cl
 
 
 def test_doubts_are_listed_with_what_is_needed_to_settle_them(ledger: Ledger, clock: Clock) -> None:
-    ledger.settle([Asking(key(1), NUMBER, "run"), Doubted(key(1), "502 Bad Gateway")])
-    upload(ledger, "u", 2, 3, until=Sent)
+    ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupDoubted(key(1), "502 Bad Gateway")])
+    upload(ledger, "u", 2, 3, until=UploadSent)
     ledger.settle([UploadDoubted("u", "the connection broke")])
     lookup, whole = ledger.doubts()
     assert (lookup.id, lookup.kind, lookup.b_no, lookup.rows) == (key(1).hex()[:16], "lookup", NUMBER, 1)
@@ -675,9 +682,9 @@ def test_doubts_are_listed_with_what_is_needed_to_settle_them(ledger: Ledger, cl
 
 def test_what_is_accepted_is_lost_and_what_is_resent_may_be_asked(ledger: Ledger) -> None:
     for place in (1, 2):
-        ledger.settle([Asking(key(place), NUMBER, "run"), Doubted(key(place), "502")])
+        ledger.settle([LookupAsked(key(place), NUMBER, "run"), LookupDoubted(key(place), "502")])
     upload(ledger, "u", 3, 4)
-    ledger.settle([Fetched("u", {0: ANSWER}, {}, None)])
+    ledger.settle([JobFetched("u", {0: ANSWER}, {}, None)])
     assert ledger.accept([key(1).hex()[:16], "u"]) == 2
     assert ledger.resend([key(2).hex()]) == 1
     assert states(ledger, 1, 2, 3, 4) == ["lost", None, "done", "lost"]
@@ -696,18 +703,18 @@ def test_what_is_accepted_is_lost_and_what_is_resent_may_be_asked(ledger: Ledger
 
 @pytest.mark.parametrize("fate", ["doubt", "unreadable", "lost", "missing"])
 def test_an_upload_whose_job_is_found_by_hand_is_fetched_by_the_next_run(ledger: Ledger, fate: str) -> None:
-    upload(ledger, "u", 1, 2, until=Sent if fate in ("doubt", "unreadable") else Known)
+    upload(ledger, "u", 1, 2, until=UploadSent if fate in ("doubt", "unreadable") else JobKnown)
     ledger.settle(
         {
             "doubt": [UploadDoubted("u", "504")],
             "unreadable": [UploadUnreadable("u", b"<html>", "no JSON")],
             "lost": [JobLost("u", "404")],
-            "missing": [Fetched("u", {0: ANSWER}, {}, None)],
+            "missing": [JobFetched("u", {0: ANSWER}, {}, None)],
         }[fate]
     )
     assert ledger.attach("u", " found ") == (1 if fate == "missing" else 2)
     assert [(one.id, one.job_id) for one in ledger.open_uploads(ORIGIN)] == [("u", "found")]
-    ledger.settle([Fetched("u", {0: ANSWER, 1: ANSWER}, {}, None)])
+    ledger.settle([JobFetched("u", {0: ANSWER, 1: ANSWER}, {}, None)])
     assert states(ledger, 1, 2) == ["done", "done"]
     assert ledger.runs()[0].paid == 2
 
@@ -722,9 +729,9 @@ def test_an_upload_whose_job_never_ends_can_be_settled_by_hand(ledger: Ledger, s
 
 
 def test_an_id_that_is_unknown_ambiguous_or_settled_is_refused_and_nothing_is_settled(ledger: Ledger) -> None:
-    ledger.settle([Asking(key(1), NUMBER, "run"), Doubted(key(1), "502")])
+    ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupDoubted(key(1), "502")])
     for name in ("up-1", "up-2"):
-        upload(ledger, name, *{"up-1": (2,), "up-2": (3,)}[name], until=Sent)
+        upload(ledger, name, *{"up-1": (2,), "up-2": (3,)}[name], until=UploadSent)
         ledger.settle([UploadDoubted(name, "502")])
     first = key(1).hex()[:16]
     for ids, told in (
@@ -750,25 +757,25 @@ def test_an_id_that_is_unknown_ambiguous_or_settled_is_refused_and_nothing_is_se
 def test_lookups_that_begin_alike_are_shown_by_their_whole_key(ledger: Ledger) -> None:
     twins = [b"12345678" + bytes([place] * 8) for place in (1, 2)]
     for twin in twins:
-        ledger.settle([Asking(twin, NUMBER, "run"), Doubted(twin, "502")])
+        ledger.settle([LookupAsked(twin, NUMBER, "run"), LookupDoubted(twin, "502")])
     assert [doubt.id for doubt in ledger.doubts()] == [twin.hex() for twin in twins]
     assert ledger.accept([doubt.id for doubt in ledger.doubts()]) == 2
 
 
 def test_purging_takes_what_is_old_and_leaves_doubts_and_open_uploads(ledger: Ledger, clock: Clock) -> None:
     buy(ledger, 1)
-    ledger.settle([Asking(key(2), NUMBER, "run"), Doubted(key(2), "502")])
-    ledger.settle([Asking(key(3), NUMBER, "run"), Refused(key(3), "422")])
-    ledger.settle([Asking(key(4), NUMBER, "run"), Unreadable(key(4), b"", "")])
+    ledger.settle([LookupAsked(key(2), NUMBER, "run"), LookupDoubted(key(2), "502")])
+    ledger.settle([LookupAsked(key(3), NUMBER, "run"), LookupRefused(key(3), "422")])
+    ledger.settle([LookupAsked(key(4), NUMBER, "run"), LookupUnreadable(key(4), b"", "")])
     upload(ledger, "open", 5)
     upload(ledger, "done", 6, 7)
-    ledger.settle([Fetched("done", {0: ANSWER}, {}, None)])
+    ledger.settle([JobFetched("done", {0: ANSWER}, {}, None)])
     ledger.end("run", "done")
-    ledger.begin(Run("empty", "verify", ORIGIN, "b.csv", clock.now))
+    ledger.begin(LedgerRun("empty", "verify", ORIGIN, "b.csv", clock.now))
     ledger.end("empty", "paused")
     clock.now += 100 * DAY
-    ledger.begin(Run("now", "verify", ORIGIN, "c.csv", clock.now))
-    ledger.settle([Asking(key(8), NUMBER, "now"), Answered(key(8), ANSWER)])
+    ledger.begin(LedgerRun("now", "verify", ORIGIN, "c.csv", clock.now))
+    ledger.settle([LookupAsked(key(8), NUMBER, "now"), LookupAnswered(key(8), ANSWER)])
     purged = ledger.purge(100.5)
     assert (purged.lookups, purged.uploads, purged.runs) == (0, 0, 0)
     purged = ledger.purge(90)
@@ -783,7 +790,7 @@ def test_purging_takes_what_is_old_and_leaves_doubts_and_open_uploads(ledger: Le
 
 def test_a_purged_ledger_gives_its_room_back(ledger: Ledger, clock: Clock) -> None:
     upload(ledger, "u", *range(20_000))
-    ledger.settle([Fetched("u", dict.fromkeys(range(20_000), ANSWER), {}, None)])
+    ledger.settle([JobFetched("u", dict.fromkeys(range(20_000), ANSWER), {}, None)])
     ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     full = ledger.path.stat().st_size
     clock.now += DAY
@@ -794,7 +801,7 @@ def test_a_purged_ledger_gives_its_room_back(ledger: Ledger, clock: Clock) -> No
 def test_neither_names_nor_addresses_are_in_the_file_but_what_the_answers_hold(ledger: Ledger) -> None:
     name, address = "홍길동상회", "세종특별자치시 한누리대로 2130"
     digest = blake2b(f"{NUMBER}\x1f{name}\x1f{address}".encode(), digest_size=16).digest()
-    ledger.settle([Asking(digest, NUMBER, "run"), Answered(digest, ANSWER)])
+    ledger.settle([LookupAsked(digest, NUMBER, "run"), LookupAnswered(digest, ANSWER)])
     ledger.close()
     content = ledger.path.read_bytes()
     assert NUMBER.encode() in content
@@ -817,7 +824,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_done(ledger: Ledger) -> None:
 def test_damage_that_shows_later_is_a_ledger_error(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with Ledger.open(path) as ledger:
-        ledger.begin(Run("run", "batch", ORIGIN, "a.csv", 1.0))
+        ledger.begin(LedgerRun("run", "batch", ORIGIN, "a.csv", 1.0))
         upload(ledger, "u", *range(2000))
     content = bytearray(path.read_bytes())
     content[20 * 4096 :] = b"\xff" * (len(content) - 20 * 4096)
@@ -849,7 +856,7 @@ async def test_what_waits_together_is_committed_together(ledger: Ledger, monkeyp
     monkeypatch.setattr(ledger, "settle", lambda changes: (commits.append(len(changes)), settle(changes)))
     async with Journal(ledger) as journal, anyio.create_task_group() as tasks:
         for place in range(100):
-            tasks.start_soon(journal.settle, Asking(key(place), NUMBER, "run"), Answered(key(place), ANSWER))
+            tasks.start_soon(journal.settle, LookupAsked(key(place), NUMBER, "run"), LookupAnswered(key(place), ANSWER))
     assert states(ledger, *range(100)) == ["done"] * 100
     assert sum(commits) == 200
     assert len(commits) <= 3
@@ -859,9 +866,9 @@ async def test_what_waits_together_is_committed_together(ledger: Ledger, monkeyp
 async def test_what_settle_returned_for_is_in_the_file(ledger: Ledger) -> None:
     async with Journal(ledger) as journal:
         for place in range(20):
-            await journal.settle(Asking(key(place), NUMBER, "run"))
+            await journal.settle(LookupAsked(key(place), NUMBER, "run"))
             assert states(ledger, place) == ["asking"]
-            await journal.settle(Answered(key(place), ANSWER))
+            await journal.settle(LookupAnswered(key(place), ANSWER))
             assert states(ledger, place) == ["done"]
 
 
@@ -873,7 +880,9 @@ async def test_an_error_reaches_only_the_one_who_caused_it(ledger: Ledger) -> No
     async def one(journal: Journal, place: int) -> None:
         wrong = place in (3, 7)
         try:
-            await journal.settle(*([Answered(key(place), ANSWER)] if wrong else [Asking(key(place), NUMBER, "run")]))
+            await journal.settle(
+                *([LookupAnswered(key(place), ANSWER)] if wrong else [LookupAsked(key(place), NUMBER, "run")])
+            )
         except LedgerError as error:
             failed[place] = str(error)
 
@@ -881,7 +890,7 @@ async def test_an_error_reaches_only_the_one_who_caused_it(ledger: Ledger) -> No
         async with anyio.create_task_group() as tasks:
             for place in range(10):
                 tasks.start_soon(one, journal, place)
-        await journal.settle(Asking(key(10), NUMBER, "run"))
+        await journal.settle(LookupAsked(key(10), NUMBER, "run"))
     assert failed.keys() == {3, 7}
     assert all(key(place).hex() in said for place, said in failed.items())
     assert states(ledger, *range(11)) == [None if place in (3, 7) else "asking" for place in range(11)]
@@ -901,8 +910,8 @@ async def test_where_no_thread_can_be_started_the_one_who_settles_hears_of_it(
             with monkeypatch.context() as machine:
                 machine.setattr(anyio.to_thread, "run_sync", none_left)
                 with pytest.raises(RuntimeError, match="thread"):
-                    await journal.settle(Asking(key(0), NUMBER, "run"))
-            await journal.settle(Asking(key(1), NUMBER, "run"))
+                    await journal.settle(LookupAsked(key(0), NUMBER, "run"))
+            await journal.settle(LookupAsked(key(1), NUMBER, "run"))
     assert states(ledger, 0, 1) == [None, "asking"]
 
 
@@ -911,11 +920,11 @@ async def test_a_settle_that_is_cancelled_is_settled_all_the_same(ledger: Ledger
     async with Journal(ledger) as journal:
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await journal.settle(Asking(key(1), NUMBER, "run"))
+            await journal.settle(LookupAsked(key(1), NUMBER, "run"))
             assert states(ledger, 1) == ["asking"]
             await anyio.lowlevel.checkpoint()
         assert scope.cancelled_caught
-        await journal.settle(Answered(key(1), ANSWER))
+        await journal.settle(LookupAnswered(key(1), ANSWER))
     assert states(ledger, 1) == ["done"]
 
 
@@ -924,8 +933,8 @@ async def test_cancelling_all_around_the_journal_loses_nothing(ledger: Ledger) -
     with anyio.CancelScope() as scope:
         async with Journal(ledger) as journal, anyio.create_task_group() as tasks:
             for place in range(50):
-                tasks.start_soon(journal.settle, Asking(key(place), NUMBER, "run"))
-            await journal.settle(Asking(key(50), NUMBER, "run"))
+                tasks.start_soon(journal.settle, LookupAsked(key(place), NUMBER, "run"))
+            await journal.settle(LookupAsked(key(50), NUMBER, "run"))
             scope.cancel()
             await anyio.sleep_forever()
     assert states(ledger, *range(51)) == ["asking"] * 51
@@ -937,11 +946,11 @@ async def test_an_error_in_the_block_comes_out_as_itself(ledger: Ledger) -> None
 
     async def block() -> None:
         async with journal:
-            await journal.settle(Asking(key(1), NUMBER, "run"))
+            await journal.settle(LookupAsked(key(1), NUMBER, "run"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await block()
     with pytest.raises(RuntimeError, match="inside its 'async with'"):
-        await journal.settle(Answered(key(1), ANSWER))
+        await journal.settle(LookupAnswered(key(1), ANSWER))
     assert states(ledger, 1) == ["asking"]

@@ -18,20 +18,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bizverify.errors import LedgerError
 from bizverify.ledger import (
-    Fetched,
-    Gated,
-    Known,
-    Label,
+    JobFetched,
+    JobKnown,
+    JobNumbered,
     LabelDone,
     LabelDoubted,
     LabelRefused,
     LabelRetracted,
     LabelSent,
     Ledger,
-    Numbered,
-    Prepared,
-    Run,
-    Wanted,
+    LedgerRun,
+    QueuedLabel,
+    UploadGated,
+    UploadPrepared,
+    WantedLabel,
 )
 from bizverify.ledger.schema import APPLICATION_ID, LEDGER_FILE, MIGRATIONS
 from bizverify.schema import Answer
@@ -162,13 +162,13 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def load(ledger: Ledger, id: str = "u1", rows: int = 3) -> None:
     """An upload whose job is known."""
-    ledger.begin(Run(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
-    ledger.settle([Prepared(id, f"run {id}", [(key(n), NUMBER) for n in range(rows)], None, None, ORIGIN)])
-    ledger.settle([Gated(id), Known(id, f"job {id}", rows)])
+    ledger.begin(LedgerRun(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
+    ledger.settle([UploadPrepared(id, f"run {id}", [(key(n), NUMBER) for n in range(rows)], None, None, ORIGIN)])
+    ledger.settle([UploadGated(id), JobKnown(id, f"job {id}", rows)])
 
 
-def a_run(number: int) -> Run:
-    return Run(f"label {number}", "label", ORIGIN, "a.csv", 1.0)
+def a_run(number: int) -> LedgerRun:
+    return LedgerRun(f"label {number}", "label", ORIGIN, "a.csv", 1.0)
 
 
 def test_a_ledger_of_the_first_version_becomes_ours_with_all_that_it_knows(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_ledger_of_the_first_version_becomes_ours_with_all_that_it_knows(tmp_p
         rows = ledger.job_rows(pl.Series([key(2), key(1), key(9)], dtype=pl.Binary), ORIGIN)
         assert rows.sort("nth").rows() == [(0, 1, 1, 1.5), (1, 1, 0, 1.5)]
         assert ledger.labelled_jobs([1])[1].base is None
-        assert len(ledger.prepare_labels(a_run(1), [Wanted(1, 1, True, None)]).labels) == 1
+        assert len(ledger.prepare_labels(a_run(1), [WantedLabel(1, 1, True, None)]).labels) == 1
     assert tables(old) == tables(new)
     with closing(sqlite3.connect(old)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (LEDGER_FILE.version,)
@@ -207,19 +207,19 @@ def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path: Path, monk
 def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger) -> None:
     """Labels name rows by it."""
     answer = Answer("active")
-    ledger.settle([Fetched("u1", {0: answer}, {}, None, 1)])
-    ledger.settle([Fetched("u1", {1: answer}, {}, None)])
+    ledger.settle([JobFetched("u1", {0: answer}, {}, None, 1)])
+    ledger.settle([JobFetched("u1", {1: answer}, {}, None)])
     assert ledger.labelled_jobs([1])[1].base == 1
-    ledger.settle([Numbered("u1", 2)])
+    ledger.settle([JobNumbered("u1", 2)])
     assert ledger.labelled_jobs([1])[1].base == 2
 
 
 def test_a_run_without_anything_to_send_is_not_kept(ledger: Ledger) -> None:
     """A nightly command does not fill the ledger."""
-    (label,) = ledger.prepare_labels(a_run(1), [Wanted(1, 0, True, "")]).labels
+    (label,) = ledger.prepare_labels(a_run(1), [WantedLabel(1, 0, True, "")]).labels
     assert label.reason is None
     ledger.settle([LabelSent(label), LabelDone(label)])
-    assert ledger.prepare_labels(a_run(2), [Wanted(1, 0, True, None)]).done == 1
+    assert ledger.prepare_labels(a_run(2), [WantedLabel(1, 0, True, None)]).done == 1
     assert [run.run_id for run in ledger.runs()] == ["run u1", "label 1"]
 
 
@@ -229,13 +229,13 @@ def test_what_was_sent_is_forgotten_with_its_upload_and_not_before(tmp_path: Pat
     with Ledger.open(tmp_path / "ledger.sqlite", clock=lambda: now) as ledger:
         for id in ("u1", "u2", "u3"):
             load(ledger, id, rows=1) if id == "u1" else again(ledger, id)
-            ledger.settle([Fetched(id, {0: Answer("active")}, {}, None)])
-        labels = ledger.prepare_labels(a_run(1), [Wanted(upload, 0, True, None) for upload in (1, 2, 3)]).labels
+            ledger.settle([JobFetched(id, {0: Answer("active")}, {}, None)])
+        labels = ledger.prepare_labels(a_run(1), [WantedLabel(upload, 0, True, None) for upload in (1, 2, 3)]).labels
         ledger.settle([LabelSent(label) for label in labels])
         ledger.settle([LabelDone(labels[0]), LabelDoubted(labels[1], note="502"), LabelDone(labels[2])])
         now = 500 * DAY
         ledger.purge(600)
-        assert ledger.prepare_labels(a_run(2), [Wanted(1, 0, True, None)]).done == 1
+        assert ledger.prepare_labels(a_run(2), [WantedLabel(1, 0, True, None)]).done == 1
         now = 1000 * DAY
         ledger.purge(400)
         left = ledger._connection.execute("SELECT upload, state FROM labels").fetchall()
@@ -245,8 +245,10 @@ def test_what_was_sent_is_forgotten_with_its_upload_and_not_before(tmp_path: Pat
 
 def again(ledger: Ledger, id: str) -> None:
     """The same lookup bought again, as it is when an answer is too old."""
-    ledger.begin(Run(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
-    ledger.settle([Prepared(id, f"run {id}", [(key(0), NUMBER)], None, None, ORIGIN), Gated(id), Known(id, id, 1)])
+    ledger.begin(LedgerRun(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
+    ledger.settle(
+        [UploadPrepared(id, f"run {id}", [(key(0), NUMBER)], None, None, ORIGIN), UploadGated(id), JobKnown(id, id, 1)]
+    )
 
 
 STEPS = {  # change → the states from which it is legal, and where it leads
@@ -264,7 +266,7 @@ WILD = st.integers(0, 9).map(lambda drawn: drawn == 5)
 class Told:
     """The model's label."""
 
-    label: Label
+    label: QueuedLabel
     state: str
 
 
@@ -289,12 +291,12 @@ class Life(RuleBasedStateMachine):
         self.runs += 1
         if any(told.state == "sent" for told in self.told[place]):
             return  # one process: nothing is wanted anew while it is under way
-        queue = self.ledger.prepare_labels(a_run(self.runs), [Wanted(1, place, bounced, reason)], resend=resend)
+        queue = self.ledger.prepare_labels(a_run(self.runs), [WantedLabel(1, place, bounced, reason)], resend=resend)
         turns = self.told[place]
         while turns and turns[-1].state == "prepared" and turns[-1].label[3:] != (bounced, reason):
             turns.pop()
         if not turns or turns[-1].label[3:] != (bounced, reason):
-            turns.append(Told(Label(1, place, len(turns), bounced, reason), "prepared"))
+            turns.append(Told(QueuedLabel(1, place, len(turns), bounced, reason), "prepared"))
         elif resend and turns[-1].state in ("refused", "doubt"):
             turns[-1].state = "prepared"
         state = turns[-1].state
@@ -315,7 +317,7 @@ class Life(RuleBasedStateMachine):
             told.state = then
         else:
             with pytest.raises(LedgerError, match="does not follow"):
-                self.ledger.settle([Numbered("u1", 1), change])
+                self.ledger.settle([JobNumbered("u1", 1), change])
             assert self.ledger.labelled_jobs([1])[1].base is None
 
     @rule(clean=st.booleans())
@@ -338,7 +340,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def knows_what_the_model_knows(self) -> None:
         rows = self.ledger._connection.execute("SELECT upload, place, turn, bounced, reason, state FROM labels")
-        found = {Label(*row[:3], bool(row[3]), row[4]): row[5] for row in rows}
+        found = {QueuedLabel(*row[:3], bool(row[3]), row[4]): row[5] for row in rows}
         assert found == {told.label: told.state for turns in self.told.values() for told in turns}
         held = {(label.place, label.state) for label in self.ledger.held_labels(ORIGIN)}
         last = [turns[-1] for turns in self.told.values() if turns]

@@ -16,23 +16,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bizverify.errors import LedgerError
 from bizverify.ledger import (
-    Answered,
-    Asking,
-    Doubted,
-    Fetched,
-    Gated,
+    JobFetched,
+    JobKnown,
     JobLost,
-    Known,
     Ledger,
-    Prepared,
-    Refused,
-    Retracted,
-    Run,
-    Sent,
-    Unreadable,
+    LedgerRun,
+    LookupAnswered,
+    LookupAsked,
+    LookupDoubted,
+    LookupRefused,
+    LookupRetracted,
+    LookupUnreadable,
     UploadDoubted,
     UploadDropped,
+    UploadGated,
+    UploadPrepared,
     UploadRefused,
+    UploadSent,
     UploadUnreadable,
 )
 from bizverify.schema import Answer
@@ -44,10 +44,10 @@ WILD = st.integers(0, 9).map(lambda drawn: drawn == 5)
 """Mostly what a runner does; now and then anything at all."""
 ASKABLE = (None, "done", "refused")
 STEPS = {  # change → the states from which it is legal
-    Gated: ("prepared",),
-    Sent: ("gated",),
-    Known: ("gated", "sent", "known"),
-    Fetched: ("known", "done"),
+    UploadGated: ("prepared",),
+    UploadSent: ("gated",),
+    JobKnown: ("gated", "sent", "known"),
+    JobFetched: ("known", "done"),
     UploadRefused: ("prepared", "gated", "sent"),
     UploadDropped: ("prepared", "gated"),
     UploadDoubted: ("prepared", "gated", "sent", "doubt"),
@@ -56,7 +56,7 @@ STEPS = {  # change → the states from which it is legal
 }
 
 
-FORWARD = {"prepared": Gated, "gated": Sent, "sent": Known, "known": Fetched}
+FORWARD = {"prepared": UploadGated, "gated": UploadSent, "sent": JobKnown, "known": JobFetched}
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Life(RuleBasedStateMachine):
         self.lookups = {key: Held() for key in KEYS}
         self.uploads: dict[str, Load] = {}
         self.ledger = Ledger.open(self.file)
-        self.ledger.begin(Run("run", "batch", ORIGIN, "a.csv", 1.0))
+        self.ledger.begin(LedgerRun("run", "batch", ORIGIN, "a.csv", 1.0))
 
     def teardown(self) -> None:
         self.ledger.close()
@@ -105,7 +105,7 @@ class Life(RuleBasedStateMachine):
             self.ledger.settle([change])
         else:
             with pytest.raises(LedgerError, match="does not follow"):
-                self.ledger.settle([Asking(b"another" + bytes(9), "1", "run"), change])
+                self.ledger.settle([LookupAsked(b"another" + bytes(9), "1", "run"), change])
         return legal
 
     def fresh(self) -> float:
@@ -123,32 +123,36 @@ class Life(RuleBasedStateMachine):
     def ask(self, data: st.DataObject, wild: bool) -> None:
         key = self.a_key(data, wild, *ASKABLE)
         held = self.lookups[key]
-        if self.attempt(Asking(key, "1248100998", "run"), held.state in ASKABLE):
+        if self.attempt(LookupAsked(key, "1248100998", "run"), held.state in ASKABLE):
             held.state, held.upload = "asking", None
 
     @precondition(lambda self: any(held.state == "asking" for held in self.lookups.values()))
-    @rule(data=st.data(), wild=WILD, kind=st.sampled_from([Answered, Unreadable, Refused, Retracted, Doubted]))
+    @rule(
+        data=st.data(),
+        wild=WILD,
+        kind=st.sampled_from([LookupAnswered, LookupUnreadable, LookupRefused, LookupRetracted, LookupDoubted]),
+    )
     def reply(self, data: st.DataObject, wild: bool, kind: type) -> None:
         key = self.a_key(data, wild, "asking")
         held, probability = self.lookups[key], self.fresh()
         change = {
-            Answered: lambda: Answered(key, an_answer(probability)),
-            Unreadable: lambda: Unreadable(key, b"<html>", "no JSON"),
-            Refused: lambda: Refused(key, "no"),
-            Retracted: lambda: Retracted(key),
-            Doubted: lambda: Doubted(key, "502"),
+            LookupAnswered: lambda: LookupAnswered(key, an_answer(probability)),
+            LookupUnreadable: lambda: LookupUnreadable(key, b"<html>", "no JSON"),
+            LookupRefused: lambda: LookupRefused(key, "no"),
+            LookupRetracted: lambda: LookupRetracted(key),
+            LookupDoubted: lambda: LookupDoubted(key, "502"),
         }[kind]()
         # a row of an upload in doubt is not itself in doubt: it is its upload that is settled
-        if not self.attempt(change, held.state == "asking" or (kind is Doubted and held.state == "doubt")):
+        if not self.attempt(change, held.state == "asking" or (kind is LookupDoubted and held.state == "doubt")):
             return
-        if kind is Answered:
+        if kind is LookupAnswered:
             held.state, held.answer = "done", probability
             self.answered += 1
-        elif kind in (Refused, Retracted):
-            self.back(held, "refused" if kind is Refused else None)
+        elif kind in (LookupRefused, LookupRetracted):
+            self.back(held, "refused" if kind is LookupRefused else None)
         else:
-            held.state = "unreadable" if kind is Unreadable else "doubt"
-        self.paid += kind in (Answered, Unreadable)
+            held.state = "unreadable" if kind is LookupUnreadable else "doubt"
+        self.paid += kind in (LookupAnswered, LookupUnreadable)
 
     @precondition(lambda self: any(held.state in ASKABLE for held in self.lookups.values()))
     @rule(data=st.data(), wild=WILD, most=st.integers(1, 3))
@@ -160,7 +164,7 @@ class Life(RuleBasedStateMachine):
         free = all(self.lookups[key].state in ASKABLE for key in keys)
         rows = [(key, "1248100998") for key in keys]
         if self.attempt(
-            Prepared(id, "run", rows, None, None, ORIGIN), bool(keys) and free and len(set(keys)) == len(keys)
+            UploadPrepared(id, "run", rows, None, None, ORIGIN), bool(keys) and free and len(set(keys)) == len(keys)
         ):
             self.uploads[id] = Load("prepared", keys)
             for key in keys:
@@ -190,10 +194,10 @@ class Life(RuleBasedStateMachine):
         load = self.uploads[id]
         answers = {place: self.fresh() for place in found if place < len(load.rows)}
         change = {
-            Gated: lambda: Gated(id),
-            Sent: lambda: Sent(id),
-            Known: lambda: Known(id, f"job-{id}", None),
-            Fetched: lambda: Fetched(id, {place: an_answer(value) for place, value in answers.items()}, {}, None),
+            UploadGated: lambda: UploadGated(id),
+            UploadSent: lambda: UploadSent(id),
+            JobKnown: lambda: JobKnown(id, f"job-{id}", None),
+            JobFetched: lambda: JobFetched(id, {place: an_answer(value) for place, value in answers.items()}, {}, None),
             UploadRefused: lambda: UploadRefused(id, "413"),
             UploadDropped: lambda: UploadDropped(id),
             UploadDoubted: lambda: UploadDoubted(id, "502"),
@@ -202,7 +206,7 @@ class Life(RuleBasedStateMachine):
         }[kind]()
         if not self.attempt(change, load.state in STEPS[kind]):
             return
-        if kind is Fetched:
+        if kind is JobFetched:
             self.fetch(id, answers)
             load.state = "done"
         elif kind is JobLost:
@@ -214,11 +218,16 @@ class Life(RuleBasedStateMachine):
             load.state = "refused" if kind is UploadRefused else "dropped"
             for held in self.open_rows(id, "uploaded"):
                 self.back(held, None)
-        elif kind is Known:
+        elif kind is JobKnown:
             load.state = "known"
             self.count(load)
         else:
-            load.state = {Gated: "gated", Sent: "sent", UploadDoubted: "doubt", UploadUnreadable: "unreadable"}[kind]
+            load.state = {
+                UploadGated: "gated",
+                UploadSent: "sent",
+                UploadDoubted: "doubt",
+                UploadUnreadable: "unreadable",
+            }[kind]
 
     def fetch(self, id: str, answers: dict[int, float]) -> None:
         for place, key in enumerate(self.uploads[id].rows):

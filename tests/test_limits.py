@@ -1,10 +1,10 @@
-"""The rate, the throttle and the retry budget, on trio's fake clock: no test sleeps for real."""
+"""The rate, the limiter and the retry budget, on trio's fake clock: no test sleeps for real."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import cycle
 from random import Random
 from typing import TypeVar
@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from bizverify.dispatch.limits import ConcurrencyLimiter, RateLimiter, RetryBudget, Slot
 from bizverify.errors import UsageError
-from bizverify.purchase.limits import Rate, Retries, Slot, Throttle
 from examples import examples
 
 T = TypeVar("T")
@@ -30,6 +30,15 @@ WITHIN_THE_GUARD = 0.0039
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@asynccontextmanager
+async def slot_of(limiter: ConcurrencyLimiter) -> AsyncIterator[Slot]:
+    slot = limiter.try_acquire() or await limiter.acquire()
+    try:
+        yield slot
+    finally:
+        slot.release()
 
 
 def simulated(main: Callable[[], Awaitable[T]]) -> T:
@@ -54,14 +63,14 @@ def late(delays: list[float]) -> Iterator[None]:
         yield
 
 
-def grants(rate: Rate, callers: list[list[float]]) -> list[float]:
+def grants(rate: RateLimiter, callers: list[list[float]]) -> list[float]:
     """Let each caller pause, wait, pause, wait …; return the times at which they were let go, in that order."""
     times: list[float] = []
 
     async def caller(pauses: list[float]) -> None:
         for pause in pauses:
             await anyio.sleep(pause)
-            await rate.wait()
+            await rate.acquire()
             times.append(anyio.current_time())
 
     async def main() -> None:
@@ -99,7 +108,7 @@ def test_no_window_of_a_second_or_longer_holds_more_than_its_allowance(
 ) -> None:
     """Whoever asks whenever, however late the wake-ups, even with sends that follow their grants with a delay."""
     with late(wakes):
-        times = grants(Rate(per_second), callers)
+        times = grants(RateLimiter(per_second), callers)
     assert len(times) == sum(map(len, callers))
     assert times == sorted(times)
     sent = sorted(time + min(delay, WITHIN_THE_GUARD) for time, delay in zip(times, cycle(sends), strict=False))
@@ -116,7 +125,7 @@ def test_no_window_of_a_second_or_longer_holds_more_than_its_allowance(
 @pytest.mark.parametrize("delays", [[0.0], [0.0, 0.003, 0.006, 0.001]], ids=["punctual", "late"])
 def test_the_rate_is_reached_and_never_exceeded(per_second: int, callers: int, delays: list[float]) -> None:
     """Between 0.98 and 1 of it, wake-ups that come some milliseconds late included."""
-    rate = Rate(per_second)
+    rate = RateLimiter(per_second)
     each = 3 * per_second // callers
     with late(delays):
         times = grants(rate, [[0.0] * each] * callers)
@@ -127,7 +136,7 @@ def test_the_rate_is_reached_and_never_exceeded(per_second: int, callers: int, d
 
 def test_a_slow_rate_is_all_but_reached() -> None:
     """Below one a second the tolerance is small against the interval."""
-    rate = Rate(0.1)
+    rate = RateLimiter(0.1)
     times = grants(rate, [[0.0] * 5])
     assert times[2] - times[1] == pytest.approx(10.012)
     assert rate.achieved == pytest.approx(0.1, rel=0.002)
@@ -135,22 +144,22 @@ def test_a_slow_rate_is_all_but_reached() -> None:
 
 def test_a_rate_beyond_reach_never_waits() -> None:
     """A million a second costs no time on the clock."""
-    assert set(grants(Rate(1e6), [[0.0] * 50] * 20)) == {0.0}
+    assert set(grants(RateLimiter(1e6), [[0.0] * 50] * 20)) == {0.0}
 
 
 def test_an_idle_limiter_saves_nothing_up() -> None:
     """After an hour without a caller, one second's grants are still one second's grants."""
-    times = grants(Rate(10), [[0.0] * 5 + [3600.0] + [0.0] * 40])
+    times = grants(RateLimiter(10), [[0.0] * 5 + [3600.0] + [0.0] * 40])
     assert most_within(times, 1.0) == 10
 
 
 def test_whoever_asks_first_is_granted_first() -> None:
     """The order of grants is the order of asking, whatever order the scheduler wakes tasks in."""
-    rate, order = Rate(5), list[int]()
+    rate, order = RateLimiter(5), list[int]()
 
     async def caller(number: int) -> None:
         await anyio.sleep(number * 0.001)
-        await rate.wait()
+        await rate.acquire()
         order.append(number)
 
     async def main() -> None:
@@ -167,13 +176,13 @@ def test_whoever_asks_first_is_granted_first() -> None:
 def test_a_cancelled_wait_uses_up_nothing(asked_at: float, cancelled_after: float) -> None:
     """The others are granted as if the cancelled one had never asked."""
 
-    async def caller(rate: Rate, times: list[float], start: float) -> None:
+    async def caller(rate: RateLimiter, times: list[float], start: float) -> None:
         await anyio.sleep(start)
-        await rate.wait()
+        await rate.acquire()
         times.append(anyio.current_time())
 
     def times_with(cancelled: bool) -> list[float]:
-        rate, times = Rate(2), list[float]()
+        rate, times = RateLimiter(2), list[float]()
 
         async def main() -> None:
             async with anyio.create_task_group() as group:
@@ -194,11 +203,11 @@ def test_a_cancelled_wait_uses_up_nothing(asked_at: float, cancelled_after: floa
 @pytest.mark.parametrize("per_second", [0, -1, math.nan, math.inf, -math.inf, 5e-324])
 def test_a_rate_that_is_none_is_refused(per_second: float) -> None:
     with pytest.raises(UsageError, match="above 0"):
-        Rate(per_second)
+        RateLimiter(per_second)
 
 
 def test_nothing_is_achieved_before_two_grants() -> None:
-    rate = Rate(10)
+    rate = RateLimiter(10)
     assert rate.achieved is None
     grants(rate, [[0.0]])
     assert rate.achieved is None
@@ -208,7 +217,7 @@ Request = tuple[float, float, str, float, float]
 requests = st.tuples(
     st.sampled_from([0.0, 0.1, 0.2, 1.0, 5.0]),  # asks at
     st.sampled_from([0.0, 0.1, 0.3, 2.0]),  # takes
-    st.sampled_from(["eased", "eased", "strained", "held", "nothing", "failed"]),  # tells
+    st.sampled_from(["record_success", "record_success", "record_overload", "held", "nothing", "failed"]),  # tells
     st.sampled_from([0.5, 2.0, 30.0]),  # the Retry-After of "held"
     st.sampled_from([math.inf, math.inf, 0.0, 0.15, 1.0]),  # is cancelled after
 )
@@ -218,22 +227,22 @@ requests = st.tuples(
 @given(st.integers(1, 5), st.lists(requests, min_size=1, max_size=30))
 def test_a_throttle_keeps_its_promises_under_any_load(concurrency: int, load: list[Request]) -> None:
     """Capacity between 1 and the maximum, never more at once, no start in a hold, and no slot lost to anything."""
-    throttle = Throttle(concurrency)
+    limiter = ConcurrencyLimiter(concurrency)
 
     def check() -> None:
-        assert 1 <= throttle.capacity <= throttle.maximum == concurrency
+        assert 1 <= limiter.capacity <= limiter.maximum == concurrency
 
     async def request(at: float, takes: float, tells: str, retry_after: float, patience: float) -> None:
         await anyio.sleep(at)
         with anyio.move_on_after(patience):
-            async with throttle.slot() as slot:
-                assert throttle.running <= throttle.capacity
-                assert throttle.held_until is None or anyio.current_time() >= throttle.held_until
+            async with slot_of(limiter) as slot:
+                assert limiter.running <= limiter.capacity
+                assert limiter.backoff_until is None or anyio.current_time() >= limiter.backoff_until
                 await anyio.sleep(takes)
                 if tells == "failed":
                     raise ZeroDivisionError
                 if tells == "held":
-                    slot.strained(retry_after)
+                    slot.record_overload(retry_after)
                 elif tells != "nothing":
                     getattr(slot, tells)()
                 check()
@@ -246,23 +255,23 @@ def test_a_throttle_keeps_its_promises_under_any_load(concurrency: int, load: li
         async with anyio.create_task_group() as group:
             for one in load:
                 group.start_soon(survived, *one)
-        assert throttle.running == 0
+        assert limiter.running == 0
         with anyio.fail_after(60):
-            async with throttle.slot():
+            async with slot_of(limiter):
                 check()
 
     simulated(main)
 
 
 def test_slots_are_given_in_order_of_asking() -> None:
-    throttle, order = Throttle(2), list[int]()
+    limiter, order = ConcurrencyLimiter(2), list[int]()
 
     async def request(number: int) -> None:
         await anyio.sleep(number * 0.001)
-        async with throttle.slot() as slot:
+        async with slot_of(limiter) as slot:
             order.append(number)
             await anyio.sleep(1)
-            slot.eased()
+            slot.record_success()
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
@@ -276,91 +285,91 @@ def test_slots_are_given_in_order_of_asking() -> None:
 @pytest.mark.anyio
 async def test_requests_under_way_at_a_cut_do_not_cut_again() -> None:
     """Eight timeouts of one moment are one strain; one of a request that started later is the next."""
-    throttle = Throttle(16)
-    for slot in [await held(throttle) for _ in range(8)]:
-        slot.strained()
-    assert (throttle.capacity, throttle.strains) == (8, 8)
-    (await held(throttle)).strained()
-    assert throttle.capacity == 4
+    limiter = ConcurrencyLimiter(16)
+    for slot in [await held(limiter) for _ in range(8)]:
+        slot.record_overload()
+    assert (limiter.capacity, limiter.overloads) == (8, 8)
+    (await held(limiter)).record_overload()
+    assert limiter.capacity == 4
 
 
-async def held(throttle: Throttle) -> Slot:
-    async with throttle.slot() as slot:
+async def held(limiter: ConcurrencyLimiter) -> Slot:
+    async with slot_of(limiter) as slot:
         return slot
 
 
 @pytest.mark.anyio
 async def test_capacity_never_falls_below_one() -> None:
-    throttle = Throttle(5)
+    limiter = ConcurrencyLimiter(5)
     seen = []
     for _ in range(5):
-        (await held(throttle)).strained()
-        seen.append(throttle.capacity)
+        (await held(limiter)).record_overload()
+        seen.append(limiter.capacity)
     assert seen == [2, 1, 1, 1, 1]
 
 
 @pytest.mark.anyio
 async def test_capacity_recovers_one_by_one_up_to_the_maximum() -> None:
     """As many successes as the capacity raise it by one; successes of before the cut do not count."""
-    throttle = Throttle(4)
-    early = await held(throttle)
-    (await held(throttle)).strained()
-    assert throttle.capacity == 2
+    limiter = ConcurrencyLimiter(4)
+    early = await held(limiter)
+    (await held(limiter)).record_overload()
+    assert limiter.capacity == 2
     for _ in range(50):
-        early.eased()
-    assert throttle.capacity == 2
+        early.record_success()
+    assert limiter.capacity == 2
     seen = []
     for _ in range(8):
-        (await held(throttle)).eased()
-        seen.append(throttle.capacity)
+        (await held(limiter)).record_success()
+        seen.append(limiter.capacity)
     assert seen == [2, 3, 3, 3, 4, 4, 4, 4]
 
 
 @pytest.mark.anyio
 async def test_a_cut_forgets_the_successes_before_it() -> None:
     """Three of the four that it takes, then a strain: the new capacity of two is raised by two more, not by one."""
-    throttle = Throttle(8)
-    (await held(throttle)).strained()
+    limiter = ConcurrencyLimiter(8)
+    (await held(limiter)).record_overload()
     for _ in range(3):
-        (await held(throttle)).eased()
-    (await held(throttle)).strained()
-    (await held(throttle)).eased()
-    assert throttle.capacity == 2
-    (await held(throttle)).eased()
-    assert throttle.capacity == 3
+        (await held(limiter)).record_success()
+    (await held(limiter)).record_overload()
+    (await held(limiter)).record_success()
+    assert limiter.capacity == 2
+    (await held(limiter)).record_success()
+    assert limiter.capacity == 3
 
 
 @pytest.mark.anyio
 async def test_a_raised_capacity_lets_the_next_one_in_at_once() -> None:
     """It does not wait for a slot to be given back."""
-    throttle = Throttle(2)
-    (await held(throttle)).strained()
-    async with throttle.slot() as slot, anyio.create_task_group() as group:
+    limiter = ConcurrencyLimiter(2)
+    (await held(limiter)).record_overload()
+    async with slot_of(limiter) as slot, anyio.create_task_group() as group:
         started = anyio.Event()
 
         async def other() -> None:
-            async with throttle.slot():
+            async with slot_of(limiter):
                 started.set()
 
         group.start_soon(other)
         await anyio.wait_all_tasks_blocked()
         assert not started.is_set()
-        slot.eased()
+        slot.record_success()
         await started.wait()
 
 
 @pytest.mark.anyio
 async def test_a_cancelled_request_gives_its_slot_back() -> None:
     """Cancelled at the head of the queue, behind it, or with the slot in hand."""
-    throttle, done = Throttle(1), list[int]()
+    limiter, done = ConcurrencyLimiter(1), list[int]()
 
     async def request(number: int) -> None:
-        async with throttle.slot():
+        async with slot_of(limiter):
             await anyio.lowlevel.checkpoint()
             done.append(number)
 
     async with anyio.create_task_group() as group:
-        async with throttle.slot():
+        async with slot_of(limiter):
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as doomed:
                     for number in range(3):
@@ -370,56 +379,56 @@ async def test_a_cancelled_request_gives_its_slot_back() -> None:
                         group.start_soon(request, number)
                     await anyio.wait_all_tasks_blocked()
                     scope.cancel()
-            assert throttle.running == 1
+            assert limiter.running == 1
         with anyio.CancelScope() as scope:
-            async with throttle.slot():
+            async with slot_of(limiter):
                 scope.cancel()
                 await anyio.lowlevel.checkpoint()
-    assert (sorted(done), throttle.running) == ([0, 1, 2, 3], 0)
+    assert (sorted(done), limiter.running) == ([0, 1, 2, 3], 0)
 
 
 def test_retry_after_holds_all_starts_back() -> None:
     """A later, shorter one does not shorten it, a longer one lengthens it even for those that wait already."""
-    throttle, starts = Throttle(8), list[float]()
+    limiter, starts = ConcurrencyLimiter(8), list[float]()
 
     async def request() -> None:
-        async with throttle.slot():
+        async with slot_of(limiter):
             starts.append(anyio.current_time())
 
     async def main() -> None:
-        slot = await held(throttle)
-        slot.strained(10)
-        slot.strained(3)
-        assert throttle.held_until == 10
+        slot = await held(limiter)
+        slot.record_overload(10)
+        slot.record_overload(3)
+        assert limiter.backoff_until == 10
         async with anyio.create_task_group() as group:
             for _ in range(6):
                 group.start_soon(request)
             await anyio.sleep(9)
-            slot.strained(20)
+            slot.record_overload(20)
         assert starts == [29] * 6
-        assert throttle.held_until == 29
+        assert limiter.backoff_until == 29
 
     simulated(main)
 
 
 def test_a_hold_also_holds_back_who_waits_for_the_rate() -> None:
     """The rate comes last, and after it the hold is looked at once more."""
-    throttle, rate, starts = Throttle(4), Rate(0.1), list[float]()
+    limiter, rate, starts = ConcurrencyLimiter(4), RateLimiter(0.1), list[float]()
 
     async def request() -> None:
-        async with throttle.slot():
-            await rate.wait()
-            await rate.wait()
-            assert await throttle.released()
-            assert not await throttle.released()
+        async with slot_of(limiter):
+            await rate.acquire()
+            await rate.acquire()
+            assert await limiter.wait_for_backoff()
+            assert not await limiter.wait_for_backoff()
             starts.append(anyio.current_time())
 
     async def main() -> None:
-        slot = await held(throttle)
+        slot = await held(limiter)
         async with anyio.create_task_group() as group:
             group.start_soon(request)
             await anyio.sleep(5)
-            slot.strained(100)
+            slot.record_overload(100)
         assert starts[0] >= 105
 
     simulated(main)
@@ -427,41 +436,41 @@ def test_a_hold_also_holds_back_who_waits_for_the_rate() -> None:
 
 @pytest.mark.parametrize("retry_after", [None, 0, -5, math.nan, math.inf])
 def test_a_retry_after_that_says_nothing_holds_nothing(retry_after: float | None) -> None:
-    throttle = Throttle(2)
+    limiter = ConcurrencyLimiter(2)
 
     async def main() -> None:
-        (await held(throttle)).strained(retry_after)
-        await held(throttle)
+        (await held(limiter)).record_overload(retry_after)
+        await held(limiter)
 
     simulated(main)
-    assert throttle.held_until is None
+    assert limiter.backoff_until is None
 
 
 def test_a_concurrency_below_one_is_refused() -> None:
     with pytest.raises(UsageError, match="1 or more"):
-        Throttle(0)
+        ConcurrencyLimiter(0)
 
 
 def test_the_retry_budget_is_what_requests_have_earned() -> None:
     """Ten to begin with, one more for ten requests, never more than the most."""
-    retries = Retries()
-    assert [retries.spend() for _ in range(11)] == [True] * 10 + [False]
+    retries = RetryBudget()
+    assert [retries.try_spend() for _ in range(11)] == [True] * 10 + [False]
     for _ in range(9):
-        retries.earn()
-    assert not retries.spend()
-    retries.earn()
-    assert [retries.spend(), retries.spend()] == [True, False]
+        retries.record_request()
+    assert not retries.try_spend()
+    retries.record_request()
+    assert [retries.try_spend(), retries.try_spend()] == [True, False]
     for _ in range(100_000):
-        retries.earn()
-    assert sum(retries.spend() for _ in range(1_000)) == 100
+        retries.record_request()
+    assert sum(retries.try_spend() for _ in range(1_000)) == 100
 
 
 @given(st.integers(1, 10_000), st.one_of(st.none(), st.floats(0, 100)), st.integers())
 def test_backoff_is_random_capped_and_at_least_what_was_asked(
     attempt: int, retry_after: float | None, seed: int
 ) -> None:
-    wait = Retries(random=Random(seed)).backoff(attempt, retry_after)
-    assert wait == Retries(random=Random(seed)).backoff(attempt, retry_after)
+    wait = RetryBudget(random=Random(seed)).backoff(attempt, retry_after)
+    assert wait == RetryBudget(random=Random(seed)).backoff(attempt, retry_after)
     assert (retry_after or 0) <= wait <= max(30.0, retry_after or 0, 0.0)
     assert wait <= max(2.0 ** min(attempt - 1, 5), retry_after or 0)
 
@@ -469,4 +478,4 @@ def test_backoff_is_random_capped_and_at_least_what_was_asked(
 @pytest.mark.parametrize(("share", "least"), [(-0.1, 10), (1.1, 10), (math.nan, 10), (0.1, -1), (0.1, 101)])
 def test_a_budget_that_is_none_is_refused(share: float, least: int) -> None:
     with pytest.raises(UsageError, match="retry budget"):
-        Retries(share, least)
+        RetryBudget(share, least)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.purchase.result_matching import Placed, place
+from bizverify.purchase.result_matching import MatchedResults, match_results
 from bizverify.schema import Answer
 from examples import examples
 
@@ -49,7 +49,7 @@ def answer(row: object) -> Answer:
     return Answer(biz_status=f"of {row}")
 
 
-def rows_placed(placed: Placed) -> list[int]:
+def rows_placed(placed: MatchedResults) -> list[int]:
     """Where answers were put; each must be the row's own."""
     assert {row: answer(row) for row in placed.answers} == placed.answers
     return sorted(placed.answers)
@@ -141,7 +141,7 @@ def test_an_answer_is_never_placed_at_a_wrong_row(
     items = data.draw(st.lists(st.sampled_from(items), max_size=2 * len(items)), "any of them") or items
     items += [foreign(data, len(rows)) for _ in range(data.draw(st.integers(0, 2), "foreign items"))]
     items = data.draw(st.permutations(items), "order")
-    placed = place(items, sent(rows), key_of)
+    placed = match_results(items, sent(rows), key_of)
     rows_placed(placed)
     assert all(fault == f"error {row}" or FOREIGN in fault for row, fault in placed.faults.items())
     assert not placed.answers.keys() & placed.faults.keys()
@@ -165,7 +165,7 @@ def test_complete_results_with_row_keys_are_all_placed(
     items = data.draw(
         st.permutations(items + data.draw(st.lists(st.sampled_from(items), max_size=3), "twice")), "order"
     )
-    placed = place(items, sent(rows), key_of)
+    placed = match_results(items, sent(rows), key_of)
     assert rows_placed(placed) == [row for row in range(len(rows)) if row not in errors]
     assert placed.faults == {row: f"error {row}" for row in errors}
     assert placed.note is None
@@ -178,7 +178,7 @@ def test_complete_results_with_whole_echoes_are_all_placed(
 ) -> None:
     """Without a row key, in any order, numbers repeated, with other uploads' items among them."""
     items = rendered(rows, keys, data.draw(st.sampled_from(["whole", "blanks"]), "echo"))
-    placed = place(data.draw(st.permutations([*items, foreign(data, len(rows))]), "order"), sent(rows), key_of)
+    placed = match_results(data.draw(st.permutations([*items, foreign(data, len(rows))]), "order"), sent(rows), key_of)
     assert rows_placed(placed) == list(range(len(rows)))
     assert placed.note is not None
     assert placed.note.startswith(f"1 of {len(rows) + 1} results fit no row")
@@ -192,7 +192,7 @@ def test_distinct_numbers_place_whatever_the_keys_say(
     """Keys that run in another order than the upload are found out by the numbers, in partial results too."""
     items = [replace(item, key=key) for item, key in zip(rendered(rows, None, echo), keys, strict=False)]
     some = data.draw(st.lists(st.sampled_from(range(len(items))), unique=True, min_size=1), "some")
-    placed = place([items[row] for row in some], sent(rows), key_of)
+    placed = match_results([items[row] for row in some], sent(rows), key_of)
     assert rows_placed(placed) == sorted(some)
     assert placed.note is None
 
@@ -240,7 +240,7 @@ def test_rows_left_out_and_numbered_anew_are_never_placed_wrongly(
         st.sampled_from([(), (len(rows), len(kept)), (len(kept), len(kept)), (None, len(items))]), "totals"
     )
     known = data.draw(st.booleans(), "records")
-    rows_placed(place(items, sent(rows), key_of, totals=totals, records=records(rows) if known else ()))
+    rows_placed(match_results(items, sent(rows), key_of, totals=totals, records=records(rows) if known else ()))
 
 
 @examples(1500)
@@ -255,7 +255,7 @@ def test_keys_that_say_anything_are_found_out_by_whole_echoes(rows: list[Record]
         bare = data.draw(st.booleans(), "without number") and by_text and address is not None
         items.append(Item(key, None if bare else b_no, name, address, answer(row)))
     items = some(data, items, "shown")
-    placed = place(items, sent(rows), key_of, records=records(rows))
+    placed = match_results(items, sent(rows), key_of, records=records(rows))
     assert len(rows_placed(placed)) == len(items), "a whole echo is enough, whatever its key"
 
 
@@ -264,10 +264,12 @@ def test_ranks_are_no_row_keys() -> None:
     rows: list[Record] = [(f"{1_000_000_007 + 13 * row}", None, None) for row in range(30)]
     risks = [Answer("active", bounce_prob=(row * 7) % 30 / 30) for row in range(30)]
     ranked = sorted(risks, key=lambda risk: -(risk.bounce_prob or 0))
-    assert not place([Item(key, answer=risk) for key, risk in enumerate(ranked)], sent(rows), key_of).answers
+    assert not match_results([Item(key, answer=risk) for key, risk in enumerate(ranked)], sent(rows), key_of).answers
     own = [Item(risks.index(risk), answer=risk) for risk in ranked]
-    assert len(place(own, sent(rows), key_of).answers) == 30, "sorted, but with the rows' own keys"
-    assert len(place([Item(key, answer=risk) for key, risk in enumerate(risks)], sent(rows), key_of).answers) == 30
+    assert len(match_results(own, sent(rows), key_of).answers) == 30, "sorted, but with the rows' own keys"
+    assert (
+        len(match_results([Item(key, answer=risk) for key, risk in enumerate(risks)], sent(rows), key_of).answers) == 30
+    )
 
 
 # -- by hand ----------------------------------------------------------------------------------------------------------
@@ -304,7 +306,9 @@ BRANCHES: list[Record] = [(A, "가", "서울"), (B, "나", None), (A, "가", "�
 def test_keys_without_echo_count_only_if_one_base_is_left(keys: list[int | str], base: int | None) -> None:
     """Of five rows: each key rules out the bases that would put it outside."""
     rows = [int(key) - base if base is not None else 0 for key in keys]
-    placed = place([Item(key, answer=answer(row)) for key, row in zip(keys, rows, strict=True)], sent(BRANCHES), key_of)
+    placed = match_results(
+        [Item(key, answer=answer(row)) for key, row in zip(keys, rows, strict=True)], sent(BRANCHES), key_of
+    )
     assert rows_placed(placed) == (rows if base is not None else [])
     if base is None:
         assert placed.note == f"{len(keys)} of {len(keys)} results fit no row of the upload for certain; " + (
@@ -328,10 +332,12 @@ def test_keys_that_may_count_other_rows_need_an_echo(
 ) -> None:
     """Without one they prove nothing; with one they are believed as ever."""
     items = [Item(key, answer=answer(key)) for key in keys]
-    assert rows_placed(place(items, sent(BRANCHES), key_of, totals=totals, shared=shared)) == (keys if believed else [])
+    assert rows_placed(match_results(items, sent(BRANCHES), key_of, totals=totals, shared=shared)) == (
+        keys if believed else []
+    )
     said = [replace(item, b_no=BRANCHES[key][0]) for item, key in zip(items, keys, strict=True)]
     proven = [key for key in keys if key < 2 or {3, 4} & {*keys}]  # the third is a branch of A, which one is open
-    assert rows_placed(place(said, sent(BRANCHES), key_of, totals=totals, shared=shared)) == proven
+    assert rows_placed(match_results(said, sent(BRANCHES), key_of, totals=totals, shared=shared)) == proven
 
 
 @pytest.mark.parametrize("told", [{"shared": True}, {"by_hand": True}])
@@ -339,33 +345,33 @@ def test_in_a_job_that_may_be_the_wrong_one_a_whole_echo_must_be_a_row_sent(told
     """Last month's upload has the same numbers, but other addresses; an echo without address has only its number."""
     rows = [(A, "가", "서울"), (B, "나", "부산"), (C, "다", "대전")]
     old = [Item(0, A, "가", "광주", answer("old")), Item(1, B, "나", "부산", answer(1)), Item(2, C, answer=answer(2))]
-    assert rows_placed(place(old, sent(rows), key_of, **told)) == [1, 2]  # type: ignore[arg-type]
+    assert rows_placed(match_results(old, sent(rows), key_of, **told)) == [1, 2]  # type: ignore[arg-type]
 
 
 def test_one_echo_proves_the_base_for_the_items_without() -> None:
     """Row 3 of five, counted from 1: but without the first, they may count from 2, with one left out between."""
     items = [Item(1, answer=answer(0)), Item(3, answer=answer(2)), Item(4, C, answer=answer(3))]
-    assert rows_placed(place(items, sent(BRANCHES), key_of)) == [0, 2, 3]
-    assert rows_placed(place(items[1:], sent(BRANCHES), key_of)) == [3]
+    assert rows_placed(match_results(items, sent(BRANCHES), key_of)) == [0, 2, 3]
+    assert rows_placed(match_results(items[1:], sent(BRANCHES), key_of)) == [3]
 
 
 def test_a_key_that_comes_with_two_answers_proves_nothing() -> None:
     """0 and 1 may as well be no and yes."""
     items = [Item(0, answer=answer("a")), Item(1, answer=answer("b")), Item(1, answer=answer("c"))]
-    placed = place(items, sent(BRANCHES), key_of)
+    placed = match_results(items, sent(BRANCHES), key_of)
     assert (placed.answers, placed.faults) == ({}, {})
 
 
 def test_two_different_answers_for_one_row_are_a_fault() -> None:
     """The keys are proven by the echoes; the row that was answered twice is not guessed at, the others stand."""
     items = [Item(1, A, answer=answer(0)), Item(2, B, answer=answer(1)), Item(2, B, answer=answer("b"))]
-    placed = place(items, sent(BRANCHES), key_of)
+    placed = match_results(items, sent(BRANCHES), key_of)
     assert rows_placed(placed) == [0]
     assert placed.faults == {1: "two different answers"}
 
 
 def test_the_same_answer_twice_is_one_answer() -> None:
-    assert rows_placed(place([Item(b_no=B, answer=answer(1))] * 2, sent(BRANCHES), key_of)) == [1]
+    assert rows_placed(match_results([Item(b_no=B, answer=answer(1))] * 2, sent(BRANCHES), key_of)) == [1]
 
 
 def test_an_error_or_an_empty_item_is_a_fault_of_its_row() -> None:
@@ -378,8 +384,8 @@ def test_an_error_or_an_empty_item_is_a_fault_of_its_row() -> None:
         Item(3),
         Item(4, answer=answer(4), error=""),
     ]
-    placed = place(items, sent(BRANCHES), key_of)
-    assert place([*items[:4], Item(3, answer=Answer()), items[5]], sent(BRANCHES), key_of) == placed
+    placed = match_results(items, sent(BRANCHES), key_of)
+    assert match_results([*items[:4], Item(3, answer=Answer()), items[5]], sent(BRANCHES), key_of) == placed
     assert rows_placed(placed) == [1, 4]
     assert placed.faults == {0: "주소 없음", 2: "timeout", 3: "the service gave no answer"}
 
@@ -388,17 +394,17 @@ def test_a_header_read_as_a_row_does_not_shift_the_others() -> None:
     """Its error has the key 0, the rows are 1 to 5: an error that repeats nothing may be nobody's."""
     header = Item(0, error="b_no is not a number")
     items = [header, *rendered(BRANCHES, 1, "none")]
-    placed = place(items, sent(BRANCHES), key_of)
+    placed = match_results(items, sent(BRANCHES), key_of)
     assert rows_placed(placed) == [0, 1, 2, 3, 4]
     assert placed.note == "1 of 6 results fit no row of the upload for certain"
-    assert place([items[0], items[3], items[4]], sent(BRANCHES), key_of).answers == {}
+    assert match_results([items[0], items[3], items[4]], sent(BRANCHES), key_of).answers == {}
 
 
 def test_a_foreign_item_with_a_row_key_is_not_placed() -> None:
     """Its number was never sent: neither its key nor its answer counts."""
     items = [Item(row + 1, b_no, answer=answer(row)) for row, (b_no, _, _) in enumerate(BRANCHES)]
     items[3] = Item(4, FOREIGN, answer=answer("another"))
-    placed = place(items, sent(BRANCHES), key_of)
+    placed = match_results(items, sent(BRANCHES), key_of)
     assert rows_placed(placed) == [0, 1, 2, 4]
     assert placed.note == "1 of 5 results fit no row of the upload for certain"
 
@@ -407,7 +413,7 @@ def test_keys_that_disagree_with_a_number_are_not_believed() -> None:
     """Two keys are exchanged: numbers sent once still place their answers, the branches stay open."""
     items = [Item(row, b_no, answer=answer(row)) for row, (b_no, _, _) in enumerate(BRANCHES)]
     items[1], items[3] = replace(items[1], key=3), replace(items[3], key=1)
-    placed = place(items, sent(BRANCHES), key_of)
+    placed = match_results(items, sent(BRANCHES), key_of)
     assert rows_placed(placed) == [1, 3]
     assert placed.note is not None
 
@@ -415,14 +421,14 @@ def test_keys_that_disagree_with_a_number_are_not_believed() -> None:
 def test_an_echo_that_may_be_short_is_not_taken_for_a_row_without_address() -> None:
     """The service repeats no addresses, so a branch looks like the row that was sent without name and address."""
     items = [Item(b_no=A, answer=answer(0)), Item(b_no=B, answer=answer(1)), Item(b_no=C, answer=answer(3))]
-    assert rows_placed(place(items, sent(BRANCHES), key_of)) == [1, 3]
+    assert rows_placed(match_results(items, sent(BRANCHES), key_of)) == [1, 3]
 
 
 def test_whole_echoes_place_branches_of_partial_results() -> None:
     """With name and address the echo is whole; A without either stays open as long as another of A is missing."""
     items = rendered(BRANCHES, None, "whole")
-    assert rows_placed(place([items[4], items[2], items[3]], sent(BRANCHES), key_of)) == [2, 3]
-    assert rows_placed(place([items[4], items[2], items[0]], sent(BRANCHES), key_of)) == [0, 2, 4]
+    assert rows_placed(match_results([items[4], items[2], items[3]], sent(BRANCHES), key_of)) == [2, 3]
+    assert rows_placed(match_results([items[4], items[2], items[0]], sent(BRANCHES), key_of)) == [0, 2, 4]
 
 
 def test_whole_echoes_prove_the_base_where_all_numbers_are_one() -> None:
@@ -430,23 +436,23 @@ def test_whole_echoes_prove_the_base_where_all_numbers_are_one() -> None:
     rows: list[Record] = [(A, "가", f"서울 {street}") for street in range(9)]
     items = rendered(rows, 1, "whole")
     between = [items[2], replace(items[4], b_no=None), items[6]]
-    assert rows_placed(place(between, sent(rows), key_of)) == [2, 4, 6]
-    assert rows_placed(place(between[:2], sent(rows), key_of)) == [2], "a row before it may be left out"
-    assert rows_placed(place(between[:2], sent(rows), key_of, records=records(rows))) == [2, 4]
+    assert rows_placed(match_results(between, sent(rows), key_of)) == [2, 4, 6]
+    assert rows_placed(match_results(between[:2], sent(rows), key_of)) == [2], "a row before it may be left out"
+    assert rows_placed(match_results(between[:2], sent(rows), key_of, records=records(rows))) == [2, 4]
 
 
 @pytest.mark.parametrize("b_no", ["124-81-00998", " 124 81 00998", "１２４８１００９９８", "1248100998.0"])
 def test_a_number_may_be_echoed_in_any_notation(b_no: str) -> None:
     rows: list[Record] = [(B, None, None), (A, None, None)]
-    assert rows_placed(place([Item(b_no=b_no, answer=answer(1))], sent(rows), key_of)) == [1]
+    assert rows_placed(match_results([Item(b_no=b_no, answer=answer(1))], sent(rows), key_of)) == [1]
 
 
 @pytest.mark.parametrize("b_no", ["", "-", "124-81-*****", "0000000000", "1.248E+09"])
 def test_a_number_that_cannot_be_read_is_no_echo(b_no: str) -> None:
     """It neither places an answer nor speaks against a key."""
-    assert rows_placed(place([Item(b_no=b_no, answer=answer(0))], sent(BRANCHES), key_of)) == []
+    assert rows_placed(match_results([Item(b_no=b_no, answer=answer(0))], sent(BRANCHES), key_of)) == []
     both = [Item(0, b_no, answer=answer(0)), Item(4, answer=answer(4))]
-    assert rows_placed(place(both, sent(BRANCHES), key_of)) == [0, 4]
+    assert rows_placed(match_results(both, sent(BRANCHES), key_of)) == [0, 4]
 
 
 def many(count: int) -> list[Record]:
@@ -460,8 +466,8 @@ def many(count: int) -> list[Record]:
 def test_the_position_counts_only_where_many_rows_prove_the_order() -> None:
     """Only numbers are repeated: then a hundred rows in a place of their own prove that of the rest."""
     enough, few = many(150), many(60)
-    assert rows_placed(place(rendered(enough, None, "number"), sent(enough), key_of)) == list(range(150))
-    assert len(rows_placed(place(rendered(few, None, "number"), sent(few), key_of))) == 56
+    assert rows_placed(match_results(rendered(enough, None, "number"), sent(enough), key_of)) == list(range(150))
+    assert len(rows_placed(match_results(rendered(few, None, "number"), sent(few), key_of))) == 56
 
 
 def test_the_position_does_not_count_where_the_order_is_broken_or_the_numbers_own() -> None:
@@ -469,11 +475,11 @@ def test_the_position_does_not_count_where_the_order_is_broken_or_the_numbers_ow
     rows = many(150)
     items = rendered(rows, None, "number")
     exchanged = [*items[:10], items[11], items[10], *items[12:]]
-    assert len(rows_placed(place(exchanged, sent(rows), key_of))) == 146
-    assert len(rows_placed(place(items[:-2], sent(rows), key_of))) == 145
-    assert len(rows_placed(place([*items[:-2], Item(), items[-1]], sent(rows), key_of))) == 145
+    assert len(rows_placed(match_results(exchanged, sent(rows), key_of))) == 146
+    assert len(rows_placed(match_results(items[:-2], sent(rows), key_of))) == 145
+    assert len(rows_placed(match_results([*items[:-2], Item(), items[-1]], sent(rows), key_of))) == 145
     ascending = sorted(rows)
-    assert len(rows_placed(place(rendered(ascending, None, "number"), sent(ascending), key_of))) == 146
+    assert len(rows_placed(match_results(rendered(ascending, None, "number"), sent(ascending), key_of))) == 146
 
 
 def test_the_position_does_not_count_where_a_row_key_says_that_rows_changed_places() -> None:
@@ -481,13 +487,13 @@ def test_the_position_does_not_count_where_a_row_key_says_that_rows_changed_plac
     rows = many(150)
     items = rendered(rows, 0, "number")
     items[3], items[4], items[149] = items[4], items[3], replace(items[149], key=None)
-    assert rows_placed(place(items, sent(rows), key_of)) == list(range(149))
+    assert rows_placed(match_results(items, sent(rows), key_of)) == list(range(149))
 
 
 def test_nothing_sent_or_nothing_answered_places_nothing() -> None:
-    assert place([], sent(BRANCHES), key_of) == Placed()
-    assert place([], [], key_of) == Placed()
-    assert place([Item(0, A, answer=answer(0))], [], key_of).answers == {}
+    assert match_results([], sent(BRANCHES), key_of) == MatchedResults()
+    assert match_results([], [], key_of) == MatchedResults()
+    assert match_results([Item(0, A, answer=answer(0))], [], key_of).answers == {}
 
 
 def test_five_thousand_branches_are_placed_in_the_usual_order_of_work() -> None:
@@ -502,5 +508,5 @@ def test_five_thousand_branches_are_placed_in_the_usual_order_of_work() -> None:
         calls += 1
         return key_of(*record)  # type: ignore[arg-type]
 
-    assert len(rows_placed(place(items, sent(rows), counted))) == 5_000
+    assert len(rows_placed(match_results(items, sent(rows), counted))) == 5_000
     assert calls == 5_000

@@ -590,7 +590,7 @@ def test_without_a_gazetteer_the_region_and_the_postal_code_are_judged(
     frame = pl.LazyFrame(
         {"address": [address], "zipcode": [zipcode]}, schema=dict.fromkeys(("address", "zipcode"), pl.String)
     )
-    found = without_gazetteer(frame, "en").collect().row(0, named=True)
+    found = without_gazetteer(frame).collect().row(0, named=True)
     assert set(found) == {"address", "zipcode", *ADDED}
     assert (found["match_level"], found["zipcode_given"], found["postal_match"]) == (level, given_code, postal)
     assert found["covered"] is False
@@ -613,15 +613,15 @@ def test_without_a_gazetteer_a_batch_of_many_kinds_is_judged_as_each_row_alone()
     ]
     schema = dict.fromkeys(("address", "zipcode"), pl.String)
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    alone = pl.concat(without_gazetteer(row.lazy(), "en").collect() for row in frame.iter_slices(1))
-    assert without_gazetteer(frame.lazy(), "en").collect().equals(alone)
+    alone = pl.concat(without_gazetteer(row.lazy()).collect() for row in frame.iter_slices(1))
+    assert without_gazetteer(frame.lazy()).collect().equals(alone)
 
 
 def test_without_a_gazetteer_the_query_streams_and_keeps_every_row() -> None:
     rows = pl.DataFrame(
         {"key": range(5000), "address": ["경기도오산시오산로 254", None, "x", "서울 강남구 1", "*"] * 1000}
     )
-    query = without_gazetteer(rows.lazy().with_columns(zipcode=pl.lit("06236")), "ko")
+    query = without_gazetteer(rows.lazy().with_columns(zipcode=pl.lit("06236")))
     assert query.collect(engine="streaming").select(rows.columns).equals(rows)
     plan = query.show_graph(plan_stage="physical", engine="streaming", raw_output=True) or ""
     kinds = dict(re.findall(r'label="([a-z-]+)[^"]*"(?:,style=filled,fillcolor="([0-9.]+) )?', plan))

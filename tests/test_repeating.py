@@ -16,8 +16,8 @@ from bizverify.client.account import Account, Idempotency, read_account
 from bizverify.client.responses import BatchCreated, Verified
 from bizverify.errors import DoubtError, NotSentError, QuotaError, ServiceError
 from bizverify.ledger import Ledger
-from bizverify.purchase.dispatcher import Buying
 from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.single_lookups import buy_singly
 from schedules import unsynced
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, numbers, wanted
@@ -49,19 +49,19 @@ class Promising(Shop):
         return await super().verify(b_no, name, address)
 
 
-def keyed(shop: Promising, by: Callable[[Buying, pl.DataFrame], Awaitable[None]] = buy_singly) -> Any:
-    async def keyed_by(buying: Buying, lookups: pl.DataFrame) -> None:
-        buying.idempotency = shop.promise()
-        await by(buying, lookups)
+def keyed(shop: Promising, by: Callable[[PurchaseContext, pl.DataFrame], Awaitable[None]] = buy_singly) -> Any:
+    async def keyed_by(context: PurchaseContext, lookups: pl.DataFrame) -> None:
+        context.idempotency = shop.promise()
+        await by(context, lookups)
 
     return keyed_by
 
 
-async def settling(buying: Buying, lookups: pl.DataFrame) -> None:
+async def settling(context: PurchaseContext, lookups: pl.DataFrame) -> None:
     """What a run does before it buys anything: settle what earlier ones left in doubt."""
     del lookups
-    buying.idempotency = Idempotency(frozenset({"POST /verify", "POST /batch"}), WEEK)
-    await settle_doubts(buying, None, None)
+    context.idempotency = Idempotency(frozenset({"POST /verify", "POST /batch"}), WEEK)
+    await settle_doubts(context, None, None)
 
 
 class Hands:
@@ -103,9 +103,9 @@ def test_a_limit_that_ends_next_month_is_not_slept_through(ledger: Ledger, said:
     shop = Promising(lambda _b_no, nth: LOST if nth == 1 else said)
     seconds: list[float] = []
 
-    async def timed(buying: Buying, lookups: pl.DataFrame) -> None:
+    async def timed(context: PurchaseContext, lookups: pl.DataFrame) -> None:
         begun = anyio.current_time()
-        await keyed(shop)(buying, lookups)
+        await keyed(shop)(context, lookups)
         seconds.append(anyio.current_time() - begun)
 
     bought(ledger, shop, wanted(numbers(1)), by=timed)
@@ -157,7 +157,7 @@ def test_a_clock_that_was_set_back_tells_no_ages(ledger: Ledger, hands: Hands, b
 
 @pytest.mark.parametrize("by", [buy_singly, buy_in_uploads])
 def test_a_request_is_repeated_eight_times_in_all_runs(
-    ledger: Ledger, by: Callable[[Buying, pl.DataFrame], Awaitable[None]]
+    ledger: Ledger, by: Callable[[PurchaseContext, pl.DataFrame], Awaitable[None]]
 ) -> None:
     """Five times in a run, three in the next, then it is settled by hand: each may be paid."""
 

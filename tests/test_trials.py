@@ -18,9 +18,9 @@ import pytest
 import bizverify as bv
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import DoubtError
-from bizverify.ledger import Fetched, Gated, Known, Ledger, Prepared, Run
-from bizverify.purchase.trials import REQUESTS
-from bizverify.purchase.upload_chunks import Chunks
+from bizverify.ledger import JobFetched, JobKnown, Ledger, LedgerRun, UploadGated, UploadPrepared
+from bizverify.purchase.batch_upload import Chunks
+from bizverify.purchase.purchase_context import REQUESTS
 from bizverify.report import Report
 from bizverify.schema import Answer
 from bizverify.testing import (
@@ -230,18 +230,18 @@ def test_the_count_is_right_after_a_kill_and_a_purge(tmp_path: Path) -> None:
     """A trial at the gate is counted when the process is gone; one before the gate is not; a purge forgets neither."""
     path = tmp_path / "ledger.sqlite"
     with Ledger.open(path, clock=lambda: 1.0) as ledger:
-        ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
+        ledger.begin(LedgerRun("r", "batch", ORIGIN, "a.csv", 1.0))
         for id in ("at the gate", "before the gate", "done", "lost"):
             row = (id.ljust(16).encode(), "1248100998")
-            ledger.settle([Prepared(id, "r", [row], None, None, ORIGIN, trial=True)])
-        ledger.settle([Gated("at the gate"), Gated("done"), Known("done", "job 1", 1)])
-        ledger.settle([Gated("lost"), Known("lost", "job 2", 1), Fetched("lost", {}, {}, None)])
+            ledger.settle([UploadPrepared(id, "r", [row], None, None, ORIGIN, trial=True)])
+        ledger.settle([UploadGated("at the gate"), UploadGated("done"), JobKnown("done", "job 1", 1)])
+        ledger.settle([UploadGated("lost"), JobKnown("lost", "job 2", 1), JobFetched("lost", {}, {}, None)])
         assert ledger.spent_trials("https://another.test") == 0
     with Ledger.open(path, clock=lambda: 1e8) as ledger:
         assert ledger.spent_trials(ORIGIN) == 3
         ledger.purge(1)
         assert ledger.spent_trials(ORIGIN) == 3
-        ledger.settle([Fetched("done", {0: Answer("active")}, {}, None)])
+        ledger.settle([JobFetched("done", {0: Answer("active")}, {}, None)])
         assert ledger.spent_trials(ORIGIN) == 0
 
 
@@ -249,8 +249,8 @@ def test_a_ledger_of_the_third_version_has_spent_no_trials(tmp_path: Path) -> No
     """Its uploads were not trials, whatever became of them; what it knows of them stays, and new ones are counted."""
     path, row = tmp_path / "ledger.sqlite", (b"0123456789abcdef", "1248100998")
     with Ledger.open(path) as ledger:
-        ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
-        ledger.settle([Prepared("old", "r", [row], None, None, ORIGIN), Gated("old")])
+        ledger.begin(LedgerRun("r", "batch", ORIGIN, "a.csv", 1.0))
+        ledger.settle([UploadPrepared("old", "r", [row], None, None, ORIGIN), UploadGated("old")])
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(
             "DROP TABLE trials; ALTER TABLE uploads DROP COLUMN trial; "
@@ -260,7 +260,7 @@ def test_a_ledger_of_the_third_version_has_spent_no_trials(tmp_path: Path) -> No
         assert [doubt.id for doubt in ledger.doubts()] == ["old"]
         assert ledger.spent_trials(ORIGIN) == 0
         ledger.resend(["old"])
-        ledger.settle([Prepared("new", "r", [row], None, None, ORIGIN, trial=True), Gated("new")])
+        ledger.settle([UploadPrepared("new", "r", [row], None, None, ORIGIN, trial=True), UploadGated("new")])
         assert ledger.spent_trials(ORIGIN) == 1
 
 
@@ -430,7 +430,7 @@ def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
 ) -> None:
     """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
     monkeypatch.setattr("bizverify.purchase.batch_jobs._DEADLINE", 0.1)
-    monkeypatch.setattr("bizverify.purchase.limits.Retries.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
     service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
     source = customers(tmp_path / "in.csv", 3000)
     for _ in range(3):
@@ -477,26 +477,32 @@ def test_the_first_rows_alone_are_a_preview(ledger: Ledger) -> None:
 def test_answers_that_come_late_count_with_those_before(tmp_path: Path) -> None:
     """Twenty rows of a trial at first, forty more later: together they are a proof."""
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
+        ledger.begin(LedgerRun("r", "batch", ORIGIN, "a.csv", 1.0))
         rows = [(f"{place:016}".encode(), "1248100998") for place in range(100)]
-        ledger.settle([Prepared("u", "r", rows, None, None, ORIGIN, trial=True), Gated("u"), Known("u", "job", 100)])
+        ledger.settle(
+            [
+                UploadPrepared("u", "r", rows, None, None, ORIGIN, trial=True),
+                UploadGated("u"),
+                JobKnown("u", "job", 100),
+            ]
+        )
         answer = Answer("active")
-        ledger.settle([Fetched("u", dict.fromkeys(range(1, 60, 3), answer), {}, None)])
+        ledger.settle([JobFetched("u", dict.fromkeys(range(1, 60, 3), answer), {}, None)])
         assert ledger.spent_trials(ORIGIN) == 1
-        ledger.settle([Fetched("u", dict.fromkeys(range(60, 100), answer), {}, None)])
+        ledger.settle([JobFetched("u", dict.fromkeys(range(60, 100), answer), {}, None)])
         assert ledger.spent_trials(ORIGIN) == 0
 
 
 def test_row_keys_are_proven_by_many_rows_and_disproved_by_two(tmp_path: Path) -> None:
     """A hundred rows prove them; one row without a proof says nothing, two take it away, and few give it not back."""
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        ledger.begin(Run("r", "batch", ORIGIN, "a.csv", 1.0))
+        ledger.begin(LedgerRun("r", "batch", ORIGIN, "a.csv", 1.0))
 
         def proven_after(count: int, base: int | None) -> bool:
             id = str(next(ids))
             rows = [(f"{id:>8}{place:08}".encode(), "1248100998") for place in range(count)]
-            ledger.settle([Prepared(id, "r", rows, None, None, ORIGIN), Gated(id), Known(id, id, count)])
-            ledger.settle([Fetched(id, {0: Answer("active")}, {}, None, base)])
+            ledger.settle([UploadPrepared(id, "r", rows, None, None, ORIGIN), UploadGated(id), JobKnown(id, id, count)])
+            ledger.settle([JobFetched(id, {0: Answer("active")}, {}, None, base)])
             return ledger.proves_row_keys(ORIGIN)
 
         ids = itertools.count()

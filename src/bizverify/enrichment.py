@@ -30,7 +30,7 @@ from bizverify.report import (
     write_manifest,
 )
 from bizverify.run import accounting
-from bizverify.run.accounting import PLAN_COUNTS, Plan, plan_of, with_plan_columns
+from bizverify.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
 from bizverify.run.accounting import plan as count_plan
 from bizverify.run.alerts import (
     COMMON_FAILURE,
@@ -298,7 +298,7 @@ class EnrichmentRun:
         purchase: Purchase | None,
         warnings: Sequence[str] = (),
         *,
-        plan: Plan,
+        plan: LookupPlan,
         statuses: StatusCounts | None = None,
         alerts: Sequence[Alert | None] = (),
         **outcome: Any,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bizverify.display import Shown, listed_counts
 from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
-from bizverify.run.accounting import Plan, RowCounts, plan_of, row_counts_of
+from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import StatusCounts, is_majority
 from bizverify.schema import Choice, counted
 from bizverify.storage.paths import state_directory
@@ -22,7 +22,7 @@ from bizverify.tables.table import Section
 if TYPE_CHECKING:
     import polars as pl
 
-    from bizverify.run.engine import Agreement, Purchase, Quota
+    from bizverify.run.engine import Agreement, Purchase, QuotaStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Report(Shown):
     engine: str
     input: str
     columns: Mapping[str, Choice]
-    plan: Plan
+    plan: LookupPlan
     versions: Versions
     account: RowCounts | None = None
     addresses: Mapping[str, int] = field(default_factory=dict)
@@ -263,7 +263,7 @@ def sha256_of(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _remaining_of(quota: Quota | None) -> int | None:
+def _remaining_of(quota: QuotaStatus | None) -> int | None:
     return quota.remaining if quota else None
 
 
@@ -310,7 +310,7 @@ def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 
     return ", ".join([bought, *(f"{count:,} {what}" for what, count in parts.items() if count)])
 
 
-def _render_quota(quota: Quota | None) -> str:
+def _render_quota(quota: QuotaStatus | None) -> str:
     if quota is None or quota.remaining is None:
         return "unknown"
     return f"{quota.remaining:,}" + (f" of {quota.limit:,}" if quota.limit is not None else "")

@@ -9,16 +9,20 @@ import click
 
 from bizverify import __version__
 from bizverify.cli.calibrate import calibrate
-from bizverify.cli.console import INTERRUPTED, say, set_up_logging
+from bizverify.cli.console import (
+    INTERRUPTED,
+    escape_what_stdout_lacks,
+    let_stop_signals_interrupt,
+    open_closed_streams,
+    say,
+    set_up_logging,
+)
 from bizverify.cli.data import data
 from bizverify.cli.enrich import enrich, plan
-from bizverify.cli.keys import keys
+from bizverify.cli.keys import keys, notifications
 from bizverify.cli.label import label
-from bizverify.cli.ledger import ledger, resolve
-from bizverify.cli.me import me
+from bizverify.cli.ledger import ledger, me, resolve
 from bizverify.cli.model import model
-from bizverify.cli.notices import notices
-from bizverify.cli.process import escape_what_stdout_lacks, let_stop_signals_interrupt, open_closed_streams
 from bizverify.cli.serve import serve
 from bizverify.cli.verify import verify
 from bizverify.cli.watch import watch
@@ -53,7 +57,7 @@ app.add_command(model)
 app.add_command(data)
 app.add_command(serve)
 app.add_command(keys)
-app.add_command(notices)
+app.add_command(notifications)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out, warn
+from bizverify.cli.console import print_result, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import UsageError
 from bizverify.schema import counted
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _WIDTH: Final = 16
 
 
-@click.command(short_help="Relearn the scorecard from what came back, behind its gate.")
+@click.command(short_help="Relearn the scorecard from the letters that came back.")
 @click.argument("files", nargs=-1, type=PATH, metavar="[LABELLED]…")
-@click.option("--labels", type=PATH, metavar="FOLDER", help="The book of labels; by default the state directory's.")
+@click.option("--labels", type=PATH, metavar="FOLDER", help="The folder of labels; by default the state directory's.")
 @click.option("--dry-run", is_flag=True, help="Say what would be decided; promote and record nothing.")
-@click.option("--report-only", is_flag=True, help="Only hold the probabilities against what came back; learn nothing.")
+@click.option("--report-only", is_flag=True, help="Only compare the probabilities with what came back; learn nothing.")
 @click.option("--audit-sample", type=PATH, metavar="PATH", help="Write the rows to be audited, and do nothing else.")
 @click.option("--audited", type=PATH, metavar="PATH", help="The audited rows: they decide on quarantined labels.")
 @json_option
@@ -62,7 +62,7 @@ def calibrate(
     else:
         from bizverify.learning import calibrate as learn
 
-        _learned(learn(labels=labels, dry_run=dry_run, audited=audited), as_json)
+        _show_decision(learn(labels=labels, dry_run=dry_run, audited=audited), as_json)
 
 
 def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
@@ -71,12 +71,9 @@ def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
         raise UsageError(f"{chosen[0]} does not learn, so {option} says nothing with it; give one of them")
 
 
-def _learned(result: Calibrated, as_json: bool) -> None:
+def _show_decision(result: Calibrated, as_json: bool) -> None:
     warn(result.warnings)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print_lines(result.lines())
+    print_result(as_json, result.as_dict(), _pair_lines(result.lines()))
     click.get_current_context().exit(result.exit_code)
 
 
@@ -84,11 +81,11 @@ def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
     from bizverify.learning import audit_sample
 
     rows = audit_sample(path, labels=labels)
-    if as_json:
-        print_json({"audit_sample": str(path), "rows": rows})
-        return
-    print_out(f"{counted(rows, 'row')} to be audited: {path}")
-    print_out("find out what became of each letter, write it into the file, and give it back with --audited")
+    lines = [
+        f"{counted(rows, 'row')} to be audited: {path}",
+        "find out what became of each letter, write it into the file, and give it back with --audited",
+    ]
+    print_result(as_json, {"audit_sample": str(path), "rows": rows}, lines)
 
 
 def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None:
@@ -97,39 +94,33 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
     reports = {str(path): file_calibration(path) for path in files} or dict([store_calibration(labels)])
     for name, report in reports.items():
         warn(f"{name}: {warning}" for warning in report.warnings)
-    if as_json:
-        print_json({"reports": [{"labels": name, **report.as_dict()} for name, report in reports.items()]})
-        return
-    for name, report in reports.items():
-        _print_report(name, report)
+    value = {"reports": [{"labels": name, **report.as_dict()} for name, report in reports.items()]}
+    print_result(as_json, value, (line for name, report in reports.items() for line in _report_lines(name, report)))
 
 
-def _print_report(name: str, report: Calibration) -> None:
-    _print_lines([("labels", name), *report.lines()])
-    _print_frame("reliability, by tenths of the rows", report.frame)
+def _report_lines(name: str, report: Calibration) -> list[str]:
+    lines = [*_pair_lines([("labels", name), *report.lines()])]
+    lines += _frame_lines("reliability, by tenths of the rows", report.frame)
     for column, frame in report.groups.items():
-        _print_frame(f"by {column}", frame)
-    print_out("")
+        lines += _frame_lines(f"by {column}", frame)
+    return [*lines, ""]
 
 
-def _print_lines(lines: list[tuple[str, str]]) -> None:
-    for what, value in lines:
-        print_out(f"{what:<{_WIDTH}}{value}")
+def _pair_lines(pairs: list[tuple[str, str]]) -> list[str]:
+    return [f"{what:<{_WIDTH}}{value}" for what, value in pairs]
 
 
-def _print_frame(title: str, frame: pl.DataFrame) -> None:
-    """Print a frame as columns of text: numbers to the right, a float with four places, null as nothing."""
+def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:
+    """Return a frame as columns of text: numbers to the right, a float with four places, null as nothing."""
     if frame.is_empty():
-        return
-    print_out(f"\n{title}")
+        return []
     columns = []
     for series in frame.iter_columns():
         texts = [series.name, *("" if value is None else _cell(value) for value in series)]  # a report has few rows
         width = max(map(len, texts))
         right = series.dtype.is_numeric()
         columns.append([text.rjust(width) if right else text.ljust(width) for text in texts])
-    for cells in zip(*columns, strict=True):
-        print_out("  ".join(cells).rstrip())
+    return ["", title, *("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))]
 
 
 def _cell(value: object) -> str:

@@ -1,15 +1,18 @@
-"""What the commands share: logging, printing, progress."""
+"""The console: streams and signals of the process, logging, printing, progress."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import click
@@ -38,10 +41,10 @@ def set_up_logging() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Says options where the library says parameters."""
+    """A formatter that names options where the library names parameters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
+        """Return the record as a line."""
         return with_flags(super().format(record))
 
 
@@ -84,12 +87,12 @@ def warn(warnings: Iterable[str]) -> None:
         say(f"{label}: {warning}")
 
 
-class Reported(Protocol):
-    """What a run over a file reports."""
+class RunReport(Protocol):
+    """The report of a run over a file."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the user should know besides."""
+        """What the user should know besides; alerts are :class:`~bizverify.schema.Alert`."""
 
     @property
     def columns(self) -> Mapping[str, Choice]:
@@ -102,7 +105,7 @@ class Reported(Protocol):
         """The report as plain values."""
 
 
-def show_report(report: Reported, as_json: bool) -> None:
+def show_report(report: RunReport, as_json: bool) -> None:
     """Print alerts, report and other warnings: for people to stderr, or the report as one JSON object to stdout."""
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
     warn(alerts)
@@ -112,6 +115,15 @@ def show_report(report: Reported, as_json: bool) -> None:
         say_table((what, value) for what, value in report.lines() if value not in alerts)
         say_columns(report.columns)
     warn(warning for warning in report.warnings if warning not in alerts)
+
+
+def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
+    """Print a result to stdout: as one JSON object, or as lines for people."""
+    if as_json:
+        print_json(value)
+        return
+    for line in lines:
+        print_out(line)
 
 
 def print_json(value: object, *, needed: bool = False) -> None:
@@ -126,7 +138,7 @@ def print_json(value: object, *, needed: bool = False) -> None:
 
 
 def _all_with_flags(value: object) -> object:
-    """A value for JSON with its texts as :func:`with_flags` has them."""
+    """Return a value for JSON, its texts as :func:`with_flags` has them."""
     if isinstance(value, str):
         return with_flags(value)
     if isinstance(value, Mapping):
@@ -229,3 +241,59 @@ def _bar(unit: str, doing: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def open_closed_streams() -> None:
+    """Lead streams that the caller closed (``2>&-``) nowhere, so that no file opened later gets their number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+
+
+def escape_what_stdout_lacks() -> None:
+    """Print characters that the encoding of stdout (CP949, CP1252) lacks as escapes, as Python does on stderr."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def let_stop_signals_interrupt() -> None:
+    """Let SIGTERM and SIGHUP do what Ctrl-C does, so that a stopped job tidies up.
+
+    A Python handler would run only when the query is over, and of the signals polars heeds SIGINT alone. So the two
+    are blocked, in every thread started from here on, and a thread of their own turns them into SIGINT. What the caller
+    had ignored stays ignored: SIGHUP under ``nohup``, SIGINT in a background job of a script. The latter is blocked and
+    thrown away as well, because polars traps it whatever was set before.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows has neither these signals nor masks
+        return
+    stopping = {one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN}
+    ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGURG, _wake)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping | ignored)
+    interrupt = _interrupt_though_blocked if ignored else _interrupt
+    threading.Thread(target=_forward, args=(stopping, ignored, interrupt), name="stop-signals", daemon=True).start()
+
+
+def _forward(stopping: set[signal.Signals], ignored: set[signal.Signals], interrupt: Callable[[int], None]) -> None:
+    main_thread = threading.main_thread().ident
+    while main_thread is not None and stopping | ignored:
+        if signal.sigwait(stopping | ignored) in stopping:
+            interrupt(main_thread)
+
+
+def _interrupt(main_thread: int) -> None:
+    signal.pthread_kill(main_thread, signal.SIGINT)
+
+
+def _interrupt_though_blocked(main_thread: int) -> None:
+    """Raise SIGINT in this thread, the only one that can let it in, and end what the main thread waits for."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.raise_signal(signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.pthread_kill(main_thread, signal.SIGURG)
+
+
+def _wake(number: int, frame: FrameType | None) -> None:
+    """Do nothing: a handler in Python is what makes a signal end a wait, and then those of others run, too."""

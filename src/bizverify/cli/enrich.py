@@ -16,7 +16,7 @@ from bizverify.cli.options import (
     encoding_option,
     engine_option,
     gazetteer_option,
-    given,
+    given_options,
     json_option,
     labels_option,
     lang_option,
@@ -112,7 +112,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
 
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = api.enrich(
-            **given(options), labels=chosen_labels(labels, no_labels), backup=not no_backup, progress=advance
+            **given_options(options), labels=chosen_labels(labels, no_labels), backup=not no_backup, progress=advance
         )
     show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
@@ -124,4 +124,4 @@ def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) ->
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
     from bizverify import api
 
-    show_report(api.plan(**given(options), labels=chosen_labels(labels, no_labels)), as_json)
+    show_report(api.plan(**given_options(options), labels=chosen_labels(labels, no_labels)), as_json)

@@ -1,4 +1,4 @@
-"""What the library calls a parameter, the command line calls an option: messages say the one or the other."""
+"""Parameters of the library as options of the command line, in messages."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 import click
 
 _PARAMETER: Final = re.compile(r"`([a-z_]+)=([^`]*)`")
-"""What :func:`bizverify.errors.parameter` writes."""
+"""A parameter as :func:`bizverify.errors.parameter` writes it."""
 _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
 """A value that a shell takes as it stands."""
 
 
 def with_flags(text: str) -> str:
     """Put the command line's options in the place of the library's parameters: ``--no-labels`` for ``labels=False``."""
-    return _PARAMETER.sub(_flagged, text) if "`" in text else text
+    return _PARAMETER.sub(_name_option, text) if "`" in text else text
 
 
-def _flagged(found: re.Match[str]) -> str:
+def _name_option(found: re.Match[str]) -> str:
     name, written = found.groups()
     try:
         value = ast.literal_eval(written) if written else None
@@ -36,13 +36,13 @@ def _flagged(found: re.Match[str]) -> str:
         turned_off = options[name].opts if options[name].flag_value is False else options[name].secondary_opts
         return next(iter(turned_off), found[0])
     flag = options[name].opts[0]
-    return flag if value is None or value is True else f"{flag} {_spelled(value)}"
+    return flag if value is None or value is True else f"{flag} {_spell_value(value)}"
 
 
-def _spelled(value: object) -> str:
-    """A value as it is written behind its option."""
+def _spell_value(value: object) -> str:
+    """Return a value as it is written behind its option."""
     if isinstance(value, dict):
-        return ",".join(f"{key}={_spelled(one)}" for key, one in value.items())
+        return ",".join(f"{key}={_spell_value(one)}" for key, one in value.items())
     text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
     quote = '"' if "'" in text else "'"
     return text if _PLAIN.fullmatch(text) else f"{quote}{text}{quote}"
@@ -50,7 +50,7 @@ def _spelled(value: object) -> str:
 
 @cache
 def _options() -> dict[str, click.Option]:
-    """The options of all commands by the parameter that they are; of several the one that is called like it."""
+    """Return the options of all commands by their parameter; of several the one that bears its name."""
     from bizverify.cli import app
 
     found: dict[str, click.Option] = {}

@@ -1,4 +1,4 @@
-"""``bizverify keys``: the API keys of a server of one's own."""
+"""``bizverify keys`` and ``bizverify notices``: the API keys of the user's own server, and its notifications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     import sqlite3
 
     from bizverify.server.store.key_table import Key
+    from bizverify.watch.notifications import PendingDelivery
 
 T = TypeVar("T")
 
+_NOTIFICATION_COLUMNS: Final = ("notice", "key", "number", "found", "channel", "state", "tries", "next", "last error")
+
 _key_argument = click.argument("key_id", metavar="KEY_ID")
+_key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this key alone.")
 
 
-@click.group(short_help="The API keys of a server of one's own.")
+@click.group(short_help="The API keys of your own server.")
 def keys() -> None:
     """Make, list and revoke API keys in a server's file, whether the server is running or not.
 
@@ -51,7 +55,7 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
     if plan not in known:
         raise UsageError(f"--plan {plan}: there is no such plan; there are {', '.join(known)} (--plans names a file)")
     limit = known[plan].quota if quota is None else quota
-    key, secret = _changed(
+    key, secret = _change_file(
         db,
         lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool),
         make=True,
@@ -59,7 +63,7 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
-        _changed(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
+        _change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     say(
         f"key {key.id}: plan {key.plan}, {counted(key.quota, 'lookup')} a month; shown this once, "
@@ -72,20 +76,21 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
 @keys.command(name="list")
 @db_option
 @json_option
-def list_(db: Path, as_json: bool) -> None:
+def list_keys(db: Path, as_json: bool) -> None:
     """List the keys: plan, this month's use, when they were made, used last and revoked."""
     from bizverify.server.clock import Clock
     from bizverify.server.store import key_table
 
     month = Clock().month()
-    found = _changed(
+    found = _change_file(
         db, lambda it: [(key, key_table.used_lookups(it, key.id, month)) for key in key_table.list_keys(it)]
     )
-    rows = [_row(key, used) for key, used in found]
+    rows = [_key_row(key, used) for key, used in found]
     if as_json:
         print_json({"month": month, "keys": rows})
     elif rows:
-        _print_table(rows, month)
+        names = ("id", "plan", f"used in {month}", "pool", "webhook", "made", "last used", "revoked", "note")
+        print_table(names, [_key_cells(row) for row in rows])
     else:
         say(f"{db} has no keys; make one with `bizverify keys create --db {db}`")
 
@@ -97,11 +102,11 @@ def revoke(key_id: str, db: Path) -> None:
     """Revoke a key for good. Its jobs and watches stay in the file, and can be reached by nobody."""
     from bizverify.server.store import key_table
 
-    key = _of(db, key_id)
+    key = _require_key(db, key_id)
     if key.revoked is not None:
         say(f"key {key_id} was revoked before")
         return
-    _changed(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
+    _change_file(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
     say(f"key {key_id} is revoked; a running server refuses it within a second or two")
 
 
@@ -126,8 +131,8 @@ def change(
     changed = {name: value for name, value in given.items() if value is not None}
     if not changed:
         raise UsageError("nothing to change: give --plan, --quota, --note or --pool")
-    key = _of(db, key_id) if list(changed) == ["note"] else _living(db, key_id)
-    _changed(db, lambda it: key_table.change_key(it, key.id, changed))
+    key = _require_key(db, key_id) if list(changed) == ["note"] else _require_living_key(db, key_id)
+    _change_file(db, lambda it: key_table.change_key(it, key.id, changed))
     say(f"key {key_id}: {', '.join(f'{name} is now {value}' for name, value in changed.items())}")
 
 
@@ -144,8 +149,10 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     if (url is None) != remove:
         raise UsageError("give either --url URL or --none")
     checked = None if url is None else WebhookUrl.parse(url)
-    key = _of(db, key_id) if remove else _living(db, key_id)
-    secret = _changed(db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal()))
+    key = _require_key(db, key_id) if remove else _require_living_key(db, key_id)
+    secret = _change_file(
+        db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal())
+    )
     if secret is None:
         say(f"key {key_id}: closures are posted nowhere")
         return
@@ -153,8 +160,102 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
     say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
 
 
-def _changed(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
-    """Carry out a change of the server's file in a transaction of its own."""
+@click.group("notices", short_help="Closures that your own server could not deliver yet.")
+def notifications() -> None:
+    """List the closures that were found but not acknowledged by their receiver yet, and send them again.
+
+    A closure goes to the file of `bizverify serve --notices` and to the webhook of its key. What fails is tried again
+    for three days, less and less often, and then given up; it stays listed here.
+    """
+    needs_server()
+
+
+@notifications.command(name="list")
+@db_option
+@_key_option
+@json_option
+def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
+    """List the closures that were not acknowledged: of which key, since when, how often tried, what went wrong."""
+    from bizverify.watch.notifications import list_undelivered
+
+    if key_id is not None:
+        _require_key(db, key_id)
+    rows = [_notification_row(delivery) for delivery in _change_file(db, lambda it: list_undelivered(it, key_id))]
+    if as_json:
+        print_json({"undelivered": rows})
+    elif rows:
+        print_table(_NOTIFICATION_COLUMNS, [_notification_cells(row) for row in rows])
+    else:
+        say("every closure that was found was acknowledged")
+
+
+@notifications.command()
+@db_option
+@_key_option
+@click.option("--notice", "notification_id", metavar="ID", help="This notice alone.")
+@json_option
+def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bool) -> None:
+    """Send again the closures that were not acknowledged, also those given up; no other is sent twice.
+
+    Closures that were found while their key had no webhook are sent to the one that it has now. A running server
+    begins within a minute.
+    """
+    if key_id is not None:
+        _require_key(db, key_id)
+    count = _change_file(db, lambda it: _retry(it, key_id, notification_id, time.time()))
+    if as_json:
+        print_json({"retried": count})
+    elif count:
+        say(f"{counted(count, 'notice')} will be tried again; a running server begins within a minute")
+    else:
+        say("nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bizverify keys webhook`")
+
+
+def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
+    from bizverify.server.store import key_table
+    from bizverify.watch.notifications import WEBHOOK
+    from bizverify.watch.notifications import retry as again
+
+    count = 0
+    for key in key_table.list_keys(db):
+        if key_id in (None, key.id):
+            channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
+            count += again(db, now, owner=key.id, notification_id=notification_id, channels=channels)
+    return count
+
+
+def _notification_row(delivery: PendingDelivery) -> dict[str, object]:
+    from bizverify.server.clock import as_text
+
+    waits = "given_up" if delivery.due is None else "waiting"
+    return {
+        "id": delivery.id,
+        "key_id": delivery.owner,
+        "biz_no": delivery.biz_no or None,
+        "detected_at": as_text(delivery.created),
+        "channel": delivery.channel,
+        "state": "nowhere" if delivery.channel is None else waits,
+        "attempts": delivery.attempts,
+        "next_attempt_at": as_text(delivery.due),
+        "error": delivery.error,
+    }
+
+
+def _notification_cells(row: dict[str, object]) -> list[str]:
+    found, again = _minute(row["detected_at"]), _minute(row["next_attempt_at"])
+    texts = {name: str(value or "") for name, value in row.items()}
+    state, tries = texts["state"].replace("_", " "), str(row["attempts"])
+    who = [texts["id"], texts["key_id"], texts["biz_no"] or "(several)"]
+    return [*who, found, texts["channel"], state, tries, again, texts["error"]]
+
+
+def _minute(time: object) -> str:
+    """Return a time as text, to the minute; nothing for ``None``."""
+    return str(time or "")[:16].replace("T", " ")
+
+
+def _change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
+    """Change the server's file in a transaction of its own, and return what ``change`` returns."""
     from bizverify.server.store.schema import SERVER_FILE, open_server_file
 
     with closing(open_server_file(db, create=make)) as connection, SERVER_FILE.errors(db):
@@ -164,23 +265,23 @@ def _changed(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool 
         return result
 
 
-def _of(db: Path, key_id: str) -> Key:
+def _require_key(db: Path, key_id: str) -> Key:
     from bizverify.server.store import key_table
 
-    key = _changed(db, lambda it: key_table.find_key(it, key_id))
+    key = _change_file(db, lambda it: key_table.find_key(it, key_id))
     if key is None:
         raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
     return key
 
 
-def _living(db: Path, key_id: str) -> Key:
-    key = _of(db, key_id)
+def _require_living_key(db: Path, key_id: str) -> Key:
+    key = _require_key(db, key_id)
     if key.revoked is not None:
         raise UsageError(f"key {key_id} was revoked, for good; make another with `bizverify keys create --db {db}`")
     return key
 
 
-def _row(key: Key, used: int) -> dict[str, object]:
+def _key_row(key: Key, used: int) -> dict[str, object]:
     from bizverify.server.clock import as_text
 
     return {
@@ -197,19 +298,8 @@ def _row(key: Key, used: int) -> dict[str, object]:
     }
 
 
-def _print_table(rows: list[dict[str, object]], month: str) -> None:
-    names = ("id", "plan", f"used in {month}", "pool", "webhook", "made", "last used", "revoked", "note")
-    print_table(names, [_cells(row) for row in rows])
-
-
-def _cells(row: dict[str, object]) -> list[str]:
-    times = [str(row[name] or "")[:16].replace("T", " ") for name in ("created", "last_used", "revoked")]
+def _key_cells(row: dict[str, object]) -> list[str]:
+    used = f"{row['used']:,} of {row['quota']:,}"
     flags = ["yes" if row[name] else "" for name in ("pool", "webhook")]
-    return [
-        str(row["id"]),
-        str(row["plan"]),
-        f"{row['used']:,} of {row['quota']:,}",
-        *flags,
-        *times,
-        str(row["note"] or ""),
-    ]
+    times = [_minute(row[name]) for name in ("created", "last_used", "revoked")]
+    return [str(row["id"]), str(row["plan"]), used, *flags, *times, str(row["note"] or "")]

@@ -11,11 +11,11 @@ import click
 from bizverify.cli.console import show_report
 from bizverify.cli.options import (
     PATH,
-    Rate,
+    RateType,
     account_options,
     columns_option,
     encoding_option,
-    given,
+    given_options,
     json_option,
     known_as_option,
     ledger_option,
@@ -77,7 +77,7 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
 @account_options
 @ledger_option
 @known_as_option
-@click.option("--rate", type=Rate(), help="Requests per second; default 50.")
+@click.option("--rate", type=RateType(), help="Requests per second; default 50.")
 @click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16.")
 @click.option("--dry-run", is_flag=True, help="Match only: record, write and send nothing.")
 @json_option
@@ -93,6 +93,6 @@ def label(outcomes: Path, as_json: bool, mailed: datetime | None, **options: Any
     from bizverify.labels import label as record
 
     day: date | None = mailed.date() if mailed else None
-    report = record(outcomes, mailed=day, **given(options))
+    report = record(outcomes, mailed=day, **given_options(options))
     show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)

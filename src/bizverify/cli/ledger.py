@@ -1,8 +1,8 @@
-"""``bizverify ledger`` and ``bizverify resolve``."""
+"""``bizverify ledger``, ``resolve`` and ``me``: what was paid, what is in doubt, what is left of the quota."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out
-from bizverify.cli.options import json_option, ledger_option
+from bizverify.cli.console import print_result
+from bizverify.cli.options import account_options, json_option, ledger_option
 from bizverify.errors import UsageError
 from bizverify.schema import counted
 
 if TYPE_CHECKING:
-    from bizverify.ledger import Doubt, Entry, Ledger, RunRecord
+    from bizverify.ledger import Doubt, Ledger, LedgerEntry, RunRecord
 
 _SETTLED: Final = "nothing is unsettled"
 
@@ -36,27 +36,25 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
     """
     if b_no is not None and purge is not None:
         raise UsageError("--number looks and --purge deletes; give one of them")
-    with _opened(ledger) as book:
+    with _open_ledger(ledger) as opened:
         if purge is not None:
-            purged = asdict(book.purge(purge))
+            purged = asdict(opened.purge(purge))
             shown = ", ".join(counted(count, what.removesuffix("s")) for what, count in purged.items())
-            _show(as_json, {"ledger": str(book.path), "purged": purged}, [f"deleted: {shown}"])
+            print_result(as_json, {"ledger": str(opened.path), "purged": purged}, [f"deleted: {shown}"])
         elif b_no is not None:
             from bizverify import business_number
 
-            entries = book.find(business_number.compact(b_no))
+            entries = opened.find(business_number.compact(b_no))
             lines = [line for entry in entries for line in _entry_lines(entry)]
-            found = {"ledger": str(book.path), "entries": [asdict(entry) for entry in entries]}
-            _show(as_json, found, lines or ["the ledger has nothing about this number"])
+            found = {"ledger": str(opened.path), "entries": [asdict(entry) for entry in entries]}
+            print_result(as_json, found, lines or ["the ledger has nothing about this number"])
         else:
-            runs = book.runs()
-            held = [*book.doubts(), *book.unusable(), *book.unfetched()]
-            found = {"ledger": str(book.path), "runs": [asdict(run) for run in runs], "unsettled": _rows(held)}
-            _show(
-                as_json,
-                found,
-                [*_run_lines(runs), *_held_lines(held, "see them with `bizverify resolve`"), f"ledger: {book.path}"],
-            )
+            runs = opened.runs()
+            held = [*opened.doubts(), *opened.unusable(), *opened.unfetched()]
+            found = {"ledger": str(opened.path), "runs": [asdict(run) for run in runs], "unsettled": _doubt_rows(held)}
+            unsettled = _held_lines(held, "see them with `bizverify resolve`")
+            lines = [*_run_lines(runs), *unsettled, f"ledger: {opened.path}"]
+            print_result(as_json, found, lines)
 
 
 @click.command(short_help="Settle lookups and uploads whose answer is not known.")
@@ -77,7 +75,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
 def resolve(
     ids: tuple[str, ...], every: bool, job_id: str | None, lost: bool, resend: bool, ledger: Path | None, as_json: bool
 ) -> None:
-    """List what was sent and never answered, or settle it. Nothing is sent; the next run acts on what was decided.
+    """List the requests that were sent and never answered, or settle them. Nothing is sent: the next run does it.
 
     The list names each by its ID. An upload that is "unfetched" has a job whose results could not be had so far: the
     next run tries again, which is free. For an upload, look into the service's console for its job and give --job;
@@ -85,61 +83,70 @@ def resolve(
     """
     if sum((job_id is not None, lost, resend)) > 1:
         raise UsageError("give one of --job, --lost and --resend")
-    with _opened(ledger) as book:
-        held, unfetched = [*book.doubts(), *book.unusable()], book.unfetched()
+    with _open_ledger(ledger) as opened:
+        held, unfetched = [*opened.doubts(), *opened.unusable()], opened.unfetched()
         if job_id is None and not lost and not resend:
             if ids or every:
                 raise UsageError("say what shall become of them: --job, --lost or --resend")
             ways = "settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID"
-            repeatable = book.may_be_repeated()
+            repeatable = opened.may_be_repeated()
             held += unfetched
-            lines = [*_list_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
-            _show(as_json, {"ledger": str(book.path), "unsettled": _rows(held), "repeatable": repeatable}, lines)
+            lines = [*_doubt_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
+            print_result(
+                as_json, {"ledger": str(opened.path), "unsettled": _doubt_rows(held), "repeatable": repeatable}, lines
+            )
             return
-        chosen = _chosen(ids, every, held)
+        chosen = _choose(ids, every, held)
         if job_id is not None:
             if len(chosen) != 1:
                 raise UsageError("--job is for one upload; name it")
-            settled, what = book.attach(chosen[0], job_id), f"the next run fetches job {job_id}"
+            settled, what = opened.attach(chosen[0], job_id), f"the next run fetches job {job_id}"
         elif lost:
-            settled, what = book.accept(chosen), "taken as lost"
+            settled, what = opened.accept(chosen), "taken as lost"
         else:
-            settled, what = book.resend(chosen), "the next run may buy again"
+            settled, what = opened.resend(chosen), "the next run may buy again"
         left = counted(len(unfetched), "upload") if every and unfetched else None
         lines = [f"{counted(settled, 'lookup')}: {what}"] if chosen else [_SETTLED] if left is None else []
         if left is not None:
             lines.append(f"{left} with results that may yet be fetched: name each to settle it")
-        _show(as_json, {"ledger": str(book.path), "settled": settled}, lines)
+        print_result(as_json, {"ledger": str(opened.path), "settled": settled}, lines)
+
+
+@click.command(short_help="The account at the hosted service and its quota.")
+@account_options
+@json_option
+def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: bool) -> None:
+    """Show the account at the hosted service: its plan, and what is left of the monthly quota. Costs nothing."""
+    from bizverify.client import ApiKey, BlockingClient
+
+    with BlockingClient(base_url, ApiKey.load(key_file), allow_http=allow_http) as client:
+        account = client.me()
+    said = {"plan": account.plan, "limit": account.limit, "used": account.used, "remaining": account.remaining}
+    shown = {name: f"{value:,}" if isinstance(value, int) else value or "not said" for name, value in said.items()}
+    lines = [f"{name:<12}{text}" for name, text in shown.items()]
+    print_result(as_json, said | {"account": account.model_dump(mode="json")}, lines)
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[Ledger]:
+def _open_ledger(path: Path | None) -> Iterator[Ledger]:
     from bizverify.ledger import Ledger
     from bizverify.ledger.schema import ledger_path
 
     found = ledger_path(path)
     if not found.exists():
         raise UsageError(f"{found}: there is no ledger: nothing was bought yet, or --ledger names another place")
-    with Ledger.open(found) as book:
-        yield book
+    with Ledger.open(found) as opened:
+        yield opened
 
 
-def _chosen(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
+def _choose(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
     if bool(ids) == every:
         raise UsageError("name what to settle by its ID, or give --all")
     return [doubt.id for doubt in held] if every else list(ids)
 
 
-def _rows(held: list[Doubt]) -> list[dict[str, object]]:
+def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
     return [asdict(doubt) for doubt in held]
-
-
-def _show(as_json: bool, found: Mapping[str, object], lines: list[str]) -> None:
-    if as_json:
-        print_json(found)
-        return
-    for line in lines:
-        print_out(line)
 
 
 def _run_lines(runs: list[RunRecord]) -> list[str]:
@@ -153,7 +160,7 @@ def _run_lines(runs: list[RunRecord]) -> list[str]:
     return lines
 
 
-def _list_lines(held: list[Doubt]) -> list[str]:
+def _doubt_lines(held: list[Doubt]) -> list[str]:
     lines = []
     for doubt in held:
         what = doubt.b_no or f"{counted(doubt.rows, 'row')}, job {doubt.job_id or 'not known'}"
@@ -181,7 +188,7 @@ def _repeatable_lines(requests: int) -> list[str]:
     ]
 
 
-def _entry_lines(entry: Entry) -> list[str]:
+def _entry_lines(entry: LedgerEntry) -> list[str]:
     paid = f", answered {_time(entry.answered_at)}" if entry.answered_at is not None else ""
     lines = [
         f"{entry.id}  {entry.b_no}  {entry.state:<11}{_time(entry.since)}{paid}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out
+from bizverify.cli.console import print_out, print_result
 from bizverify.cli.options import json_option
 from bizverify.errors import UsageError
 from bizverify.schema import counted
@@ -43,14 +43,11 @@ def show(which: str | None, toml: bool, as_json: bool) -> None:
     if toml and as_json:
         raise UsageError("give one of --toml and --json")
     store = ModelStore()
-    found, name = _found(store, which)
+    found, name = _find_card(store, which)
     if toml:
         print_out(found.card.to_toml().rstrip("\n"))
-    elif as_json:
-        print_json(_as_dict(found, name))
     else:
-        for line in (*_facts(found, name), *_points(found.card, Scorecard.load())):
-            print_out(line)
+        print_result(as_json, _as_dict(found, name), [*_facts(found, name), *_points(found.card, Scorecard.load())])
 
 
 @model.command(short_help="Show where two scorecards differ.")
@@ -65,13 +62,10 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
     from bizverify.model_store import BUILTIN, ModelStore, differences
 
     store = ModelStore()
-    (one, one_name), (other, other_name) = _found(store, a or BUILTIN), _found(store, b)
+    (one, one_name), (other, other_name) = _find_card(store, a or BUILTIN), _find_card(store, b)
     found = differences(one.card, other.card)
-    if as_json:
-        print_json({"a": one_name, "b": other_name, "differences": [difference.as_dict() for difference in found]})
-        return
-    for line in _diff_lines(found, one_name, other_name):
-        print_out(line)
+    value = {"a": one_name, "b": other_name, "differences": [difference.as_dict() for difference in found]}
+    print_result(as_json, value, _diff_lines(found, one_name, other_name))
 
 
 @model.command(short_help="What was promoted, refused, rolled back, and why.")
@@ -82,12 +76,9 @@ def history(as_json: bool) -> None:
 
     store = ModelStore()
     events, champion = store.history(), store.champion_version()
-    if as_json:
-        shown = [event.as_dict() for event in events]
-        print_json({"journal": str(store.path), "champion": champion, "events": shown})
-        return
-    for line in (*_event_lines(events), f"{'champion':<{_WIDTH}}{champion}", f"{'journal':<{_WIDTH}}{store.path}"):
-        print_out(line)
+    value = {"journal": str(store.path), "champion": champion, "events": [event.as_dict() for event in events]}
+    places = [f"{'champion':<{_WIDTH}}{champion}", f"{'journal':<{_WIDTH}}{store.path}"]
+    print_result(as_json, value, [*_event_lines(events), *places])
 
 
 @model.command(short_help="Let an earlier scorecard answer again.")
@@ -96,22 +87,21 @@ def history(as_json: bool) -> None:
 def rollback(version: str | None, as_json: bool) -> None:
     """Let an earlier scorecard answer again, by default the one before the champion. Nothing is deleted.
 
-    VERSION is one of `bizverify model history`, or builtin. What is gone back to can be gone forward from again, by
-    naming the later version.
+    VERSION is one of `bizverify model history`, or builtin. To go forward again, name the
+    later version.
     """
     from bizverify.model_store import ModelStore
 
     store = ModelStore()
     card = store.rollback(version)
     event = store.history()[-1]
-    if as_json:
-        print_json({"champion": event.version, "model": card.version, "replaced": event.data.get("replaced")})
-    else:
-        print_out(f"{card.version} answers now, in place of {event.data.get('replaced')}")
+    replaced = event.data.get("replaced")
+    value = {"champion": event.version, "model": card.version, "replaced": replaced}
+    print_result(as_json, value, [f"{card.version} answers now, in place of {replaced}"])
 
 
-def _found(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
-    """A scorecard, and what to call it."""
+def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
+    """Return a scorecard and its name for people: by default the champion."""
     from bizverify.engine.risk.scorecard import Scorecard
     from bizverify.model_store import BUILTIN, resolve_model
     from bizverify.model_store.scorecard_store import StoredScorecard
@@ -169,7 +159,7 @@ def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
     for level, points, beside, _, text in table.iter_rows():
         there = "" if beside is None else f"{beside:+d}"
         mark = " " if points == beside else "*"
-        lines.append(f"{level:<{width}}{points:>+8d}{there:>10}{mark} {_short(text)}")
+        lines.append(f"{level:<{width}}{points:>+8d}{there:>10}{mark} {_shorten(text)}")
     return lines
 
 
@@ -206,7 +196,7 @@ def _event_lines(events: list[Event]) -> list[str]:
 
 
 def _why(event: Event) -> str:
-    """What an event is about, in words: the mailing and the reasons, or whom the scorecard replaced."""
+    """Return the reason of an event in words: the mailing and its faults, or the scorecard that was replaced."""
     data = event.data
     why = data.get("why") or (f"in place of {data['replaced']}" if "replaced" in data else "")
     if isinstance(data.get("mailings"), dict):  # an audit's
@@ -242,5 +232,5 @@ def _figure(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

@@ -12,19 +12,19 @@ from bizverify.options import ServiceKeywords
 from bizverify.schema import LANGS
 
 if TYPE_CHECKING:
-    _ParamType = click.ParamType[dict[str, str], str]
-    _FloatType = click.ParamType[float, str]
-    _BandType = click.ParamType[tuple[float, float], str]
+    _ColumnsBase = click.ParamType[dict[str, str], str]
+    _RateBase = click.ParamType[float, str]
+    _BandBase = click.ParamType[tuple[float, float], str]
 else:  # only newer versions of click can be subscripted
-    _ParamType = _FloatType = _BandType = click.ParamType
+    _ColumnsBase = _RateBase = _BandBase = click.ParamType
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 PATH: Final = click.Path(path_type=Path)
 
 
-class KeyValues(_ParamType):
-    """``role=HEADER,role=HEADER``; a header that holds a comma goes into an option of its own."""
+class ColumnsType(_ColumnsBase):
+    """The type of ``--columns``: ``role=HEADER,role=HEADER``; a header with a comma goes into an option of its own."""
 
     name = "role=HEADER,…"
 
@@ -53,14 +53,14 @@ def columns_option(roles: Iterable[str]) -> Decorator:
     """The option ``--columns``."""
     return click.option(
         "--columns",
-        type=KeyValues(roles),
+        type=ColumnsType(roles),
         help="Which header has which role; by default found from the headers. #3 means the third column; several "
         "headers with + between are one value: address=기본주소+상세주소.",
     )
 
 
-class Rate(_FloatType):
-    """``50`` or ``50/s``."""
+class RateType(_RateBase):
+    """The type of ``--rate``: ``50`` or ``50/s``."""
 
     name = "N/s"
 
@@ -72,8 +72,8 @@ class Rate(_FloatType):
             self.fail(f"{value!r} is no rate; give requests per second, as 50 or 50/s", param, ctx)
 
 
-class Band(_BandType):
-    """``0.08-0.5``."""
+class BandType(_BandBase):
+    """The type of ``--band``: ``0.08-0.5``."""
 
     name = "LOW-HIGH"
 
@@ -100,7 +100,7 @@ _WHO: Final = (
 ledger_option: Final[Decorator] = click.option(
     "--ledger",
     type=PATH,
-    help="Where what was paid is remembered; by default BIZVERIFY_LEDGER, else in the state directory.",
+    help="The file that records what was paid; by default BIZVERIFY_LEDGER, else in the state directory.",
 )
 known_as_option: Final[Decorator] = click.option(
     "--known-as",
@@ -119,15 +119,17 @@ _HOW: Final = (
     ),
 )
 _HOW_MUCH: Final = (
-    click.option("--budget", type=int, metavar="N", help="Buy N lookups at most, the worthiest first."),
+    click.option("--budget", type=int, metavar="N", help="Buy N lookups at most, the most useful first."),
     click.option(
         "--priority",
         metavar="COLUMN",
         help="With a budget: the rows with the largest value here come first. Default: those least sure.",
     ),
-    click.option("--rate", type=Rate(), help="Requests per second; default 50."),
+    click.option("--rate", type=RateType(), help="Requests per second; default 50."),
     click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16."),
-    click.option("--band", type=Band(), help="hybrid: buy where the local probability lies here; default 0.08-0.5."),
+    click.option(
+        "--band", type=BandType(), help="hybrid: buy where the local probability lies here; default 0.08-0.5."
+    ),
     click.option("--offline/--no-offline", default=None, help="batch: passed on to the service as given."),
     click.option("--paid/--no-paid", default=None, help="batch: passed on to the service as given."),
 )
@@ -145,17 +147,17 @@ def engine_option(*engines: str) -> Decorator:
 
 
 def account_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which service, and as whom."""
+    """Add the options that say which service, and as whom."""
     return _all(_WHO, command)
 
 
 def single_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of an engine that buys one lookup."""
+    """Add the options of an engine that buys one lookup."""
     return _all((*_WHO, *_HOW), command)
 
 
 def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of the engines that buy for a file."""
+    """Add the options of the engines that buy for a file."""
     return _all((*_WHO, *_HOW, *_HOW_MUCH), command)
 
 
@@ -165,8 +167,8 @@ def _all(options: Iterable[Decorator], command: Callable[..., Any]) -> Callable[
     return command
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without those of the service that were not given: their defaults are the library's."""
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options without those of the service that were not given: their defaults are the library's."""
 
     def is_given(name: str, value: object) -> bool:
         return name not in _SERVICE or (value is not None and (value is not False or name in _YES_OR_NO))
@@ -175,7 +177,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_labels(labels: Path | None, no_labels: bool) -> Path | Literal[False] | None:
-    """What the two options mean for the library; raises the usage message where both were given."""
+    """Return the library's ``labels`` for the two options. Raises :class:`click.UsageError` where both were given."""
     if labels is not None and no_labels:
         raise click.UsageError("--labels and --no-labels exclude each other.")
     return False if no_labels else labels
@@ -200,10 +202,10 @@ model_option: Final[Decorator] = click.option(
 labels_option: Final[Decorator] = click.option(
     "--labels",
     type=PATH,
-    help="The folder of the label book, what came back of earlier letters; by default labels in the state directory.",
+    help="The folder of recorded labels: what came back of earlier letters; by default labels in the state directory.",
 )
 no_labels_option: Final[Decorator] = click.option(
-    "--no-labels", is_flag=True, help="Leave out what is known of earlier letters."
+    "--no-labels", is_flag=True, help="Do not use what came back of earlier letters."
 )
 select_option: Final[Decorator] = click.option(
     "--select",
@@ -212,7 +214,7 @@ select_option: Final[Decorator] = click.option(
     help="Which of your columns the output keeps, separated by commas; by default all. #3 means the third column.",
 )
 encoding_option: Final[Decorator] = click.option(
-    "--encoding", metavar="NAME", help="The encoding of CSV inputs, where it is not found rightly."
+    "--encoding", metavar="NAME", help="The encoding of CSV inputs; by default it is detected."
 )
 json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."

@@ -20,13 +20,13 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    """Refuse "nan", which lies in every range."""
+    """Return the value of an option; refuse "nan", which lies in every range."""
     if math.isnan(value):
         raise click.BadParameter("nan is no number", context, option)
     return value
 
 
-@click.command(short_help="The service itself, answered by the embedded engine.")
+@click.command(short_help="Run the service yourself, answered by the embedded engine.")
 @db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
@@ -51,7 +51,7 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Batch jobs that may wait; more are told 503.",
+    help="Batch jobs that may wait; further ones are answered 503.",
 )
 @click.option(
     "--learn-hours",

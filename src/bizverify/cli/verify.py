@@ -13,7 +13,7 @@ from bizverify.cli.options import (
     chosen_labels,
     engine_option,
     gazetteer_option,
-    given,
+    given_options,
     json_option,
     labels_option,
     lang_option,
@@ -48,7 +48,7 @@ def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) 
     """
     from bizverify import api
 
-    answer = api.verify(**given(options), labels=chosen_labels(labels, no_labels))
+    answer = api.verify(**given_options(options), labels=chosen_labels(labels, no_labels))
     if as_json:
         print_json(asdict(answer))
     else:

@@ -12,7 +12,7 @@ import click
 from bizverify.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, show_report, warn
 from bizverify.cli.options import (
     PATH,
-    Rate,
+    RateType,
     account_options,
     chosen_labels,
     columns_option,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bizverify.watch import CheckReport
 
 _OWN: Final = "\0"
-"""What ``--local`` means without a file: no path can be this."""
+"""The value of ``--local`` without a file: no path can be this."""
 
 local_option: Final = click.option(
     "--local",
@@ -45,7 +45,7 @@ local_option: Final = click.option(
 
 
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which list: the service's and as whom, or a local one."""
+    """Add the options that say which list: the service's and as whom, or a local one."""
     return local_option(account_options(command))
 
 
@@ -58,9 +58,9 @@ def watch() -> None:
     """
 
 
-@watch.command(short_help="Make the list that of a file.")
+@watch.command(short_help="Make the watch list the same as a file.")
 @click.argument("file", type=PATH)
-@click.option("--apply", is_flag=True, help="Do it; without it what would be done is shown.")
+@click.option("--apply", is_flag=True, help="Change the list; without this option only show what would change.")
 @click.option("--keep", is_flag=True, help="Remove nothing: businesses that are not in FILE stay on the list.")
 @click.option(
     "--force", is_flag=True, help="Remove even more than half of a list of 20 businesses and more, or all of any list."
@@ -70,20 +70,21 @@ def watch() -> None:
 @encoding_option
 @click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
 @_which
-@click.option("--rate", type=Rate(), help="Requests per second; default 50.")
+@click.option("--rate", type=RateType(), help="Requests per second; default 50.")
 @click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16.")
 @json_option
 def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
-    """Show what separates the watch list from the businesses of FILE, any table that `enrich` reads; --apply ends it.
+    """Compare the watch list with the businesses of FILE and show what would change; with --apply, change it.
 
-    What is in FILE and not on the list is added, names and addresses that differ are changed, what is not in FILE is
-    removed, at the end. It may be given again at any time, and goes on where it was stopped: the list is read first.
+    FILE is any table that `enrich` reads. Businesses that only FILE has are added, names and addresses that differ are
+    changed, and at the end businesses that only the list has are removed. The command may be given again at any time,
+    also after it was stopped: it reads the list first and does what is left to do.
     """
     from bizverify.watch import sync as reconcile
 
     try:
         with progress_shown("auto", "watches", "syncing") as advance:
-            report = reconcile(file, progress=advance, local=_local(local), **_given(options))
+            report = reconcile(file, progress=advance, local=_local(local), **_given_options(options))
     except KeyboardInterrupt as error:
         if not str(error):  # nothing had been begun
             raise
@@ -104,7 +105,7 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     from bizverify import business_number
     from bizverify.watch import add as put
 
-    placed = put(b_no, local=_local(local), **_given(options))
+    placed = put(b_no, local=_local(local), **_given_options(options))
     if as_json:
         print_json({"watch_id": placed.watch_id, "biz_no": placed.biz_no, "state": placed.state})
         return
@@ -120,7 +121,7 @@ def list_(as_json: bool, local: str | None, **options: Any) -> None:
     from bizverify.watch import entries
     from bizverify.watch.report import list_lines
 
-    frame = entries(local=_local(local), **_given(options))
+    frame = entries(local=_local(local), **_given_options(options))
     if as_json:
         print_json({"watches": _records(frame), "total": frame.height})
         return
@@ -136,7 +137,7 @@ def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None
     from bizverify.watch import remove as take_off
     from bizverify.watch.report import format_number
 
-    gone = take_off(which, local=_local(local), **_given(options))
+    gone = take_off(which, local=_local(local), **_given_options(options))
     if as_json:
         print_json({"removed": gone.to_dicts()})
         return
@@ -152,7 +153,7 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
     """Show the changes of one watched business's grade, the oldest first."""
     from bizverify.watch import history as changes_of
 
-    found = changes_of(which, local=_local(local), **_given(options))
+    found = changes_of(which, local=_local(local), **_given_options(options))
     if as_json:
         print_json({"watch_id": found.watch_id, "biz_no": found.biz_no, "history": _records(found.frame)})
         return
@@ -188,19 +189,19 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
 @click.option("--forget", is_flag=True, help="Drop what waits for a file or webhook that is not given any more.")
 @json_option
 def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool, **options: Any) -> None:
-    """Verify again what is due on a local list, write down changes of grade, and tell of businesses that closed.
+    """Verify again what is due on a local list, record changes of grade, and report businesses that closed.
 
-    Made for cron: it prints nothing when nothing happened (on a terminal how many were checked, and when the next are
-    due), tells in one line what was closed already at its first check, ends at once where another check of the list is
-    running, and killed at any moment it loses nothing: each closure is told at least once. Exit code 3: a notice could
-    not be delivered; it is kept, and the next check tries again.
+    Made for cron: it prints nothing when nothing happened (on a terminal: how many were checked, and when the next are
+    due). Businesses that were closed already at their first check are reported in one line. It ends at once if another
+    check of the same list is running. It may be killed at any moment: each closure is reported at least once. Exit
+    code 3: a notice could not be delivered; it is kept, and the next check tries again.
     """
     from bizverify.watch import check as check_list
 
     report = check_list(
         local=_local(local) or True,
         labels=chosen_labels(labels, no_labels),
-        tell=lambda report: _tell(report, as_json),
+        tell=lambda report: _print_report(report, as_json),
         **options,
     )
     click.get_current_context().exit(report.exit_code)
@@ -210,13 +211,13 @@ def _local(local: str | None) -> str | bool | None:
     return True if local == _OWN else local
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given: the defaults of the others are the library's."""
+def _given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given: the defaults of the others are the library's."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
-def _tell(report: CheckReport, as_json: bool) -> None:
-    """Print what happened; closures count as told when it is out."""
+def _print_report(report: CheckReport, as_json: bool) -> None:
+    """Print what happened; closures count as reported once it is printed."""
     warn(report.warnings)
     if as_json:
         print_json(report.as_dict(), needed=True)
@@ -250,7 +251,7 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """A frame's rows for JSON, times in this machine's time zone."""
+    """Return a frame's rows for JSON, times in this machine's time zone."""
     from bizverify.watch.report import with_local_times
 
     return with_local_times(frame).to_dicts()

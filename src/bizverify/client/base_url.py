@@ -49,7 +49,7 @@ class BaseUrl:
             wrong_type("base_url", text, "the service's URL as a str")
         text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
         if not text:
-            raise UsageError(f"no base URL: give the service's address, or set {ENV_BASE_URL}")
+            raise UsageError(f"no base URL: give the service's URL with {parameter('base_url')}, or set {ENV_BASE_URL}")
         parts = _parts(text)
         host = _host(parts)
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):

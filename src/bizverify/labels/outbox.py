@@ -1,16 +1,16 @@
-"""How labels go to the service: at the pace of a run that buys, and never twice by themselves."""
+"""Labels on their way to the service: sent at the pace of a run that buys, and never twice by themselves."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
-
-import anyio
+from functools import partial
 
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.client import ApiKey, BaseUrl, Client
+from bizverify.dispatch import Action, Halt, OutgoingRequest, Slot, Task
+from bizverify.dispatch.error_actions import error_action
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
@@ -18,16 +18,13 @@ from bizverify.errors import (
     NotSentError,
     PlanError,
     QuotaError,
-    RejectedError,
     ServiceError,
-    ShapeError,
     StoppedError,
-    TooLargeError,
     UsageError,
 )
 from bizverify.ledger import (
+    JobNumbered,
     Journal,
-    Label,
     LabelDone,
     LabelDoubted,
     LabelledJob,
@@ -35,13 +32,12 @@ from bizverify.ledger import (
     LabelRetracted,
     LabelSent,
     Ledger,
-    Numbered,
+    QueuedLabel,
 )
 from bizverify.ledger.label_outbox import LabelChange
 from bizverify.options import ServiceOptions
-from bizverify.purchase.batch_jobs import Job, numbering
-from bizverify.purchase.dispatcher import Buying, Halt, is_redirect
-from bizverify.purchase.limits import Slot, Throttle
+from bizverify.purchase.batch_jobs import UploadedJob, find_base
+from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.run.lookups import scope_of
 from bizverify.schema import counted
 
@@ -52,8 +48,8 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass
-class Delivery:
-    """One run's labels to the service: ``sent``, ``refused`` and ``doubts`` are counted as it goes.
+class LabelSender:
+    """Sends one run's labels to the service: ``sent``, ``refused`` and ``doubts`` are counted as it goes.
 
     ``first_row`` is what a service calls the first row of a job whose results do not prove it.
     """
@@ -66,166 +62,147 @@ class Delivery:
     sent: int = field(default=0, init=False)
     refused: int = field(default=0, init=False)
     doubts: int = field(default=0, init=False)
-    _gone: dict[int, str] = field(default_factory=dict, init=False)
+    _lost_jobs: dict[int, str] = field(default_factory=dict, init=False)
     _bases: dict[int, int | None] = field(default_factory=dict, init=False)
     _jobs: dict[int, LabelledJob] = field(default_factory=dict, init=False)
 
-    def carried_out(self, run_id: str, labels: Sequence[Label], brake: CancelToken) -> Halt | None:
+    def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
         """Send the labels, and return why that was stopped, if it was; raise what ends a run."""
         key = self.terms.api_key or ApiKey.load(self.terms.key_file)
         outcome = "failed"
         try:
-            halt = run_async(lambda: self._deliver(key, run_id, labels, brake), brake)
+            halt = run_async(lambda: self._send_all(key, run_id, labels, cancel), cancel)
             outcome = halt.why if halt else "done"
         except KeyboardInterrupt:
             outcome = "interrupted"
-            raise KeyboardInterrupt(self._so_far()) from None
+            raise KeyboardInterrupt(self._explain_progress()) from None
         finally:
             self.ledger.end(run_id, outcome)
         if halt is not None and halt.error is not None:
             raise halt.error
         if halt is not None and halt.why == "interrupted":
-            raise StoppedError(self._so_far())
+            raise StoppedError(self._explain_progress())
         return halt
 
-    def unnumbered(self, labels: Sequence[Label]) -> int:
-        """How many of the labels are of jobs that do not say what they call their rows."""
+    def count_unnumbered(self, labels: Sequence[QueuedLabel]) -> int:
+        """Return how many of the labels are of jobs that do not say what they call their rows."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
-    def _so_far(self) -> str:
+    def _explain_progress(self) -> str:
         doubts = f", in doubt: {self.doubts:,}" if self.doubts else ""
         return f"{counted(self.sent, 'label')} sent in this run, known to the ledger{doubts}; the same command goes on"
 
-    async def _deliver(self, key: ApiKey, run_id: str, labels: Sequence[Label], brake: CancelToken) -> Halt | None:
+    async def _send_all(
+        self, key: ApiKey, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken
+    ) -> Halt | None:
         client = Client(self.url, key, concurrency=self.terms.concurrency, timeout=self.terms.timeout, max_retries=0)
         async with client, Journal(self.ledger) as journal:
-            buying = Buying(client, self.ledger, journal, self.terms, run_id, "")
-            brake.set_handler(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            context = PurchaseContext(client, self.ledger, journal, self.terms, run_id, "")
+            dispatcher = context.dispatcher
+            cancel.set_handler(lambda: dispatcher.cancel(Halt("interrupted", "interrupted")))
             try:
-                await self._number(buying, {label.upload for label in labels})
-                numbered = [
-                    label for label in labels if self._bases.get(label.upload) is not None or label.upload in self._gone
-                ]
+                await self._number_rows(context, {label.upload for label in labels})
+                numbered = [label for label in labels if self._bases.get(label.upload) is not None]
                 self.progress(0, len(numbered))
                 source = iter(numbered)
 
-                async def worker(throttle: Throttle) -> None:
-                    while True:
-                        async with buying.slot(throttle) as slot:
-                            label = next(source, None) if slot is not None else None
-                            if slot is None or label is None:
-                                return
-                            await self._send(buying, label, throttle, slot)
-                        self.progress(self.sent + self.refused + self.doubts, len(numbered))
+                def next_task() -> Task | None:
+                    label = next(source, None)
+                    if label is None:
+                        return None
+                    return partial(dispatcher.deliver, _LabelRequest(self, context, label, len(numbered)))
 
-                await buying.carry_out(worker, min(self.terms.concurrency, max(len(numbered), 1)))
+                await dispatcher.run(next_task, min(self.terms.concurrency, max(len(numbered), 1)))
             finally:
-                brake.set_handler(None)
-        return buying.stop.halt
+                cancel.set_handler(None)
+        return dispatcher.halt
 
-    async def _number(self, buying: Buying, uploads: set[int]) -> None:
+    async def _number_rows(self, context: PurchaseContext, uploads: set[int]) -> None:
         """Find out what the service calls the first row of each job, from the ledger or the job itself."""
         self._jobs = self.ledger.labelled_jobs(sorted(uploads))
         for upload, job in self._jobs.items():
-            if buying.stop.pulled:
+            if context.dispatcher.is_cancelled:
                 return
             base = job.base
             if base is None:
-                base = await self._looked_up(buying, job)
-            if base is None and not buying.stop.pulled:
+                base = await self._fetch_base(context, job)
+            if base is None and not context.dispatcher.is_cancelled:
                 base = self.first_row
-            if not buying.stop.pulled:
-                self._bases[upload] = 0 if upload in self._gone else base
+            if not context.dispatcher.is_cancelled:
+                self._bases[upload] = 0 if upload in self._lost_jobs else base
 
-    async def _looked_up(self, buying: Buying, job: LabelledJob) -> int | None:
+    async def _fetch_base(self, context: PurchaseContext, job: LabelledJob) -> int | None:
         scope = scope_of(self.url.name, job.offline, job.paid)
         try:
-            base = await numbering(buying, Job(job.id, job.job_id, job.total, scope))
+            base = await find_base(context, UploadedJob(job.id, job.job_id, job.total, scope))
         except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
-            self._gone[job.upload] = str(error)
+            self._lost_jobs[job.upload] = str(error)
             return None
         except (AuthenticationError, PlanError) as error:
-            buying.refused(error)
+            context.dispatcher.end_run(error)
             return None
         except (QuotaError, NotSentError, DoubtError) as error:
-            buying.stop.pull(Halt("unreachable", f"job {job.job_id} cannot be looked at now: {error}"))
+            context.dispatcher.cancel(Halt("unreachable", f"job {job.job_id} cannot be looked at now: {error}"))
             return None
         except ServiceError as error:
             log.info("job %s does not say how it numbers its rows: %s", job.job_id, error)
             return None
         if base is not None:
-            await buying.journal.settle(Numbered(job.id, base))
+            await context.journal.settle(JobNumbered(job.id, base))
         return base
 
-    async def _send(self, buying: Buying, label: Label, throttle: Throttle, slot: Slot) -> None:
-        """Send one label, again only where it is certain that it did not arrive."""
-        for attempt in count():
-            if label.upload in self._gone:
-                await self._settle(buying, LabelRefused(label, note=self._gone[label.upload]))
-                return
-            if not await buying.turn(throttle):
-                return
-            await buying.journal.settle(LabelSent(label))
-            error = await self._ask(buying, label)
-            if error is None:
-                slot.eased()
-                buying.fruitful()
-                return
-            if isinstance(error, ServiceError):
-                buying.strained(error, slot)
-            if not await self._again(buying, label, error, attempt):
-                return
 
-    async def _ask(self, buying: Buying, label: Label) -> ServiceError | UsageError | None:
-        """Send the request and write down what came of it; return the error that it came to, if any."""
-        job, row = self._jobs[label.upload], label.place + (self._bases[label.upload] or 0)
+class _LabelRequest(OutgoingRequest[None]):
+    """One label, sent again only where it is certain that it did not arrive; ``total``: all labels of the run."""
+
+    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel, total: int) -> None:
+        self._sender, self._context, self._label, self._total = sender, context, label, total
+
+    async def skip(self) -> bool:
+        """Refuse the label without sending it if its job is known to be gone."""
+        note = self._sender._lost_jobs.get(self._label.upload)
+        if note is not None:
+            await self._settle(LabelRefused(self._label, note=note))
+        return note is not None
+
+    async def prepare(self) -> None:
+        await self._context.journal.settle(LabelSent(self._label))
+
+    async def send(self, slot: Slot) -> None:
+        del slot
+        sender, label = self._sender, self._label
+        job_id, row = sender._jobs[label.upload].job_id, label.place + (sender._bases[label.upload] or 0)
         try:
-            await buying.client.label(job.job_id, row, bounced=label.bounced, reason=label.reason)
-        except (ServiceError, UsageError) as error:
-            await self._settle(buying, _outcome(label, error))
-            return error
-        except BaseException as stopped:  # cancelled, or worse: the request may be on its way
-            with anyio.CancelScope(shield=True):
-                note = f"the run was stopped while waiting for the answer ({type(stopped).__name__})"
-                await self._settle(buying, LabelDoubted(label, note=note))
-            raise
-        await self._settle(buying, LabelDone(label))
-        return None
+            await self._context.client.label(job_id, row, bounced=label.bounced, reason=label.reason)
+        except UsageError as error:  # an id that no URL can hold
+            raise NotFoundError(str(error)) from error
 
-    async def _settle(self, buying: Buying, change: LabelChange) -> None:
-        await buying.journal.settle(change)
-        self.sent += isinstance(change, LabelDone)
-        self.refused += isinstance(change, LabelRefused)
-        self.doubts += isinstance(change, LabelDoubted)
+    def choose_action(self, error: ServiceError, attempt: int) -> Action:
+        """Drop the label if its job is gone, or never had its row: the other labels of the job will be refused, too."""
+        del attempt
+        return Action.DROP if isinstance(error, NotFoundError) else error_action(error)
 
-    async def _again(self, buying: Buying, label: Label, error: Exception, attempt: int) -> bool:
-        """Whether to send the same label once more; if not, whether to go on at all."""
-        match error:
-            case DoubtError() | ShapeError():
-                buying.fruitless(str(error))
-            case NotSentError():
-                if await buying.again(attempt, error.retry_after):
-                    return True
-                buying.unreachable(error)
-            case QuotaError():
-                return await buying.quota_used_up(error, attempt)
-            case NotFoundError() | UsageError():  # the job is gone, or never had this row: neither will the others be
-                self._gone.setdefault(label.upload, str(error))
-            case TooLargeError() | RejectedError() if not is_redirect(error):
-                buying.fruitless(str(error), 1)
-            case ServiceError():  # 401, 403, a redirect: it will be the same for every other label
-                buying.refused(error)
-        return False
+    async def record_reply(self, reply: None, slot: Slot) -> None:
+        del reply, slot
+        await self._settle(LabelDone(self._label))
 
+    async def record_error(self, error: ServiceError, action: Action) -> None:
+        if action is Action.HOLD:  # an unreadable answer among them: a page in its place, somebody else's, perhaps
+            await self._settle(LabelDoubted(self._label, note=str(error)))
+        elif action in (Action.REFUSE, Action.DROP):
+            await self._settle(LabelRefused(self._label, note=str(error)))
+        else:  # not sent, or refused whatever is said: as if it had not been tried
+            await self._settle(LabelRetracted(self._label))
+        if action is Action.DROP:
+            self._sender._lost_jobs.setdefault(self._label.upload, str(error))
 
-def _outcome(label: Label, error: Exception) -> LabelChange:
-    """What an error means for a label."""
-    match error:
-        case DoubtError() | ShapeError():  # a page in place of an answer: somebody else's, perhaps
-            return LabelDoubted(label, note=str(error))
-        case NotFoundError() | UsageError() | TooLargeError():
-            return LabelRefused(label, note=str(error))
-        case RejectedError() if not is_redirect(error):
-            return LabelRefused(label, note=str(error))
-        case _:  # not sent, or refused whatever is said: as if it had not been tried
-            return LabelRetracted(label)
+    async def record_interruption(self, note: str) -> None:
+        await self._settle(LabelDoubted(self._label, note=note))
+
+    async def _settle(self, change: LabelChange) -> None:
+        await self._context.journal.settle(change)
+        sender = self._sender
+        sender.sent += isinstance(change, LabelDone)
+        sender.refused += isinstance(change, LabelRefused)
+        sender.doubts += isinstance(change, LabelDoubted)
+        sender.progress(sender.sent + sender.refused + sender.doubts, self._total)

@@ -18,13 +18,13 @@ import polars as pl
 
 from bizverify.cancellation import CancelToken
 from bizverify.client import BaseUrl
+from bizverify.dispatch import Halt
 from bizverify.errors import UsageError
-from bizverify.labels.outbox import Delivery, Progress
+from bizverify.labels.outbox import LabelSender, Progress
 from bizverify.labels.output_columns import check_labels, find_label_columns
-from bizverify.ledger import HeldLabel, Ledger, Queue, Run, Wanted
+from bizverify.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
 from bizverify.ledger.schema import ledger_path
 from bizverify.options import ServiceOptions
-from bizverify.purchase.dispatcher import Halt
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, counted
@@ -123,7 +123,7 @@ def send_labels(
     mailed: date | None = None,
     resend: bool = False,
     first_row: int | None = None,
-    brake: CancelToken | None = None,
+    cancel: CancelToken | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> SendReport:
     """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
@@ -131,7 +131,7 @@ def send_labels(
     ``labels``: of :func:`labels_with_lookups`. ``path``: the enriched file, ``mailed``: the day of its mailing (jobs
     from after it are not those of the letters, unless there is no other). ``resend``: send again what was refused or
     is in doubt. ``first_row``: what the service calls the first row of a job, where the job's results do not prove it.
-    ``brake`` stops from another thread.
+    ``cancel`` stops from another thread.
 
     Raises what ends a run: a refusal (401, 403), a ledger that fails, :class:`bizverify.errors.StoppedError`;
     ``KeyboardInterrupt``. The ledger has what was sent then.
@@ -145,12 +145,12 @@ def send_labels(
     with Ledger.open(file) as ledger:
         found = _find_jobs(labels, ledger, url.name, mailed)
         started = datetime.now(UTC)
-        run = Run(new_run_id(started), "label", url.name, str(path), started.timestamp())
+        run = LedgerRun(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
-        delivery = Delivery(ledger, terms, url, first_row, progress)
-        halt = delivery.carried_out(run.run_id, queue.labels, brake or CancelToken()) if queue.labels else None
-        return _report(found, queue, delivery, halt)
+        sender = LabelSender(ledger, terms, url, first_row, progress)
+        halt = sender.send_all(run.run_id, queue.labels, cancel or CancelToken()) if queue.labels else None
+        return _report(found, queue, sender, halt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class _JobLabels:
 
     labels: int
     without_job: int
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[WantedLabel, ...]
     contradictory: tuple[tuple[int, ...], ...]
 
 
@@ -193,7 +193,7 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
     return _JobLabels(
         labels=labels.height,
         without_job=joined["upload"].null_count(),
-        wanted=tuple(Wanted(*row) for row in sure.iter_rows()),
+        wanted=tuple(WantedLabel(*row) for row in sure.iter_rows()),
         contradictory=tuple(tuple(rows) for rows in both),
     )
 
@@ -205,20 +205,20 @@ def _end_of_day(mailed: date | None) -> float:
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
-def _report(found: _JobLabels, queue: Queue, delivery: Delivery, halt: Halt | None) -> SendReport:
+def _report(found: _JobLabels, queue: LabelQueue, sender: LabelSender, halt: Halt | None) -> SendReport:
     rows = {(label.upload, label.place) for label in found.wanted}
-    held = delivery.ledger.held_labels(delivery.url.name)
-    unnumbered = delivery.unnumbered(queue.labels)
+    held = sender.ledger.held_labels(sender.url.name)
+    unnumbered = sender.count_unnumbered(queue.labels)
     return SendReport(
-        ledger=str(delivery.ledger.path),
+        ledger=str(sender.ledger.path),
         labels=found.labels,
         without_job=found.without_job,
         job_rows=len(rows) + len(found.contradictory),
         done=queue.done,
-        sent=delivery.sent,
-        left=len(queue.labels) - delivery.sent - delivery.refused - delivery.doubts - unnumbered,
-        refused=delivery.refused,
-        doubts=delivery.doubts,
+        sent=sender.sent,
+        left=len(queue.labels) - sender.sent - sender.refused - sender.doubts - unnumbered,
+        refused=sender.refused,
+        doubts=sender.doubts,
         unnumbered=unnumbered,
         contradictory=found.contradictory,
         held=tuple(label for label in held if (label.upload, label.place) in rows),

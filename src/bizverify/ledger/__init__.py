@@ -1,44 +1,58 @@
-"""The SQLite file that remembers every lookup paid: cache, resume point and quota book in one."""
+"""The ledger: the SQLite file that holds every lookup paid; cache, resume point and record of the quota in one.
+
+- ``ledger``: :class:`Ledger`, one connection for one process; ``schema``: its file;
+- ``journal``: :class:`Journal`, many tasks that share one commit;
+- ``transitions`` and ``transaction``: what can happen to a lookup and to an upload, and what writes it;
+- ``recovery``: what is settled by hand, or after a process was killed; ``retention``: what is deleted when it is old;
+- ``pending_requests``: requests that may be sent again with their key; ``trials``: what a broken service may cost;
+- ``queries``: what is read; ``label_outbox``: labels on their way to the service.
+"""
 
 from bizverify.ledger.journal import Journal
 from bizverify.ledger.label_outbox import (
     HeldLabel,
-    Label,
+    JobNumbered,
     LabelDone,
     LabelDoubted,
     LabelledJob,
+    LabelQueue,
     LabelRefused,
     LabelRetracted,
     LabelSent,
-    Numbered,
-    Queue,
-    Wanted,
+    QueuedLabel,
+    WantedLabel,
 )
-from bizverify.ledger.ledger import Ledger, Run
-from bizverify.ledger.pending_requests import Repeatable, Request
-from bizverify.ledger.queries import Doubt, Entry, RunRecord, Upload
-from bizverify.ledger.recovery import KILLED, Recovered
-from bizverify.ledger.repetition import Repeated, Repeating, Settled, UploadSettled
-from bizverify.ledger.retention import Purged
+from bizverify.ledger.ledger import Ledger, LedgerRun
+from bizverify.ledger.pending_requests import (
+    LookupSettled,
+    Repeatable,
+    Repetition,
+    RequestRepeated,
+    UploadSettled,
+)
+from bizverify.ledger.queries import Doubt, LedgerEntry, RunRecord, StoredUpload
+from bizverify.ledger.recovery import KILLED, RecoveryCounts
+from bizverify.ledger.retention import PurgeCounts
+from bizverify.ledger.transaction import StoredRequest
 from bizverify.ledger.transitions import (
     NO_ANSWER,
-    Answered,
-    Asking,
     Change,
-    Doubted,
-    Fetched,
-    Gated,
+    JobFetched,
+    JobKnown,
     JobLost,
-    Known,
-    Prepared,
-    Refused,
-    Retracted,
-    Sent,
-    Unfetched,
-    Unreadable,
+    JobUnfetched,
+    LookupAnswered,
+    LookupAsked,
+    LookupDoubted,
+    LookupRefused,
+    LookupRetracted,
+    LookupUnreadable,
     UploadDoubted,
     UploadDropped,
+    UploadGated,
+    UploadPrepared,
     UploadRefused,
+    UploadSent,
     UploadUnreadable,
 )
 from bizverify.ledger.trials import passes
@@ -46,49 +60,49 @@ from bizverify.ledger.trials import passes
 __all__ = [
     "KILLED",
     "NO_ANSWER",
-    "Answered",
-    "Asking",
     "Change",
     "Doubt",
-    "Doubted",
-    "Entry",
-    "Fetched",
-    "Gated",
     "HeldLabel",
+    "JobFetched",
+    "JobKnown",
     "JobLost",
+    "JobNumbered",
+    "JobUnfetched",
     "Journal",
-    "Known",
-    "Label",
     "LabelDone",
     "LabelDoubted",
+    "LabelQueue",
     "LabelRefused",
     "LabelRetracted",
     "LabelSent",
     "LabelledJob",
     "Ledger",
-    "Numbered",
-    "Prepared",
-    "Purged",
-    "Queue",
-    "Recovered",
-    "Refused",
+    "LedgerEntry",
+    "LedgerRun",
+    "LookupAnswered",
+    "LookupAsked",
+    "LookupDoubted",
+    "LookupRefused",
+    "LookupRetracted",
+    "LookupSettled",
+    "LookupUnreadable",
+    "PurgeCounts",
+    "QueuedLabel",
+    "RecoveryCounts",
     "Repeatable",
-    "Repeated",
-    "Repeating",
-    "Request",
-    "Retracted",
-    "Run",
+    "Repetition",
+    "RequestRepeated",
     "RunRecord",
-    "Sent",
-    "Settled",
-    "Unfetched",
-    "Unreadable",
-    "Upload",
+    "StoredRequest",
+    "StoredUpload",
     "UploadDoubted",
     "UploadDropped",
+    "UploadGated",
+    "UploadPrepared",
     "UploadRefused",
+    "UploadSent",
     "UploadSettled",
     "UploadUnreadable",
-    "Wanted",
+    "WantedLabel",
     "passes",
 ]

@@ -11,13 +11,13 @@ from anyio.abc import TaskGroup
 
 from bizverify.ledger.label_outbox import LabelChange
 from bizverify.ledger.ledger import Ledger
-from bizverify.ledger.repetition import Repeated
+from bizverify.ledger.pending_requests import Repetition
 from bizverify.ledger.transitions import Change
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    changes: tuple[Change | Repeated | LabelChange, ...]
+    changes: tuple[Change | Repetition | LabelChange, ...]
     settled: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
 
@@ -53,7 +53,7 @@ class Journal:
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
 
-    async def settle(self, *changes: Change | Repeated | LabelChange) -> None:
+    async def settle(self, *changes: Change | Repetition | LabelChange) -> None:
         """Make the changes, all or none; durable on return. Raises :class:`~bizverify.errors.LedgerError`.
 
         It cannot be cancelled: a caller that went on without knowing what is recorded could pay twice.

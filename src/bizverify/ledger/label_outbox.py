@@ -22,7 +22,7 @@ from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
-from bizverify.ledger.transaction import Writing, clean
+from bizverify.ledger.transaction import Transaction, clean
 
 _LAST: Final = (
     "SELECT turn, bounced, reason, state FROM labels WHERE upload = ? AND place = ? ORDER BY turn DESC LIMIT 1"
@@ -50,7 +50,7 @@ _HELD: Final = """
 """
 
 
-class Wanted(NamedTuple):
+class WantedLabel(NamedTuple):
     """What is to be said of the row at a ``place`` of an ``upload`` (its number in the ledger)."""
 
     upload: int
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
     reason: str | None
 
 
-class Label(NamedTuple):
+class QueuedLabel(NamedTuple):
     """A label in the ledger: the ``turn``-th that its row got."""
 
     upload: int
@@ -70,10 +70,10 @@ class Label(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class LabelQueue:
     """What became of wanted labels: those to be sent now, and how many the service has or the ledger holds back."""
 
-    labels: tuple[Label, ...]
+    labels: tuple[QueuedLabel, ...]
     done: int
     held: int
 
@@ -107,21 +107,21 @@ class HeldLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _LabelStep:
     """A step of one label from one of the states ``legal`` to ``state``."""
 
-    label: Label
+    label: QueuedLabel
     note: str | None = field(default=None, kw_only=True)
 
-    def _take(self, to: Writing, legal: str, state: str) -> None:
+    def _take(self, tx: Transaction, legal: str, state: str) -> None:
         upload, place, turn, *_ = self.label
-        to.one(
+        tx.one(
             self,
             f"UPDATE labels SET state = :state, since = :now, note = :note "  # noqa: S608 - the states are this module's
             f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({legal})",
             {
                 "state": state,
-                "now": to.now,
+                "now": tx.now,
                 "note": clean(self.note),
                 "upload": upload,
                 "place": place,
@@ -135,100 +135,100 @@ class _Step:
         return f"{self.label.upload}, row {self.label.place}"
 
 
-class LabelSent(_Step):
+class LabelSent(_LabelStep):
     """The label is about to be sent."""
 
-    def write(self, to: Writing) -> None:
+    def write(self, tx: Transaction) -> None:
         """From now on it may have arrived."""
-        self._take(to, "'prepared'", "sent")
+        self._take(tx, "'prepared'", "sent")
 
 
-class LabelDone(_Step):
+class LabelDone(_LabelStep):
     """The service took the label."""
 
-    def write(self, to: Writing) -> None:
+    def write(self, tx: Transaction) -> None:
         """It is not sent again."""
-        self._take(to, "'sent'", "done")
+        self._take(tx, "'sent'", "done")
 
 
-class LabelRefused(_Step):
+class LabelRefused(_LabelStep):
     """The service did not take the label, or does not have its job any more."""
 
-    def write(self, to: Writing) -> None:
+    def write(self, tx: Transaction) -> None:
         """Hold it: it would refuse it again."""
-        self._take(to, "'sent', 'prepared'", "refused")
+        self._take(tx, "'sent', 'prepared'", "refused")
 
 
-class LabelDoubted(_Step):
+class LabelDoubted(_LabelStep):
     """The label was sent, or perhaps; whether it was taken is not known."""
 
-    def write(self, to: Writing) -> None:
+    def write(self, tx: Transaction) -> None:
         """Hold it; doubting twice is doubting."""
-        self._take(to, "'sent', 'doubt'", "doubt")
+        self._take(tx, "'sent', 'doubt'", "doubt")
 
 
-class LabelRetracted(_Step):
+class LabelRetracted(_LabelStep):
     """The label was certainly not sent."""
 
-    def write(self, to: Writing) -> None:
+    def write(self, tx: Transaction) -> None:
         """It is to be sent as before."""
-        self._take(to, "'sent'", "prepared")
+        self._take(tx, "'sent'", "prepared")
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class JobNumbered:
     """A job's results prove what the service calls its first row."""
 
     upload: str
     base: int
 
-    def write(self, to: Writing) -> None:
+    def write(self, tx: Transaction) -> None:
         """Keep it with the upload."""
-        to.one(self, "UPDATE uploads SET base = :base WHERE upload = :id", {"base": self.base, "id": self.upload})
+        tx.one(self, "UPDATE uploads SET base = :base WHERE upload = :id", {"base": self.base, "id": self.upload})
 
 
-LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetracted | Numbered
+LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetracted | JobNumbered
 """Any of them."""
 
 
-def prepare(to: Writing, run_id: str, wanted: Iterable[Wanted], *, resend: bool) -> Queue:
+def prepare(tx: Transaction, run_id: str, wanted: Iterable[WantedLabel], *, resend: bool) -> LabelQueue:
     """Note what is to be sent, unless it was sent before; at most one label a row of an upload.
 
     ``resend``: what was refused or is in doubt is sent again, which is recorded as a decision.
     """
-    run, states, again = to.run(run_id), Counter[str](), Counter[int]()
+    run, states, again = tx.run(run_id), Counter[str](), Counter[int]()
     queue = []
     for label in wanted:
-        state, turn = _standing(to, run, label._replace(reason=clean(label.reason) or None))
+        state, turn = _standing(tx, run, label._replace(reason=clean(label.reason) or None))
         if resend and state in ("refused", "doubt"):
-            to.connection.execute(_AGAIN, (to.now, run, label.upload, label.place, turn))
+            tx.connection.execute(_AGAIN, (tx.now, run, label.upload, label.place, turn))
             again[label.upload] += 1
             state = "prepared"
         states[state] += 1
         if state == "prepared":
-            queue.append(Label(label.upload, label.place, turn, label.bounced, clean(label.reason) or None))
-    to.connection.executemany(
+            queue.append(QueuedLabel(label.upload, label.place, turn, label.bounced, clean(label.reason) or None))
+    tx.connection.executemany(
         "INSERT INTO decisions (at, decision, kind, id, rows, job_id) "
         "SELECT ?, 'resend', 'label', upload, ?, job_id FROM uploads WHERE number = ?",
-        ((to.now, rows, upload) for upload, rows in again.items()),
+        ((tx.now, rows, upload) for upload, rows in again.items()),
     )
     if not queue:
-        to.connection.execute("DELETE FROM runs WHERE number = ?", (run,))
-    return Queue(tuple(queue), states["done"], states["refused"] + states["doubt"])
+        tx.connection.execute("DELETE FROM runs WHERE number = ?", (run,))
+    return LabelQueue(tuple(queue), states["done"], states["refused"] + states["doubt"])
 
 
-def _standing(to: Writing, run: int, label: Wanted) -> tuple[str, int]:
+def _standing(tx: Transaction, run: int, label: WantedLabel) -> tuple[str, int]:
     """The state and turn of a label, which is noted if nothing, or another thing, was said of its row last."""
     upload, place, bounced, reason = label
     while True:
-        last = to.connection.execute(_LAST, (upload, place)).fetchone()
+        last = tx.connection.execute(_LAST, (upload, place)).fetchone()
         if last is None or (last[1], last[2]) == (bounced, reason) or last[3] != "prepared":
             break
-        to.connection.execute("DELETE FROM labels WHERE (upload, place, turn) = (?, ?, ?)", (upload, place, last[0]))
+        tx.connection.execute("DELETE FROM labels WHERE (upload, place, turn) = (?, ?, ?)", (upload, place, last[0]))
     if last is not None and (last[1], last[2]) == (bounced, reason):
         return last[3], last[0]
     turn = 0 if last is None else last[0] + 1
-    to.connection.execute(_NEW, (upload, place, turn, bounced, reason, to.now, run))
+    tx.connection.execute(_NEW, (upload, place, turn, bounced, reason, tx.now, run))
     return "prepared", turn
 
 
@@ -243,14 +243,14 @@ def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl
     return pl.DataFrame(connection.execute(_ROWS, values).fetchall(), schema=JOB_ROWS, orient="row")
 
 
-def flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool | None, bool | None]]:
-    """The flags (``offline``, ``paid``) with which anything was ever uploaded to ``origin``."""
+def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool | None, bool | None]]:
+    """Return the flags (``offline``, ``paid``) with which anything was ever uploaded to ``origin``."""
     found = connection.execute("SELECT DISTINCT offline, paid FROM uploads WHERE origin = ?", (origin,))
     return [(_flag(offline), _flag(paid)) for offline, paid in found]
 
 
-def jobs(connection: sqlite3.Connection, uploads: Iterable[int]) -> dict[int, LabelledJob]:
-    """The jobs of uploads, by the uploads' numbers."""
+def labelled_jobs(connection: sqlite3.Connection, uploads: Iterable[int]) -> dict[int, LabelledJob]:
+    """Return the jobs of uploads, by the uploads' numbers."""
     find = "SELECT number, upload, job_id, total, base, offline, paid FROM uploads WHERE number = ?"
     rows = (connection.execute(find, (upload,)).fetchone() for upload in uploads)
     return {
@@ -259,8 +259,8 @@ def jobs(connection: sqlite3.Connection, uploads: Iterable[int]) -> dict[int, La
     }
 
 
-def held(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
-    """The labels that are held back at ``origin``, oldest first, unless another was sent for the same row since."""
+def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
+    """Return the labels refused or in doubt at ``origin``, oldest first; not those whose row got another since."""
     return [
         HeldLabel(upload, place, job_id, b_no, bool(bounced), reason, state, since, note)
         for upload, place, job_id, b_no, bounced, reason, state, since, note in connection.execute(_HELD, (origin,))

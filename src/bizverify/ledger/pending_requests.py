@@ -1,4 +1,11 @@
-"""Requests that may be sent again: kept as they were sent, under the key they had, until their answer is known."""
+"""Requests with a key that are in doubt: sent again, and answered, they settle the doubt without anybody's decision.
+
+::
+
+    lookup   doubt ── LookupSettled ─▶ done          upload   doubt ── UploadSettled ─▶ known
+
+Both are refused where the ledger does not hold the request itself, which it does only if it was sent with a key.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,9 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Final
 
-from bizverify.ledger.transaction import Writing
+from bizverify.ledger.transaction import Transaction, clean, whole
+from bizverify.ledger.transitions import count_upload, keep_answer, step_upload
+from bizverify.schema import Answer
 
 REPEATS: Final = 8
 """How often a request may be sent again, in all runs together: each is paid where a promise is not kept."""
@@ -29,28 +38,6 @@ _YOUNG: Final = """
         AND (EXISTS (SELECT 1 FROM lookups l WHERE l.key = q.key AND l.state = 'doubt')
              OR EXISTS (SELECT 1 FROM uploads u WHERE u.number = q.upload AND u.state = 'doubt'))
 """
-_NEEDLESS: Final = """
-    DELETE FROM requests WHERE first + keep < :now
-        OR key IS NOT NULL AND NOT EXISTS
-            (SELECT 1 FROM lookups l WHERE l.key = requests.key AND l.state IN ('asking', 'doubt'))
-        OR upload IS NOT NULL AND NOT EXISTS
-            (SELECT 1 FROM uploads u
-             WHERE u.number = requests.upload AND u.state IN ('prepared', 'gated', 'sent', 'doubt'))
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is sent with the key ``token``: ``content``, compressed.
-
-    ``account`` marks the API key that it is sent with, ``keep`` is for how many seconds the service remembers it.
-    """
-
-    token: str
-    origin: str
-    account: bytes
-    keep: float
-    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +60,6 @@ class Repeatable:
     content: bytes
     offline: bool | None
     paid: bool | None
-
-
-def remember(to: Writing, request: Request | None, *, key: bytes | None = None, upload: int | None = None) -> None:
-    """Keep a request that is about to be sent for the first time; without one there is nothing to be kept."""
-    if request is not None:
-        to.connection.execute(
-            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-            (request.token, key, upload, request.origin, request.account, to.now, request.keep, request.content),
-        )
-
-
-def forget(to: Writing, *, key: bytes | None = None, upload: int | None = None) -> None:
-    """Its answer is known, or there will be none: what was sent is nobody's business any more."""
-    if key is not None:
-        to.connection.execute("DELETE FROM requests WHERE key = ?", (key,))
-    else:
-        to.connection.execute("DELETE FROM requests WHERE upload = ?", (upload,))
-
-
-def sweep(to: Writing) -> None:
-    """Forget the requests that are too old to be sent again, and those of lookups and uploads that are settled."""
-    to.connection.execute(_NEEDLESS, {"now": to.now})
 
 
 def repeatable(connection: sqlite3.Connection, origin: str, now: float) -> list[Repeatable]:
@@ -120,3 +85,54 @@ def young(connection: sqlite3.Connection, now: float) -> int:
 def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:
     rows = connection.execute("SELECT key FROM upload_rows WHERE upload = ? ORDER BY place", (number,))
     return tuple(key for (key,) in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSettled:
+    """The service answered a lookup that was in doubt: it is paid and done."""
+
+    key: bytes
+    answer: Answer
+
+    def write(self, tx: Transaction) -> None:
+        """Keep the answer and count it as paid by the run that asked first."""
+        tx.one(
+            self,
+            "UPDATE lookups SET state = 'done', since = :now, note = NULL WHERE key = :key AND state = 'doubt' "
+            "AND EXISTS (SELECT 1 FROM requests WHERE key = :key)",
+            {"key": self.key, "now": tx.now},
+        )
+        keep_answer(tx, self.key, self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadSettled:
+    """The service named the job of an upload that was in doubt: its rows are paid."""
+
+    upload: str
+    job_id: str
+    total: int | None
+
+    def write(self, tx: Transaction) -> None:
+        """Note the job; the rows are fetched as those of any other."""
+        find = "SELECT 1 FROM requests WHERE upload = (SELECT number FROM uploads WHERE upload = ?)"
+        if tx.connection.execute(find, (self.upload,)).fetchone() is None:
+            raise tx.out_of_order(self)
+        job = {"job_id": clean(self.job_id), "total": whole(self.total), "note": None}
+        step_upload(self, tx, self.upload, "known", "'doubt'", **job)
+        count_upload(tx, self.upload)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRepeated:
+    """A request is about to be sent again with its key."""
+
+    token: str
+
+    def write(self, tx: Transaction) -> None:
+        """Count it, whatever comes of it."""
+        tx.one(self, "UPDATE requests SET repeats = repeats + 1 WHERE token = :token", {"token": self.token})
+
+
+Repetition = LookupSettled | UploadSettled | RequestRepeated
+"""Any of them."""

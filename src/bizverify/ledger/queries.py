@@ -1,4 +1,4 @@
-"""What people see of the ledger: doubts, runs, and what is known of one business."""
+"""Queries: what the ledger knows of a run's lookups (as frames), its uploads, doubts, runs, and one business."""
 
 # ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
 
@@ -7,13 +7,59 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bizverify.ledger.known_answers import JOINED, NOTE, STATE
+import polars as pl
+
 from bizverify.ledger.schema import UNSETTLED
-from bizverify.schema import ANSWER_COLUMNS, Answer
+from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, Answer
+
+CHUNK: Final = 50_000
+"""As many keys are looked up at once: what is held in memory does not grow with the file."""
+
+# a row that went with an upload that is held is held itself; one that is done was bought by whoever bought its answer
+STATE: Final = "CASE WHEN l.state = 'uploaded' AND u.state IN ('doubt', 'unreadable') THEN u.state ELSE l.state END"
+NOTE: Final = "CASE l.state WHEN 'uploaded' THEN u.note ELSE l.note END"
+JOINED: Final = """
+    LEFT JOIN answers a ON a.lookup = l.id
+    LEFT JOIN uploads u ON u.number = CASE l.state WHEN 'done' THEN a.upload ELSE l.upload END
+    LEFT JOIN runs r ON r.number = CASE l.state WHEN 'done' THEN a.run ELSE l.run END
+"""
+
+# the keys come as one BLOB: half the time of filling a table. First rows are found and put in the order in which they
+# were asked, since those lie together; then they are read
+_WANTED: Final = """
+    WITH RECURSIVE wanted (nth) AS (SELECT 0 UNION ALL SELECT nth + 1 FROM wanted WHERE nth + 1 < :count),
+    found (nth, id) AS (
+        SELECT w.nth, l.id FROM wanted w CROSS JOIN lookups l ON l.key = substr(:keys, :size * w.nth + 1, :size)
+        ORDER BY l.id LIMIT -1)
+    SELECT w.nth, l.state, l.note,
+        CASE l.state WHEN 'done' THEN a.run ELSE l.run END,
+        CASE l.state WHEN 'done' THEN a.upload ELSE l.upload END,
+        a.at {fields}
+    FROM found w CROSS JOIN lookups l ON l.id = w.id LEFT JOIN answers a ON a.lookup = l.id
+"""
+_FIELDS: Final = "".join(f", a.{name}" for name in ANSWER_COLUMNS)
+_FOUND: Final = {
+    "nth": pl.UInt32,
+    "state": pl.String,
+    "note": pl.String,
+    "run": pl.Int64,
+    "number": pl.Int64,
+    "answered_at": pl.Float64,
+}
+_ANSWER: Final = dict.fromkeys(ANSWER_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
+_RUNS: Final = {"run": pl.Int64, "run_id": pl.String}
+_UPLOADS: Final = {
+    "number": pl.Int64,
+    "upload": pl.String,
+    "job_id": pl.String,
+    "upload_state": pl.String,
+    "upload_note": pl.String,
+}
+_COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at")
 
 _SHOWN: Final = 16
 _MANY: Final = 100
@@ -26,7 +72,7 @@ _KEYS_PROVEN: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class StoredUpload:
     """An upload and its job. ``total`` is how many rows the service said it took, ``created`` unix seconds."""
 
     id: str
@@ -76,7 +122,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """What is known of one lookup; run, file, upload and job are of whoever asked, or bought the answer."""
 
     id: str
@@ -92,29 +138,37 @@ class Entry:
     answer: Answer | None
 
 
-def open_uploads(connection: sqlite3.Connection, origin: str) -> list[Upload]:
-    """Uploads to ``origin`` whose job is known and not fetched yet, oldest first."""
+def open_uploads(connection: sqlite3.Connection, origin: str) -> list[StoredUpload]:
+    """Return the uploads to ``origin`` whose job is known and not fetched yet, oldest first."""
     return _uploads(connection, "u.state = 'known' AND u.origin = ?", (origin,))
 
 
-def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[Upload]:
-    """Uploads to ``origin`` since then (unix seconds) whose job was fetched and left rows without answer."""
+def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[StoredUpload]:
+    """Return the uploads to ``origin`` since then (unix seconds) whose job was fetched and left rows without answer."""
     missing = f"SELECT upload FROM lookups WHERE {UNSETTLED} AND state = 'missing'"
     where = f"u.state = 'done' AND u.origin = ? AND u.created >= ? AND u.number IN ({missing})"
     return _uploads(connection, where, (origin, since))
 
 
-def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | float, ...]) -> list[Upload]:
+def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | float, ...]) -> list[StoredUpload]:
     found = connection.execute(
         "SELECT u.upload, r.run_id, u.state, u.job_id, u.total, u.rows, u.created, u.note, u.offline, u.paid "
         f"FROM uploads u JOIN runs r ON r.number = u.run WHERE {where} ORDER BY u.number",
         values,
     )
-    return [Upload(*row[:8], *(None if flag is None else bool(flag) for flag in row[8:])) for row in found]
+    return [StoredUpload(*row[:8], *(None if flag is None else bool(flag) for flag in row[8:])) for row in found]
+
+
+def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes, str]]:
+    """Return (key, number) of an upload's rows in the order in which they were sent."""
+    find = (
+        "SELECT key, b_no FROM upload_rows WHERE upload = (SELECT number FROM uploads WHERE upload = ?) ORDER BY place"
+    )
+    return connection.execute(find, (upload_id,)).fetchall()
 
 
 def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
-    """Whether an upload with other rows has the same job at the same service."""
+    """Return whether an upload of other rows has the same job: its results are those of one of them at most."""
     found = connection.execute(
         "SELECT 1 FROM uploads u JOIN uploads o ON o.job_id = u.job_id AND o.origin = u.origin "
         "WHERE u.upload = ? AND EXISTS (SELECT place, key FROM upload_rows WHERE upload = u.number "
@@ -125,13 +179,13 @@ def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
 
 
 def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
-    """Whether an upload's job was ever told with ``attach``."""
+    """Return whether somebody named an upload's job with ``attach``: it may be the wrong one."""
     found = connection.execute("SELECT 1 FROM decisions WHERE decision = 'attach' AND id = ?", (upload_id,))
     return found.fetchone() is not None
 
 
 def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
-    """Whether results of ``origin`` have proved what they call their rows: those of many rows, and none since has not.
+    """Return whether results of ``origin`` proved their row keys: those of 100 rows or more, and all since.
 
     One row proves nothing, and a few may fit by chance.
     """
@@ -139,8 +193,8 @@ def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
     return bool(found)
 
 
-def unfetched(connection: sqlite3.Connection) -> list[Doubt]:
-    """Uploads whose job is known and whose results could not be fetched, oldest first."""
+def unfetched_uploads(connection: sqlite3.Connection) -> list[Doubt]:
+    """Return the uploads whose results could not be fetched, oldest first; later runs try again."""
     found = connection.execute(
         "SELECT u.upload, u.since, r.run_id, r.file, u.rows, u.job_id, u.note FROM uploads u "
         "JOIN runs r ON r.number = u.run WHERE u.state = 'known' AND u.note IS NOT NULL ORDER BY u.since, u.number"
@@ -151,8 +205,20 @@ def unfetched(connection: sqlite3.Connection) -> list[Doubt]:
     ]
 
 
-def waiting(connection: sqlite3.Connection, states: Sequence[Literal["doubt", "unreadable", "missing"]]) -> list[Doubt]:
-    """Lookups and uploads in these states, oldest first; rows that are missing are shown as their upload."""
+def doubts(connection: sqlite3.Connection) -> list[Doubt]:
+    """Return lookups and uploads that were sent, or perhaps, and of which nothing more is known, oldest first."""
+    return _waiting(connection, ("doubt",))
+
+
+def unusable(connection: sqlite3.Connection) -> list[Doubt]:
+    """Return what was answered without an answer that can be used: unreadable, or missing from its job."""
+    return _waiting(connection, ("unreadable", "missing"))
+
+
+def _waiting(
+    connection: sqlite3.Connection, states: Sequence[Literal["doubt", "unreadable", "missing"]]
+) -> list[Doubt]:
+    """Return lookups and uploads in these states, oldest first; rows that are missing are shown as their upload."""
     shown = shown_ids(connection)
     marks = ", ".join("?" for _ in states)
     lookups = connection.execute(
@@ -182,19 +248,26 @@ def waiting(connection: sqlite3.Connection, states: Sequence[Literal["doubt", "u
             for key, state, since, run_id, file, b_no, note in lookups
         ),
         *(
-            Doubt(upload, "upload", *_undecided(state, since), run_id, file, None, missing.get(number, rows), job, note)
+            Doubt(
+                upload,
+                "upload",
+                "missing" if state in ("lost", "done") else state,
+                since,
+                run_id,
+                file,
+                None,
+                missing.get(number, rows),
+                job,
+                note,
+            )
             for number, upload, state, since, run_id, file, rows, job, note in uploads
             if state in states or number in missing
         ),
     ]
 
 
-def _undecided(state: str, since: float) -> tuple[str, float]:
-    return ("missing" if state in ("lost", "done") else state), since
-
-
 def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
-    """What people call each lookup that is held: the beginning of its key, or all of it where two begin alike."""
+    """Return what people call each lookup held: the beginning of its key, or all of it where two begin alike."""
     held = f"SELECT key FROM lookups WHERE {UNSETTLED} AND state <> 'asking'"
     names = {key: key.hex() for (key,) in connection.execute(held)}
     begins = Counter(name[:_SHOWN] for name in names.values())
@@ -202,15 +275,15 @@ def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
 
 
 def runs(connection: sqlite3.Connection) -> list[RunRecord]:
-    """All runs, oldest first."""
+    """Return all runs, oldest first."""
     found = connection.execute(
         "SELECT run_id, engine, origin, file, started, ended, outcome, paid, answered FROM runs ORDER BY number"
     )
     return [RunRecord(*values) for values in found]
 
 
-def find(connection: sqlite3.Connection, b_no: str) -> list[Entry]:
-    """All that is known of a business number, as it was given to the ledger, oldest first."""
+def find(connection: sqlite3.Connection, b_no: str) -> list[LedgerEntry]:
+    """Return all that is known of a business number, as it was given to the ledger, oldest first."""
     shown = shown_ids(connection)
     found = connection.execute(
         f"SELECT l.key, l.b_no, {STATE}, l.since, r.run_id, r.file, u.upload, u.job_id, {NOTE}, a.at, "
@@ -219,7 +292,7 @@ def find(connection: sqlite3.Connection, b_no: str) -> list[Entry]:
         (b_no,),
     )
     return [
-        Entry(
+        LedgerEntry(
             shown.get(key, key.hex()[:_SHOWN]),
             number,
             state,
@@ -238,3 +311,45 @@ def find(connection: sqlite3.Connection, b_no: str) -> list[Entry]:
 
 def _answer(fields: Sequence[Any]) -> Answer:
     return Answer(**dict(zip(ANSWER_COLUMNS, fields, strict=True)))
+
+
+def entries_of(connection: sqlite3.Connection, keys: pl.Series, first: int, *, answers: bool) -> pl.DataFrame:
+    """Return what is known of these keys, in no particular order; their places count from ``first``."""
+    columns = (*_COLUMNS, *ANSWER_COLUMNS) if answers else _COLUMNS
+    places = pl.int_range(first, first + len(keys), dtype=pl.UInt32, eager=True)
+    wanted = pl.DataFrame({"place": places, "key": keys.cast(pl.Binary)}).drop_nulls()
+    parts = wanted.with_columns(size=pl.col("key").bin.size()).partition_by("size")  # as good as always one
+    found = [frame for part in parts if not (frame := _find_keys(connection, part, answers)).is_empty()]
+    return pl.concat(found).select(columns) if found else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+
+
+def _find_keys(connection: sqlite3.Connection, wanted: pl.DataFrame, answers: bool) -> pl.DataFrame:
+    """Return what is known of keys of one size."""
+    keys = wanted["key"].to_list()
+    values = {"keys": b"".join(keys), "size": wanted["size"][0], "count": len(keys)}
+    query, schema = _WANTED.format(fields=_FIELDS if answers else ""), _FOUND | (_ANSWER if answers else {})
+    frame = _frame(connection.execute(query, values), schema)
+    if answers:
+        frame = frame.with_columns(
+            pl.col("reasons").str.json_decode(pl.List(pl.String)).list.join(REASON_SEPARATOR).alias("reasons")
+        )
+    runs = _frame(connection.execute("SELECT number, run_id FROM runs"), _RUNS)
+    uploads = _frame(connection.execute("SELECT number, upload, job_id, state, note FROM uploads"), _UPLOADS)
+    uploaded = pl.col("state") == "uploaded"
+    held = uploaded & pl.col("upload_state").is_in(["doubt", "unreadable"])
+    return (
+        frame.join(runs, on="run", how="left", maintain_order="left")
+        .join(uploads, on="number", how="left", maintain_order="left")
+        .with_columns(
+            wanted["place"].gather(frame["nth"]).alias("place"),
+            pl.when(held).then("upload_state").otherwise("state").alias("state"),
+            pl.when(uploaded).then("upload_note").otherwise("note").alias("note"),
+        )
+    )
+
+
+def _frame(rows: Iterable[tuple[Any, ...]], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pl.DataFrame(
+        [pl.Series(name, values, dtype) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
+    )

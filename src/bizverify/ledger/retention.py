@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from bizverify.ledger.pending_requests import sweep
-from bizverify.ledger.transaction import Writing
+from bizverify.ledger.transaction import Transaction
 from bizverify.ledger.trials import COUNTED, follow_numbers
 
 DAY: Final = 86_400.0
@@ -44,7 +43,7 @@ _OLD_RUNS: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeCounts:
     """How many lookups, uploads and runs are gone."""
 
     lookups: int
@@ -52,10 +51,15 @@ class Purged:
     runs: int
 
 
-def purge(to: Writing, older_than_days: float) -> Purged:
+def remember_limit(tx: Transaction, origin: str, rows: int) -> None:
+    """Store the most rows to upload at once to ``origin``, in the place of an earlier limit."""
+    tx.connection.execute("INSERT OR REPLACE INTO limits VALUES (?, ?, ?)", (origin, rows, tx.now))
+
+
+def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
     """Delete what is older; never what is in doubt or under way."""
-    before = {"before": to.now - older_than_days * DAY}
-    run = to.connection.execute
+    before = {"before": tx.now - older_than_days * DAY}
+    run = tx.connection.execute
     lookups = run(_OLD_LOOKUPS, before).rowcount
     run("DELETE FROM answers WHERE lookup NOT IN (SELECT id FROM lookups)")
     uploads = run(_OLD_UPLOADS, before).rowcount
@@ -63,10 +67,10 @@ def purge(to: Writing, older_than_days: float) -> Purged:
     # a label is forgotten with its upload, not before: the same outcome would be sent once more
     run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
-    follow_numbers(to)
-    sweep(to)
-    run("DELETE FROM limits WHERE at < ?", (to.now - LIMIT_KEPT,))
-    return Purged(lookups, uploads, runs)
+    follow_numbers(tx)
+    tx.delete_old_requests()
+    run("DELETE FROM limits WHERE at < ?", (tx.now - LIMIT_KEPT,))
+    return PurgeCounts(lookups, uploads, runs)
 
 
 def shrink(connection: sqlite3.Connection) -> None:

@@ -28,11 +28,34 @@ OF_UPLOAD: Final = """upload = :upload AND id IN
 _ANSWERED: Final = "EXISTS (SELECT 1 FROM answers WHERE lookup = id)"
 _ANSWER: Final = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
+_NEEDLESS: Final = """
+    DELETE FROM requests WHERE first + keep < :now
+        OR key IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM lookups l WHERE l.key = requests.key AND l.state IN ('asking', 'doubt'))
+        OR upload IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM uploads u
+             WHERE u.number = requests.upload AND u.state IN ('prepared', 'gated', 'sent', 'doubt'))
+"""
+
 _as_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """What is sent with the key ``token``: ``content``, compressed.
+
+    ``account`` marks the API key that it is sent with, ``keep`` is for how many seconds the service remembers it.
+    """
+
+    token: str
+    origin: str
+    account: bytes
+    keep: float
+    content: bytes
+
+
 @dataclass(slots=True)
-class Writing:
+class Transaction:
     """One transaction under way: ``now`` is its time, ``path`` the ledger's, for errors."""
 
     connection: sqlite3.Connection
@@ -106,6 +129,24 @@ class Writing:
             f"UPDATE lookups SET state = '{state}', note = :note, since = :now WHERE {which} AND state IN ({states})",
             {**values, "now": self.now},
         ).rowcount
+
+    def store_request(
+        self, request: StoredRequest | None, *, key: bytes | None = None, upload: int | None = None
+    ) -> None:
+        """Store a request that is about to be sent for the first time; without one there is nothing to store."""
+        if request is not None:
+            self.connection.execute(
+                "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+                (request.token, key, upload, request.origin, request.account, self.now, request.keep, request.content),
+            )
+
+    def delete_request(self, *, key: bytes | None = None, upload: int | None = None) -> None:
+        """Delete the stored request of a lookup or upload once it is settled."""
+        self.connection.execute("DELETE FROM requests WHERE key = ? OR upload = ?", (key, upload))
+
+    def delete_old_requests(self) -> None:
+        """Delete the requests that are too old to be sent again, and those of lookups and uploads that are settled."""
+        self.connection.execute(_NEEDLESS, {"now": self.now})
 
 
 def clean(text: str | None) -> str | None:

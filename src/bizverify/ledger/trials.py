@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 from bizverify.ledger.schema import UNSETTLED
-from bizverify.ledger.transaction import Writing
+from bizverify.ledger.transaction import Transaction
 
 _SPENT: Final = """trial AND state NOT IN ('prepared', 'dropped', 'refused')
     AND number > coalesce((SELECT t.upload FROM trials t WHERE t.origin = uploads.origin), 0)"""
@@ -56,13 +56,13 @@ def passes(answered: Collection[int], rows: int) -> bool:
     return 2 * len(answered) >= rows or (len(answered) >= _PREVIEW and 2 * len(answered) >= max(answered) + 1)
 
 
-def end_trial(to: Writing, upload: int) -> None:
+def end_trial(tx: Transaction, upload: int) -> None:
     """Answers of an upload were fetched: if it passes by all it has, no trial before now is counted any more."""
-    answered = [place for (place,) in to.connection.execute(_ANSWERED, (upload,))]
-    (rows,) = to.connection.execute("SELECT rows FROM uploads WHERE number = ?", (upload,)).fetchone()
+    answered = [place for (place,) in tx.connection.execute(_ANSWERED, (upload,))]
+    (rows,) = tx.connection.execute("SELECT rows FROM uploads WHERE number = ?", (upload,)).fetchone()
     if not passes(answered, rows):
         return
-    to.connection.execute(
+    tx.connection.execute(
         "INSERT INTO trials (origin, upload, run) "
         "SELECT origin, (SELECT max(number) FROM uploads), 0 FROM uploads WHERE number = ? "
         "ON CONFLICT (origin) DO UPDATE SET upload = excluded.upload",
@@ -70,24 +70,24 @@ def end_trial(to: Writing, upload: int) -> None:
     )
 
 
-def allow_trial(to: Writing, origin: str) -> None:
+def allow_trial(tx: Transaction, origin: str) -> None:
     """Allow one more trial upload to ``origin``, and single requests as if none had gone without an answer."""
     oldest = f"SELECT min(number) FROM uploads WHERE origin = :origin AND {_SPENT}"
-    to.connection.execute(
+    tx.connection.execute(
         f"INSERT INTO trials (origin, upload, run) VALUES (:origin, coalesce(({oldest}), 0), "
         "coalesce((SELECT max(number) FROM runs), 0)) "
         "ON CONFLICT (origin) DO UPDATE SET upload = max(upload, excluded.upload), run = excluded.run",
         {"origin": origin},
     )
-    to.connection.execute(
+    tx.connection.execute(
         "INSERT INTO decisions (at, decision, kind, id, rows) VALUES (?, 'retry trial', 'service', ?, 0)",
-        (to.now, origin),
+        (tx.now, origin),
     )
 
 
-def follow_numbers(to: Writing) -> None:
+def follow_numbers(tx: Transaction) -> None:
     """After rows were deleted: numbers are given again, and those that are new must be counted."""
-    to.connection.execute(
+    tx.connection.execute(
         "UPDATE trials SET upload = min(upload, coalesce((SELECT max(number) FROM uploads), 0)), "
         "run = min(run, coalesce((SELECT max(number) FROM runs), 0))"
     )

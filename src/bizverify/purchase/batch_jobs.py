@@ -1,16 +1,19 @@
-"""Jobs that the service has taken: watched until they are done, fetched, and placed. All of it is free."""
+"""Jobs that the service has taken: polled until they are done, fetched, and matched to rows. All of it is free."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 import polars as pl
 
 from bizverify.client.field_aliases import JOB_IDS
+from bizverify.dispatch import Halt, HaltReason
+from bizverify.dispatch.error_actions import is_redirect
 from bizverify.errors import (
     AuthenticationError,
     NotFoundError,
@@ -22,14 +25,14 @@ from bizverify.errors import (
     ShapeError,
     UsageError,
 )
-from bizverify.ledger import Fetched, JobLost, Unfetched, passes
-from bizverify.purchase.dispatcher import Buying, Halt, Why, is_redirect
-from bizverify.purchase.result_matching import Placed, place
+from bizverify.ledger import JobFetched, JobLost, JobUnfetched, passes
+from bizverify.purchase.purchase_context import PurchaseContext
+from bizverify.purchase.result_matching import MatchedResults, match_results
 from bizverify.run.lookups import KEY, keys_of, scope_of, split
 
 if TYPE_CHECKING:
     from bizverify.client import BatchStatus
-    from bizverify.ledger import Upload
+    from bizverify.ledger import StoredUpload
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ _MOST: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class UploadedJob:
     """An upload that the service knows as ``id``; ``scope`` is what the keys of its lookups hold beside the record."""
 
     upload: str
@@ -59,10 +62,16 @@ class Job:
     total: int | None
     scope: str
 
+    @classmethod
+    def of(cls, upload: StoredUpload, origin: str) -> Self:
+        """Return the job of an upload to ``origin`` that the ledger knows."""
+        scope = scope_of(origin, upload.offline, upload.paid)
+        return cls(upload.id, str(upload.job_id), upload.total, scope)
+
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """What an upload came to: ``passes`` if that shows that the service works, ``note`` says why not.
+class JobOutcome:
+    """The outcome of a job: ``passes`` if it shows that the service works, ``note`` says why not.
 
     ``cut_at``: how many rows come before those that the results leave out; ``None`` where rows are missing here and
     there, or none is.
@@ -74,71 +83,73 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class _Yield:
-    """What came of a job that has ended: whose results there are."""
+class _JobResults:
+    """The results of a job that has ended, by row, and a note on the whole."""
 
-    placed: Placed
+    matched: MatchedResults
     note: str | None
 
 
-async def collect(buying: Buying, job: Job) -> Collected | None:
-    """Wait for a job, fetch its results, write them down, and return what they came to.
+async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:
+    """Wait for a job, fetch its results, record them, and return the outcome.
 
     ``None`` where that says nothing of the upload: the run was stopped, or not let in, or the service is not reached.
     """
-    sent = buying.ledger.rows_of(job.upload)
+    sent = context.ledger.rows_of(job.upload)
     try:
-        found = await _yield(buying, job, sent)
+        found = await _fetch_job(context, job, sent)
     except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
-        await buying.journal.settle(JobLost(job.upload, str(error)))
-        buying.progress(len(sent))
-        return Collected(passes=False, note=f"no answer came of job {job.id}: {error}")
+        await context.journal.settle(JobLost(job.upload, str(error)))
+        context.progress(len(sent))
+        return JobOutcome(passes=False, note=f"no answer came of job {job.id}: {error}")
     except TimeoutError as error:
-        return await _unfetched(buying, job, "unreachable", str(error))
+        return await _pause_without_results(context, job, "unreachable", str(error))
     except (AuthenticationError, PlanError) as error:
-        buying.refused(error)
+        context.dispatcher.end_run(error)
         return None
     except ServiceError as error:
-        why: Why = "quota" if isinstance(error, QuotaError) else "unreachable"
+        why: HaltReason = "quota" if isinstance(error, QuotaError) else "unreachable"
         note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
         remedy = "; if they never can, `bizverify resolve` settles the upload"
-        collected = await _unfetched(buying, job, why, note, remedy)
+        collected = await _pause_without_results(context, job, why, note, remedy)
         return None if isinstance(error, NotSentError) and error.status is None else collected
     if found is None:
         return None
-    await buying.journal.settle(
-        Fetched(job.upload, found.placed.answers, found.placed.faults, found.note, found.placed.base)
+    await context.journal.settle(
+        JobFetched(job.upload, found.matched.answers, found.matched.faults, found.note, found.matched.base)
     )
-    buying.figures.fetched += len(found.placed.answers)
-    if not found.placed.answers:
-        why_not = found.note or next(iter(found.placed.faults.values()), "there were none")
-        buying.stop.pull(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
-    buying.progress(len(sent))
-    answered = found.placed.answers.keys()
+    context.counts.fetched += len(found.matched.answers)
+    if not found.matched.answers:
+        why_not = found.note or next(iter(found.matched.faults.values()), "there were none")
+        context.dispatcher.cancel(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
+    context.progress(len(sent))
+    answered = found.matched.answers.keys()
     if not passes(answered, len(sent)):
-        return Collected(passes=False, note=f"{len(answered)} of {len(sent)} rows of job {job.id} were answered")
+        return JobOutcome(passes=False, note=f"{len(answered)} of {len(sent)} rows of job {job.id} were answered")
     few = 2 * len(answered) < len(sent)  # the first ones, whatever was said of the others
-    return Collected(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.placed, len(sent)))
+    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.matched, len(sent)))
 
 
-async def _unfetched(buying: Buying, job: Job, why: Why, note: str, remedy: str = "") -> Collected:
-    """Results cannot be had now: say so, and stop."""
-    await buying.journal.settle(Unfetched(job.upload, note))
-    buying.stop.pull(Halt(why, note + remedy))
-    return Collected(passes=False, note=note)
+async def _pause_without_results(
+    context: PurchaseContext, job: UploadedJob, why: HaltReason, note: str, remedy: str = ""
+) -> JobOutcome:
+    """Record that results cannot be had now, and pause the run."""
+    await context.journal.settle(JobUnfetched(job.upload, note))
+    context.dispatcher.cancel(Halt(why, note + remedy))
+    return JobOutcome(passes=False, note=note)
 
 
-async def numbering(buying: Buying, job: Job) -> int | None:
-    """What the service calls the first row of a job that was fetched before, as far as its results prove that.
+async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
+    """Return the row key of the first row of a job that was fetched before, as far as its results prove it.
 
-    Raises what the service said; looking is free.
+    Raises what the service said; fetching is free.
     """
-    sent = buying.ledger.rows_of(job.upload)
-    status = await _results(buying, job, max(job.total or 0, len(sent)))
-    return None if status is None else _place(buying, job, status, sent).base
+    sent = context.ledger.rows_of(job.upload)
+    status = await _fetch_results(context, job, max(job.total or 0, len(sent)))
+    return None if status is None else _match_status(context, job, status, sent).base
 
 
-async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
+async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[StoredUpload]) -> int:
     """Fetch once more, without waiting, jobs that left rows without an answer; return how many answers have come.
 
     What the ledger has of a job stays, whatever the service says of it now. Where the service cannot be asked, the rest
@@ -146,10 +157,9 @@ async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
     """
     found = 0
     for upload in uploads:
-        scope = scope_of(buying.client.origin, upload.offline, upload.paid)
-        job = Job(upload.id, str(upload.job_id), upload.total, scope)
+        job = UploadedJob.of(upload, context.client.origin)
         try:
-            come = await _late_answers(buying, job)
+            come = await _fetch_late(context, job)
         except ServiceError as error:
             log.info("job %s (upload %s) cannot be looked at now: %s", job.id, job.upload, error)
             break
@@ -159,119 +169,117 @@ async def look_again(buying: Buying, uploads: Iterable[Upload]) -> int:
     return found
 
 
-async def _late_answers(buying: Buying, job: Job) -> int | None:
+async def _fetch_late(context: PurchaseContext, job: UploadedJob) -> int | None:
     """Fetch and keep what a job did not show before; return how many answers, ``None`` if the run was stopped."""
-    sent = buying.ledger.rows_of(job.upload)
-    missing = _missing(buying, job, sent)
-    preview, placed = max(job.total or 0, len(sent)), Placed()
+    sent = context.ledger.rows_of(job.upload)
+    missing = _find_missing(context, job, sent)
+    preview, matched = max(job.total or 0, len(sent)), MatchedResults()
     try:
         for _ in range(_LOOKS):
-            status = await _results(buying, job, preview)
+            status = await _fetch_results(context, job, preview)
             if status is None:
                 return None
-            placed = _with_earlier(placed, _place(buying, job, status, sent))
-            if len(status.results) < preview or missing <= placed.answers.keys():
+            matched = _merge_looks(matched, _match_status(context, job, status, sent))
+            if len(status.results) < preview or missing <= matched.answers.keys():
                 break
-            preview = _more(preview)
+            preview = _more_results(preview)
     except (NotFoundError, ShapeError, RejectedError, UsageError) as error:
         log.info("job %s (upload %s) shows no more than before: %s", job.id, job.upload, error)
-    come = {row: answer for row, answer in placed.answers.items() if row in missing}
+    come = {row: answer for row, answer in matched.answers.items() if row in missing}
     if come:
-        await buying.journal.settle(Fetched(job.upload, come, {}, placed.note, placed.base))
-        buying.figures.fetched += len(come)
+        await context.journal.settle(JobFetched(job.upload, come, {}, matched.note, matched.base))
+        context.counts.fetched += len(come)
     return len(come)
 
 
-def _missing(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> set[int]:
-    """The places in an upload whose rows it left without an answer."""
+def _find_missing(context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]) -> set[int]:
+    """Return the rows (from 0) of an upload that it left without an answer."""
     keys = pl.Series([key for key, _ in sent], dtype=pl.Binary)
     its_own = (pl.col("state") == "missing") & (pl.col("upload") == job.upload)
-    known = (part.filter(its_own) for part in buying.ledger.entries(keys, answers=False))
+    known = (part.filter(its_own) for part in context.ledger.entries(keys, answers=False))
     return {place for part in known for place in part["place"]}
 
 
-async def _yield(buying: Buying, job: Job, sent: list[tuple[bytes, str]]) -> _Yield | None:
-    """See a job to its end and fetch what it gives, again while rows are missing; ``None`` if the run stops first.
+async def _fetch_job(context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]) -> _JobResults | None:
+    """Wait for a job and fetch its results, again while rows are missing; ``None`` if the run is cancelled first.
 
     What one look has shown is not lost by the next, whatever comes of that. Where repeated results fill what was asked
     for, more are asked for.
     """
-    ended = await _ended(buying, job)
+    ended = await _wait_for_end(context, job)
     found, preview = None, max(job.total or 0, len(sent))
     for look in range(_LOOKS):
         if look:
-            with buying.stop.waiting():
-                await anyio.sleep(buying.terms.poll)
+            await context.dispatcher.sleep(context.terms.poll)
         try:
-            status = ended and await _results(buying, job, preview)
+            status = ended and await _fetch_results(context, job, preview)
         except (NotFoundError, ShapeError, RejectedError):  # what passes leaves the job to be fetched again, all of it
-            if found is None or not found.placed.answers:
+            if found is None or not found.matched.answers:
                 raise
             break
         if ended is None or status is None:
             return None
-        placed = _place(buying, job, status, sent)
+        matched = _match_status(context, job, status, sent)
         if found is not None:
-            placed = _with_earlier(found.placed, placed)
-        found = _Yield(placed, _note(job.id, ended, placed))
-        if len(placed.answers) + len(placed.faults) >= len(sent):
+            matched = _merge_looks(found.matched, matched)
+        found = _JobResults(matched, _note_job(job.id, ended, matched))
+        if len(matched.answers) + len(matched.faults) >= len(sent):
             break
         if len(status.results) >= preview:
-            preview = _more(preview)
+            preview = _more_results(preview)
     return found
 
 
-def _more(preview: int) -> int:
+def _more_results(preview: int) -> int:
     return max(preview, min(preview * _MORE, _MOST))
 
 
-async def _results(buying: Buying, job: Job, preview: int) -> BatchStatus | None:
+async def _fetch_results(context: PurchaseContext, job: UploadedJob, preview: int) -> BatchStatus | None:
     """Fetch the results of a job that has ended: ``preview``, or as many as the service lets be asked for."""
     while True:
         try:
-            return await buying.free(lambda: buying.client.batch(job.id, preview=preview))  # noqa: B023 - awaited here
+            return await context.dispatcher.fetch(partial(context.client.batch, job.id, preview=preview))
         except RejectedError as error:
             if is_redirect(error) or preview <= 1:
                 raise
             preview //= 2
 
 
-def _with_earlier(earlier: Placed, later: Placed) -> Placed:
-    """Two looks at one job as one: the later has the last word on the rows that it speaks of."""
+def _merge_looks(earlier: MatchedResults, later: MatchedResults) -> MatchedResults:
+    """Merge two looks at one job: the later decides about the rows that it has."""
     answers = {row: answer for row, answer in earlier.answers.items() if row not in later.faults} | later.answers
     faults = {row: fault for row, fault in (earlier.faults | later.faults).items() if row not in answers}
-    return Placed(answers, faults, later.note, earlier.base if later.base is None else later.base)
+    return MatchedResults(answers, faults, later.note, earlier.base if later.base is None else later.base)
 
 
-def _cut_at(placed: Placed, rows: int) -> int | None:
-    """How many rows come before the end of the results, if it is an end and not rows that happen to be missing.
+def _cut_at(matched: MatchedResults, rows: int) -> int | None:
+    """Return the number of rows before the end of the results, if it is an end and not rows missing by chance.
 
     As many rows as are missing at the end must be unlikely, by how many are missing before.
     """
-    places = placed.answers.keys() | placed.faults.keys()
+    places = matched.answers.keys() | matched.faults.keys()
     seen = max(places, default=-1) + 1
     missing = (seen - len(places) + 0.5) / (seen + 1)
     return seen if 0 < seen < rows and missing ** (rows - seen) < _CHANCE else None
 
 
-def _note(job_id: str, ended: BatchStatus, placed: Placed) -> str | None:
+def _note_job(job_id: str, ended: BatchStatus, matched: MatchedResults) -> str | None:
     if ended.state != "failed":
-        return placed.note
-    return f"job {job_id} ended as {ended.status!r}" + (f"; {placed.note}" if placed.note else "")
+        return matched.note
+    return f"job {job_id} ended as {ended.status!r}" + (f"; {matched.note}" if matched.note else "")
 
 
-async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
-    """Look at a job until it has ended; ``None`` if the run stops first.
+async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStatus | None:
+    """Poll a job until it has ended; ``None`` if the run is cancelled first.
 
     Raises :class:`TimeoutError` if the job takes too long.
     """
     begun, missed = anyio.current_time(), 0
-    while not buying.stop.pulled:
+    while not context.dispatcher.is_cancelled:
         age = anyio.current_time() - begun
-        with buying.stop.waiting():
-            await anyio.sleep(min(max(buying.terms.poll, age / _LONG_JOB), max(_RAREST, buying.terms.poll)))
+        await context.dispatcher.sleep(min(max(context.terms.poll, age / _LONG_JOB), max(_RAREST, context.terms.poll)))
         try:
-            status = await buying.free(lambda: buying.client.batch(job.id, preview=1))
+            status = await context.dispatcher.fetch(lambda: context.client.batch(job.id, preview=1))
         except NotFoundError:  # some services take a moment to know a fresh job
             if (missed := missed + 1) > _UNKNOWN:
                 raise
@@ -285,22 +293,26 @@ async def _ended(buying: Buying, job: Job) -> BatchStatus | None:
     return None
 
 
-def _place(buying: Buying, job: Job, status: BatchStatus, sent: list[tuple[bytes, str]]) -> Placed:
+def _match_status(
+    context: PurchaseContext, job: UploadedJob, status: BatchStatus, sent: list[tuple[bytes, str]]
+) -> MatchedResults:
     known = keys_of(job.scope, [(result.b_no, result.name, result.address) for result in status.results])
     named = {str(said) for name in JOB_IDS[:-1] if (said := getattr(status, name, None))}
-    return place(
+    return match_results(
         status.results,
         sent,
         lambda *echo: known.get(echo, b""),
-        records=_records(buying.lookups, sent),
+        records=_records_of(context.lookups, sent),
         totals=(job.total, status.total),
-        shared=buying.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
-        by_hand=buying.ledger.named_by_hand(job.upload),
+        shared=context.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
+        by_hand=context.ledger.named_by_hand(job.upload),
     )
 
 
-def _records(lookups: pl.DataFrame | None, sent: list[tuple[bytes, str]]) -> list[tuple[str | None, str | None] | None]:
-    """Name and address of each row sent, as far as the run's file has them; empty where it has none."""
+def _records_of(
+    lookups: pl.DataFrame | None, sent: list[tuple[bytes, str]]
+) -> list[tuple[str | None, str | None] | None]:
+    """Return name and address of each row sent, as far as the run's file has them; empty where it has none."""
     if lookups is None:
         return []
     keys = pl.DataFrame({KEY: [key for key, _ in sent]}, schema={KEY: pl.Binary})

@@ -17,12 +17,12 @@ import polars as pl
 from bizverify.client import ApiKey, BaseUrl, BlockingClient
 from bizverify.engine import LocalEngine
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
-from bizverify.ledger import Ledger, Run
+from bizverify.ledger import Ledger, LedgerRun
 from bizverify.ledger.schema import ledger_path
 from bizverify.options import ENGINE_KINDS, EngineKind, ServiceOptions, engine_kind
 from bizverify.purchase import answer_join, selection
+from bizverify.purchase.purchase_context import why_stopped
 from bizverify.purchase.purchase_run import PaidRun, quota_of
-from bizverify.purchase.trials import why_stopped
 from bizverify.run.alerts import (
     BOUGHT_COUNTS,
     continuation_note,
@@ -30,7 +30,7 @@ from bizverify.run.alerts import (
     registry_alerts,
     unknown_quota_alert,
 )
-from bizverify.run.engine import Agreement, Purchase, Quota, RunContext, local_files
+from bizverify.run.engine import Agreement, Purchase, QuotaStatus, RunContext, local_files
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.run.records import ROW_ID
 from bizverify.tables.compression import private_folder
@@ -170,9 +170,9 @@ class PaidEngine(ABC):
     def _scope_at(self, origin: str) -> str:
         return scope_of(origin, self.options.offline, self.options.paid)
 
-    def _ledger_run(self, context: RunContext) -> Run:
+    def _ledger_run(self, context: RunContext) -> LedgerRun:
         started = datetime.now(UTC).timestamp()
-        return Run(context.run_id, self.kind.name, self.url.name, context.file, started)
+        return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, started)
 
     def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
         lookups = with_keys(lookups_of(rows, priority), self.scope)
@@ -180,7 +180,7 @@ class PaidEngine(ABC):
             raise UsageError(f"{parameter('priority', self.priority)}: the column holds no numbers to go by")
         return lookups
 
-    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: Run) -> Purchase:
+    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun) -> Purchase:
         begun, since = selection.continued_since(ledger.runs() if ledger else (), run), self.fresh_since()
         standing = selection.standing(ledger, lookups, since, begun)
         wanted = self.select_wanted(standing)
@@ -203,7 +203,7 @@ class PaidEngine(ABC):
         counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
         return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
 
-    def _ask_quota(self) -> tuple[Quota | None, UsageError | ServiceError | None]:
+    def _ask_quota(self) -> tuple[QuotaStatus | None, UsageError | ServiceError | None]:
         """Return what is left of the quota, or why that cannot be asked: no key, or no service that answers."""
         try:
             key = self.options.api_key or ApiKey.load(self.options.key_file)

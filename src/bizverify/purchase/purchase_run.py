@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.client import ApiKey, Client
+from bizverify.dispatch import Halt
 from bizverify.errors import ServiceError, StoppedError, UsageError
-from bizverify.ledger import Journal, Ledger, Run, Upload
+from bizverify.ledger import Journal, Ledger, LedgerRun, StoredUpload
 from bizverify.purchase import answer_join, selection
-from bizverify.purchase.batch_jobs import look_again
+from bizverify.purchase.batch_jobs import fetch_late_answers
 from bizverify.purchase.batch_upload import buy_in_uploads
-from bizverify.purchase.dispatcher import Buying, Figures, Halt
 from bizverify.purchase.idempotent_retry import settle_doubts
+from bizverify.purchase.purchase_context import PurchaseContext, PurchaseCounts
 from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
-from bizverify.run.engine import Purchase, Quota
+from bizverify.run.engine import Purchase, QuotaStatus
 from bizverify.run.lookups import KEY
 from bizverify.schema import counted
 
@@ -42,7 +43,7 @@ class PaidRun:
         self,
         engine: PaidEngine,
         ledger: Ledger,
-        run: Run,
+        run: LedgerRun,
         lookups: pl.DataFrame,
         begun: float | None,
         context: RunContext,
@@ -50,7 +51,7 @@ class PaidRun:
         self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
         self._lookups, self._progress, self._cancel = lookups, context.progress, context.cancel or CancelToken()
         self.since = engine.fresh_since()
-        self._figures = Figures()
+        self._figures = PurchaseCounts()
         self._settled = self._late = 0
         self._unseen: tuple[str, ...] = ()
         self._unread: ServiceError | None = None
@@ -120,49 +121,49 @@ class PaidRun:
         at_once = max(options.concurrency, options.jobs)
         client = Client(self._engine.url, key, concurrency=at_once, timeout=options.timeout, max_retries=0)
         async with client, Journal(self._ledger) as journal:
-            buying = Buying(
-                client, self._ledger, journal, options, self._run.run_id, self._engine.scope, figures=self._figures
+            context = PurchaseContext(
+                client, self._ledger, journal, options, self._run.run_id, self._engine.scope, counts=self._figures
             )
-            buying.lookups = self._lookups
-            self._cancel.set_handler(lambda: buying.stop.pull(Halt("interrupted", "interrupted")))
+            context.lookups = self._lookups
+            self._cancel.set_handler(lambda: context.dispatcher.cancel(Halt("interrupted", "interrupted")))
             try:
-                before = await self._quota(buying)
-                if await self._settle(buying):
-                    before = await self._quota(buying)
-                await self._look_again(buying)
+                before = await self._quota(context)
+                if await self._settle(context):
+                    before = await self._quota(context)
+                await self._look_again(context)
                 try:
                     self._choose(before)
                 except ServiceError:
-                    await buy_in_uploads(buying, self.chosen, self._running())  # paid for already, not there for ever
+                    await buy_in_uploads(context, self.chosen, self._running())  # paid for already, not there for ever
                     raise
-                buying.progress = self._progress_counter()
-                buying.progress(0)
-                await self._buy_chosen(buying)
-                after = await self._quota_after(buying)
+                context.progress = self._progress_counter()
+                context.progress(0)
+                await self._buy_chosen(context)
+                after = await self._quota_after(context)
             finally:
                 self._cancel.set_handler(None)
         self._purchase = replace(
             self._purchase,
             **asdict(self._figures),
-            rate=buying.rate.achieved,
+            rate=context.dispatcher.rate.achieved,
             seconds=time.monotonic() - began,
             before=before,
             after=after,
             notes=(*_settled_note(self._settled), *_late_note(self._late), *self._quota_notes(before, after)),
         )
-        return buying.stop.halt
+        return context.dispatcher.halt
 
-    async def _quota(self, buying: Buying) -> Quota | None:
+    async def _quota(self, context: PurchaseContext) -> QuotaStatus | None:
         """What is left, asked before anything is bought; here a wrong key or address shows while nothing is spent."""
         account = self._unread = None
-        with buying.stop.waiting():  # nothing is under way that would have to be settled
+        with context.dispatcher.cancellable_wait():  # nothing is under way that would have to be settled
             try:
-                account = await buying.free(buying.client.me)
+                account = await context.dispatcher.fetch(context.client.me)
             except ServiceError as error:
                 if not selection.hides_quota(error):
                     raise
                 self._unread = error
-        buying.idempotency = account.idempotency if account is not None else None
+        context.idempotency = account.idempotency if account is not None else None
         return quota_of(account) if account is not None else None
 
     def _may_settle(self) -> bool:
@@ -173,39 +174,40 @@ class PaidRun:
             return False
         return bool(self._ledger.repeatable(self._engine.url.name))
 
-    async def _settle(self, buying: Buying) -> bool:
+    async def _settle(self, context: PurchaseContext) -> bool:
         """Settle such lookups; whether there were any. From then on they stand as if they had been bought before."""
-        if buying.idempotency is None or not self._may_settle():
+        if context.idempotency is None or not self._may_settle():
             return False
         keys = frozenset(self._lookups[KEY])
-        self._settled = await settle_doubts(buying, keys, self._engine.options.budget)
+        self._settled = await settle_doubts(context, keys, self._engine.options.budget)
         if self._settled:
             self._read_standing()
         return bool(self._settled)
 
-    async def _look_again(self, buying: Buying) -> None:
+    async def _look_again(self, context: PurchaseContext) -> None:
         """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
-        self._late = await look_again(buying, self._incomplete())
+        self._late = await fetch_late_answers(context, self._incomplete())
         if self._late:
             self._read_standing()
 
-    def _incomplete(self) -> list[Upload]:
+    def _incomplete(self) -> list[StoredUpload]:
         """Uploads of this run's lookups that may have more to show, for as long as their answers would be fresh."""
         wanted = self._standing.incomplete
         since = min(self.since, self._ledger.now() - _DAY)
         uploads = self._ledger.incomplete_uploads(self._engine.url.name, since) if wanted else []
         return [upload for upload in uploads if upload.id in wanted]
 
-    async def _quota_after(self, buying: Buying) -> Quota | None:
-        if buying.stop.halt is not None and buying.stop.halt.why in ("unreachable", "interrupted", "refused"):
+    async def _quota_after(self, context: PurchaseContext) -> QuotaStatus | None:
+        halt = context.dispatcher.halt
+        if halt is not None and halt.why in ("unreachable", "interrupted", "refused"):
             return None
         try:
-            return quota_of(await buying.client.me())
+            return quota_of(await context.client.me())
         except ServiceError as error:
             log.info("the quota could not be read after the run: %s", error)
             return None
 
-    def _choose(self, quota: Quota | None) -> None:
+    def _choose(self, quota: QuotaStatus | None) -> None:
         options, wanted = self._engine.options, self.wanted
         budget = None if options.budget is None else options.budget - self._settled
         allowed = selection.affordable(wanted.height, budget, quota.remaining if quota else None, self._unread)
@@ -215,16 +217,16 @@ class PaidRun:
         self._purchase = replace(self._purchase, chosen=allowed)
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
 
-    async def _buy_chosen(self, buying: Buying) -> None:
+    async def _buy_chosen(self, context: PurchaseContext) -> None:
         singly = not self._engine.kind.uploads
-        await buy_in_uploads(buying, self.chosen.clear() if singly else self.chosen, self._running())
-        if singly and not self.chosen.is_empty() and not buying.stop.pulled:
+        await buy_in_uploads(context, self.chosen.clear() if singly else self.chosen, self._running())
+        if singly and not self.chosen.is_empty() and not context.dispatcher.is_cancelled:
             if (why := self._engine.why_stopped(self._ledger)) is not None:
-                buying.stop.pull(Halt("stopped", why))
+                context.dispatcher.cancel(Halt("stopped", why))
                 return
-            await buy_singly(buying, self.chosen)
+            await buy_singly(context, self.chosen)
 
-    def _running(self) -> list[Upload]:
+    def _running(self) -> list[StoredUpload]:
         """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
 
         Where nothing may be bought before one of them is answered, all are looked at.
@@ -255,15 +257,15 @@ class PaidRun:
         )
         return replace(self._purchase, notes=notes, paused=halt.note if halt else None)
 
-    def _quota_notes(self, before: Quota | None, after: Quota | None) -> tuple[str, ...]:
+    def _quota_notes(self, before: QuotaStatus | None, after: QuotaStatus | None) -> tuple[str, ...]:
         if self._unread is not None and not self.chosen.is_empty():
             return (unknown_quota_alert(str(self._unread)),)
         return _quota_difference(before, after, self._figures.paid)
 
 
-def quota_of(account: Account) -> Quota:
+def quota_of(account: Account) -> QuotaStatus:
     """Return what the account says of its quota."""
-    return Quota(account.limit, account.used, account.remaining)
+    return QuotaStatus(account.limit, account.used, account.remaining)
 
 
 def _settled_note(settled: int) -> tuple[str, ...]:
@@ -276,7 +278,7 @@ def _late_note(late: int) -> tuple[str, ...]:
     return (f"{counted(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
 
 
-def _quota_difference(before: Quota | None, after: Quota | None, paid: int) -> tuple[str, ...]:
+def _quota_difference(before: QuotaStatus | None, after: QuotaStatus | None, paid: int) -> tuple[str, ...]:
     if before is None or before.remaining is None:
         return ("the service did not say how much of the quota is left",)
     if after is None or after.remaining is None:

@@ -1,4 +1,4 @@
-"""Which answer belongs to which row of an upload: placed where that is proven, and nowhere else."""
+"""Matching of a job's results to the rows of its upload, where it is proven which row a result is about."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bizverify.purchase.echo_matching import Echo, KeyOf, ResultLike, Texts, echoes_of
-from bizverify.purchase.row_keys import Numbering, numbering_of, recounted, row_keys
+from bizverify.purchase.row_proof import (
+    Echo,
+    KeyOf,
+    Numbering,
+    ResultLike,
+    Texts,
+    find_numbering,
+    may_count_other_rows,
+    read_echoes,
+    read_row_keys,
+)
 from bizverify.schema import Answer
 
 _WITNESSES: Final = 100
 """How many rows must be seen at their own position before the order of all is believed."""
 
-NOTHING: Final = Answer()
-"""An answer that says nothing: all of its fields are null or empty."""
+EMPTY_ANSWER: Final = Answer()
+"""An answer without content: all of its fields are null or empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Answers and faults by place in the upload, and a note on what fits no place.
+class MatchedResults:
+    """Answers and faults by row of the upload (from 0), and a note on results that fit no row.
 
-    ``base`` is what the service calls the first row, where all row keys are proven to count from there.
-
-    A place in neither was not answered, or not in a way that says whose the answer is.
+    ``base`` is the row key of the first row, where all row keys are proven to count from there. A row in neither was
+    not answered, or not in a way that says whose the answer is.
     """
 
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -32,7 +40,7 @@ class Placed:
     base: int | None = None
 
 
-def place(
+def match_results(
     results: Sequence[ResultLike],
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
@@ -41,7 +49,7 @@ def place(
     totals: Collection[int | None] = (),
     shared: bool = False,
     by_hand: bool = False,
-) -> Placed:
+) -> MatchedResults:
     """Return what the results say of each row sent, given as (lookup key, number) in the order of the upload.
 
     An item goes, by the first of these that is proven,
@@ -49,35 +57,35 @@ def place(
     1. where the echo of its whole row says: ``key_of`` (number, name, address) is the key of one row sent, or name and
        address are those of one row of ``records`` (of each row sent, ``None`` where they are not known);
     2. where the echo of its number says, if the number was sent once;
-    3. where its row key says: see :func:`~bizverify.purchase.row_keys.numbering_of`;
+    3. where its row key says: see :func:`~bizverify.purchase.row_proof.find_numbering`;
     4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
 
     Two different answers for one row are a fault, and so is an error, an answer that says nothing, or another number
-    under the row's key. What fits
-    nowhere for certain is counted in the note. ``totals`` is how many rows the service says that the job has,
-    ``shared`` whether it is another upload's, too: either may say that row keys count other rows than these, and then
-    they need echoes beside them. Where the job is shared, or was named ``by_hand``, an echo with another name or
-    address than was sent is another job's.
+    under the row's key. What fits nowhere for certain is counted in the note.
+
+    ``totals`` is how many rows the service says that the job has, ``shared`` whether it is another upload's, too:
+    either may say that row keys count other rows than these, and then they need echoes beside them. Where the job is
+    shared, or was named ``by_hand``, an echo with another name or address than was sent is another job's.
     """
-    results = _distinct(results)
-    echoes = echoes_of(results, sent, key_of, records, strict=shared or by_hand)
-    keys = row_keys(results)
-    foreign = shared or recounted(keys, totals, len(sent))
-    numbering = numbering_of(keys, echoes, results, len(sent), foreign=foreign)
-    places = [_sure_place(key, numbering, echo) for key, echo in zip(keys, echoes, strict=True)]
-    if None in places and _in_order(places, echoes, sent):
+    results = _drop_repeats(results)
+    echoes = read_echoes(results, sent, key_of, records, strict=shared or by_hand)
+    keys = read_row_keys(results)
+    foreign = shared or may_count_other_rows(keys, totals, len(sent))
+    numbering = find_numbering(keys, echoes, results, len(sent), foreign=foreign)
+    places = [_proven_row(key, numbering, echo) for key, echo in zip(keys, echoes, strict=True)]
+    if None in places and _is_in_order(places, echoes, sent):
         places = list(range(len(sent)))
-    answers, faults = _settled(results, places)
+    answers, faults = _collect_answers(results, places)
     if numbering is not None:
-        others = _other_numbers(keys, numbering.base, echoes, results, sent)
+        others = _find_other_numbers(keys, numbering.base, echoes, results, sent)
         faults |= {row: fault for row, fault in others.items() if row not in answers and row not in faults}
     mistrusted = numbering is None and any(result.key is not None for result in results)
     proven = numbering is not None and all(key is None or numbering.since <= key <= numbering.until for key in keys)
     base = numbering.base if numbering is not None and proven else None
-    return Placed(answers, faults, _note(places, mistrusted=mistrusted), base)
+    return MatchedResults(answers, faults, _note_unmatched(places, mistrusted=mistrusted), base)
 
 
-def _distinct(results: Sequence[ResultLike]) -> list[ResultLike]:
+def _drop_repeats(results: Sequence[ResultLike]) -> list[ResultLike]:
     """Leave out items that say what another has said of the same row, which has a key or is echoed whole."""
     seen, kept = set(), list[ResultLike]()
     for result in results:
@@ -89,15 +97,15 @@ def _distinct(results: Sequence[ResultLike]) -> list[ResultLike]:
     return kept
 
 
-def _sure_place(key: int | None, numbering: Numbering | None, echo: Echo) -> int | None:
-    if echo.said and len(echo.homes) == 1:
-        return next(iter(echo.homes))
+def _proven_row(key: int | None, numbering: Numbering | None, echo: Echo) -> int | None:
+    if echo.has_number and len(echo.rows) == 1:
+        return next(iter(echo.rows))
     if key is None or numbering is None or not numbering.since <= key <= numbering.until:
         return None
-    return key - numbering.base if key - numbering.base in echo.homes else None
+    return key - numbering.base if key - numbering.base in echo.rows else None
 
 
-def _other_numbers(
+def _find_other_numbers(
     keys: Sequence[int | None],
     base: int,
     echoes: Sequence[Echo],
@@ -108,11 +116,11 @@ def _other_numbers(
     return {
         key - base: f"the result with this row's key is about {result.b_no}, and {sent[key - base][1]} was sent"
         for key, echo, result in zip(keys, echoes, results, strict=True)
-        if key is not None and echo.said and not echo.homes and result.b_no and 0 <= key - base < len(sent)
+        if key is not None and echo.has_number and not echo.rows and result.b_no and 0 <= key - base < len(sent)
     }
 
 
-def _in_order(places: Sequence[int | None], echoes: Sequence[Echo], sent: Sequence[tuple[bytes, str]]) -> bool:
+def _is_in_order(places: Sequence[int | None], echoes: Sequence[Echo], sent: Sequence[tuple[bytes, str]]) -> bool:
     """Whether the items stand in the order of the upload: proven, not merely possible.
 
     That every item stands at a row of its number says nothing of rows of one number, which may have changed places. It
@@ -121,14 +129,16 @@ def _in_order(places: Sequence[int | None], echoes: Sequence[Echo], sent: Sequen
     if len(places) != len(sent):
         return False
     items = enumerate(zip(places, echoes, strict=True))
-    if not all(echo.said and here in echo.homes and place in (None, here) for here, (place, echo) in items):
+    if not all(echo.has_number and here in echo.rows and place in (None, here) for here, (place, echo) in items):
         return False
     witnesses = [sent[place][1] for place in places if place is not None]
     ascending = sorted(witnesses)
     return len(witnesses) >= _WITNESSES and witnesses not in (ascending, ascending[::-1])
 
 
-def _settled(results: Sequence[ResultLike], places: Sequence[int | None]) -> tuple[dict[int, Answer], dict[int, str]]:
+def _collect_answers(
+    results: Sequence[ResultLike], places: Sequence[int | None]
+) -> tuple[dict[int, Answer], dict[int, str]]:
     answers: dict[int, Answer] = {}
     faults: dict[int, str] = {}
     empty: dict[int, str] = {}
@@ -137,7 +147,7 @@ def _settled(results: Sequence[ResultLike], places: Sequence[int | None]) -> tup
             continue
         if result.error:
             faults[row] = result.error
-        elif result.answer is None or result.answer == NOTHING:
+        elif result.answer is None or result.answer == EMPTY_ANSWER:
             empty[row] = "the service gave no answer"
         elif answers.setdefault(row, result.answer) != result.answer:
             faults.setdefault(row, "two different answers")
@@ -145,7 +155,7 @@ def _settled(results: Sequence[ResultLike], places: Sequence[int | None]) -> tup
     return {row: answer for row, answer in answers.items() if row not in faults}, faults
 
 
-def _note(places: Sequence[int | None], *, mistrusted: bool) -> str | None:
+def _note_unmatched(places: Sequence[int | None], *, mistrusted: bool) -> str | None:
     lost = places.count(None)
     if not lost:
         return None

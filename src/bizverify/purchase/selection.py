@@ -15,7 +15,7 @@ from bizverify.schema import counted
 
 if TYPE_CHECKING:
     from bizverify.engine import LocalEngine
-    from bizverify.ledger import Ledger, Run, RunRecord
+    from bizverify.ledger import Ledger, LedgerRun, RunRecord
 
 _BUYABLE: Final = ("done", "refused")
 """States of a lookup that may be asked (again): its answer is too old, or it was refused and so not paid."""
@@ -89,7 +89,7 @@ def _known_states(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=columns), *parts])
 
 
-def continued_since(earlier: Iterable[RunRecord], run: Run) -> float | None:
+def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | None:
     """Return when the first of those runs began that ``run`` continues (unix seconds); ``None`` where there is none.
 
     It continues runs of the same engine for the same file at the same service that did not end as done: killed,

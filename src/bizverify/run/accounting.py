@@ -27,7 +27,7 @@ _OUT_ID: Final = "out_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LookupPlan:
     """What would be looked up.
 
     ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``: rows that cannot be business numbers, rows with
@@ -50,7 +50,7 @@ class Plan:
         return asdict(self)
 
 
-def plan(rows: pl.LazyFrame) -> Plan:
+def plan(rows: pl.LazyFrame) -> LookupPlan:
     """Count what the rows of :func:`bizverify.run.records.records` ask for, in one streaming pass."""
     return plan_of(with_plan_columns(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
 
@@ -99,11 +99,11 @@ PLAN_COUNTS: Final = (
 """The plan as aggregations over :func:`with_plan_columns` rows."""
 
 
-def plan_of(counts: Mapping[str, int]) -> Plan:
+def plan_of(counts: Mapping[str, int]) -> LookupPlan:
     """Return the plan that the aggregations of :data:`PLAN_COUNTS` say."""
     rows, valid, asked, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "asked", "lookups"))
     problems = {code: counts[f"plan:problem:{code}"] for code in PROBLEMS}
-    return Plan(
+    return LookupPlan(
         rows=rows,
         lookups=lookups,
         duplicates=asked - lookups,

@@ -12,7 +12,7 @@ import polars as pl
 from bizverify.engine import LocalEngine
 from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
-from bizverify.run.accounting import Plan, RowCounts
+from bizverify.run.accounting import LookupPlan, RowCounts
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Alert, counted
 
@@ -159,7 +159,7 @@ def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
     )
 
 
-def invalid_alert(plan: Plan, header: str | None) -> Alert | None:
+def invalid_alert(plan: LookupPlan, header: str | None) -> Alert | None:
     """Return what is to be said where most rows are invalid; ``header``: of the column with the business numbers."""
     if not is_majority(plan.invalid, plan.rows):
         return None

@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaStatus:
     """What ``/me`` said of the monthly quota, in lookups; ``None`` where it did not say."""
 
     limit: int | None
@@ -74,8 +74,8 @@ class Purchase:
     repeated: int = 0
     rate: float | None = None
     seconds: float = 0.0
-    before: Quota | None = None
-    after: Quota | None = None
+    before: QuotaStatus | None = None
+    after: QuotaStatus | None = None
     paused: str | None = None
     notes: tuple[str, ...] = ()
     agreement: Agreement | None = None

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import anyio
-
-from bizverify.errors import (
-    DoubtError,
-    NotFoundError,
-    NotSentError,
-    QuotaError,
-    RejectedError,
-    ServiceError,
-    ShapeError,
-    TooLargeError,
-)
-from bizverify.purchase.dispatcher import PATIENCE, WEIGHT, Halt, Stop, is_long, is_redirect, is_strain
-from bizverify.purchase.limits import Rate, Retries, Throttle
-from bizverify.watch.types import Business
+from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
+from bizverify.dispatch.error_actions import error_action
+from bizverify.errors import NotFoundError, RejectedError, ServiceError
+from bizverify.watch.store import Business
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry
     from bizverify.options import ServiceOptions
-    from bizverify.purchase.limits import Slot
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Called with (steps settled, steps in all)."""
-
-_TRIES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,182 +57,132 @@ class Done:
         return self.added + self.changed + self.removed + len(self.refused) + len(self.doubts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    name: str
-    go: Callable[[], Awaitable[None]]
-    safe: bool = False
-    """Whether it may be sent again though it may have been done: removing twice is removing once."""
-    adds: bool = False
-    """Whether it takes a place on the list."""
-
-
-class Errands:
-    """The requests of one sync: ``concurrency`` at once, ``rate`` a second; ``stop`` ends them in good order."""
+class ServiceSync:
+    """Carries out the steps of one sync; ``dispatcher`` sends them, and cancels them in good order."""
 
     def __init__(self, client: Client, terms: ServiceOptions, done: Done, total: int, progress: Progress) -> None:
-        self.stop = Stop()
+        self.dispatcher = Dispatcher(rate=terms.rate, drain=terms.drain)
         self._client = client
-        self._terms = terms
+        self._concurrency = terms.concurrency
         self._done = done
         self._total = total
         self._progress = progress
-        self._rate = Rate(terms.rate)
-        self._retries = Retries()
-        self._fruitless = 0
-        self._full: RejectedError | None = None
-        self._waiting: list[_Step] = []
+        self._list_full: RejectedError | None = None
+        self._postponed: list[_StepRequest] = []
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
         """Add and change watches. A change is a second POST; if the service made a watch of it, the first one goes."""
         await self._carry_out(
             (
-                *(_Step(entry.biz_no, self._adding(entry), adds=True) for entry in add),
-                *(_Step(entry.biz_no, self._changing(watch_id, entry)) for watch_id, entry in change),
+                *(_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add),
+                *(_StepRequest(self, entry.biz_no, self._change(watch_id, entry)) for watch_id, entry in change),
             )
         )
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
         """Remove watches; one that is not there any more is removed. What had no place before is added then."""
-        await self._carry_out([_Step(watch_id, self._removing(watch_id), safe=True) for watch_id in watch_ids])
-        waiting, self._waiting = self._waiting, []
-        if watch_ids and waiting and not self.stop.pulled:
-            self._full = None
-            await self._carry_out(waiting)
-        if self._full is not None:
-            self.stop.pull(Halt("quota", str(self._full), self._full))
+        await self._carry_out(
+            [_StepRequest(self, watch_id, partial(self._remove, watch_id), safe=True) for watch_id in watch_ids]
+        )
+        postponed, self._postponed = self._postponed, []
+        if watch_ids and postponed and not self.dispatcher.is_cancelled:
+            self._list_full = None
+            await self._carry_out(postponed)
+        if self._list_full is not None:
+            self.dispatcher.cancel(Halt("quota", str(self._list_full), self._list_full))
 
-    def _adding(self, entry: Business) -> Callable[[], Awaitable[None]]:
-        async def go() -> None:
-            await self._client.watch_add(entry.biz_no, entry.name, entry.address)
-            self._done.added += 1
+    async def _carry_out(self, steps: Sequence[_StepRequest]) -> None:
+        source = iter(steps)
 
-        return go
+        def next_task() -> Task | None:
+            step = next(source, None)
+            return None if step is None else partial(self.dispatcher.deliver, step)
 
-    def _changing(self, watch_id: str, entry: Business) -> Callable[[], Awaitable[None]]:
+        if steps:
+            await self.dispatcher.run(next_task, self._concurrency, min(self._concurrency, len(steps)))
+
+    async def _add(self, entry: Business) -> None:
+        await self._client.watch_add(entry.biz_no, entry.name, entry.address)
+        self._done.added += 1
+
+    def _change(self, watch_id: str, entry: Business) -> Callable[[], Awaitable[None]]:
         made: WatchEntry | None = None
 
-        async def go() -> None:
+        async def change() -> None:
             nonlocal made  # sent again because the removal was not, it must not be added twice
             made = made or await self._client.watch_add(entry.biz_no, entry.name, entry.address)
             if made.watch_id != watch_id:
-                await self._gone(watch_id)
+                await self._remove_watch(watch_id)
             self._done.changed += 1
 
-        return go
+        return change
 
-    def _removing(self, watch_id: str) -> Callable[[], Awaitable[None]]:
-        async def go() -> None:
-            await self._gone(watch_id)
-            self._done.removed += 1
+    async def _remove(self, watch_id: str) -> None:
+        await self._remove_watch(watch_id)
+        self._done.removed += 1
 
-        return go
-
-    async def _gone(self, watch_id: str) -> None:
+    async def _remove_watch(self, watch_id: str) -> None:
         try:
             await self._client.watch_remove(watch_id)
         except NotFoundError:
             log.info("a watch that was to be removed is gone already")
 
-    async def _carry_out(self, steps: Sequence[_Step]) -> None:
-        source = iter(steps)
-        throttle = Throttle(self._terms.concurrency)
-        async with anyio.create_task_group() as watch:
-            watch.start_soon(self._drained, watch.cancel_scope)
-            async with anyio.create_task_group() as workers:
-                for _ in range(min(self._terms.concurrency, len(steps))):
-                    workers.start_soon(self._worker, source, throttle)
-            watch.cancel_scope.cancel()
 
-    async def _drained(self, scope: anyio.CancelScope) -> None:
-        await self.stop.wait()
-        await anyio.sleep(self._terms.drain)
-        scope.cancel()
+class _StepRequest(OutgoingRequest[None]):
+    """One step of a sync; ``name`` is what its outcome is listed under.
 
-    async def _worker(self, source: Iterator[_Step], throttle: Throttle) -> None:
-        try:
-            while not self.stop.pulled:
-                async with throttle.slot() as slot:
-                    step = None if self.stop.pulled else next(source, None)
-                    if step is None:
-                        return
-                    if step.adds and self._full is not None:
-                        self._waiting.append(step)
-                        continue
-                    await self._take(step, throttle, slot)
-                self._progress(self._done.settled, self._total)
-        except Exception as error:  # a defect: what is under way elsewhere is still settled
-            self.stop.pull(Halt("fault", str(error), error))
+    ``safe``: it may be sent again though it may have been done: removing twice is removing once. ``adds``: it takes a
+    place on the list.
+    """
 
-    async def _take(self, step: _Step, throttle: Throttle, slot: Slot) -> None:
-        """Send one request, again only where that can do no harm."""
-        for attempt in count():
-            if not await self._turn(throttle):
-                return
-            try:
-                await step.go()
-            except ServiceError as error:
-                self._strained(error, slot)
-                if not await self._again(step, error, attempt):
-                    return
-            else:
-                slot.eased()
-                self._fruitless = 0
-                return
+    def __init__(
+        self,
+        sync: ServiceSync,
+        name: str,
+        go: Callable[[], Awaitable[None]],
+        *,
+        safe: bool = False,
+        adds: bool = False,
+    ) -> None:
+        self._sync, self._name, self._go, self._safe, self._adds = sync, name, go, safe, adds
 
-    async def _turn(self, throttle: Throttle) -> bool:
-        with self.stop.waiting():
-            await self._rate.wait()
-            while await throttle.released():
-                await self._rate.wait()
-        self._retries.earn()
-        return not self.stop.pulled
+    async def skip(self) -> bool:
+        """Postpone an addition while the list is full: a removal makes room, asking again does not."""
+        is_full = self._adds and self._sync._list_full is not None
+        if is_full:
+            self._sync._postponed.append(self)
+        return is_full
 
-    def _strained(self, error: ServiceError, slot: Slot) -> None:
-        if is_strain(error):
-            slot.strained(None if is_long(error.retry_after) else error.retry_after)
-            if is_long(error.retry_after):
-                self.stop.pull(Halt("unreachable", str(error)))
+    async def send(self, slot: Slot) -> None:
+        del slot
+        await self._go()
 
-    async def _again(self, step: _Step, error: ServiceError, attempt: int) -> bool:
-        """Whether to send it once more; if not, what is to be said of it, and whether to go on at all."""
-        match error:
-            case DoubtError() | ShapeError():
-                if step.safe and await self._waited(attempt, error.retry_after):
-                    return True
-                self._done.doubts.append(step.name)
-                self._in_vain(WEIGHT, error)
-            case NotSentError():
-                if await self._waited(attempt, error.retry_after):
-                    return True
-                self.stop.pull(Halt("unreachable", str(error)))
-            case QuotaError():
-                if error.retry_after is not None and await self._waited(attempt, error.retry_after):
-                    return True
-                self.stop.pull(Halt("quota", str(error)))
-            case RejectedError() if step.adds and _is_full(error):  # a removal makes room; asking again does not
-                self._full = error
-                self._waiting.append(step)
-            case TooLargeError() | RejectedError() if not is_redirect(error):
-                self._done.refused.append((step.name, str(error)))
-                self._in_vain(1, error)
-            case _:  # 401, 403, 404, a redirect: it will be the same for every other step
-                self.stop.pull(Halt("refused", str(error), error))
-        return False
+    def choose_action(self, error: ServiceError, attempt: int) -> Action:
+        del attempt
+        if self._adds and _is_list_full(error):
+            return Action.DROP
+        action = error_action(error)
+        return Action.RETRY_OR_HOLD if action is Action.HOLD and self._safe else action
 
-    async def _waited(self, attempt: int, retry_after: float | None) -> bool:
-        if self.stop.pulled or attempt >= _TRIES or is_long(retry_after) or not self._retries.spend():
-            return False
-        with self.stop.waiting():
-            await anyio.sleep(self._retries.backoff(attempt + 1, retry_after))
-        return not self.stop.pulled
+    async def record_reply(self, reply: None, slot: Slot) -> None:
+        del reply, slot
+        self._report_progress()
 
-    def _in_vain(self, weight: int, error: ServiceError) -> None:
-        self._fruitless += weight
-        if self._fruitless >= PATIENCE:
-            self.stop.pull(Halt("failing", f"the service fails again and again ({error})"))
+    def give_up(self, error: ServiceError, action: Action) -> None:
+        if action is Action.DROP and isinstance(error, RejectedError):
+            self._sync._list_full = error
+            self._sync._postponed.append(self)
+        elif action is Action.REFUSE:
+            self._sync._done.refused.append((self._name, str(error)))
+        elif action in (Action.HOLD, Action.RETRY_OR_HOLD):
+            self._sync._done.doubts.append(self._name)
+        self._report_progress()
+
+    def _report_progress(self) -> None:
+        self._sync._progress(self._sync._done.settled, self._sync._total)
 
 
-def _is_full(error: RejectedError) -> bool:
-    """Whether a service says that the list has no place left, in the words of `bizverify serve`."""
-    return error.status == HTTPStatus.CONFLICT and "watch_limit" in (error.detail or "")
+def _is_list_full(error: ServiceError) -> bool:
+    """Return whether a service says that the list has no place left, in the words of `bizverify serve`."""
+    is_conflict = isinstance(error, RejectedError) and error.status == HTTPStatus.CONFLICT
+    return is_conflict and "watch_limit" in (error.detail or "")

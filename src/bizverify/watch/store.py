@@ -8,13 +8,14 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
-from bizverify.watch.types import CLOSED, Added, Business, Change, CheckResult, WatchedBusiness, korean_iso
+from bizverify.watch.notifications import CLOSED, SummaryWindow, add_notifications, add_summaries, korean_iso
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
 _FRAME: Final = {
@@ -33,10 +34,95 @@ _FRAME: Final = {
     "action": pl.String,
     "closed": pl.Float64,
 }
+_DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
 _ENCODER: Final = msgspec.json.Encoder()
 _BLOCK: Final = 7
 """Bits of a watch's number that do not say which block it is in: some 40 kB, read and rendered in a millisecond."""
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
+
+
+VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+}
+"""The columns that a judge adds to those of :data:`bizverify.watch.checking.JUDGED_COLUMNS`."""
+UNKNOWN: Final = "unknown"
+OPEN: Final = ("active", "suspended")
+"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
+
+
+@dataclass(frozen=True, slots=True)
+class Business:
+    """A business to be watched: ten digits, and what is known of name and address."""
+
+    biz_no: str
+    name: str | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedBusiness:
+    """A watched business, and what its last check found. ``closed``: when its closure was found, ``None`` if open."""
+
+    watch_id: str
+    biz_no: str
+    name: str | None
+    address: str | None
+    created: float
+    checked: float | None
+    due: float
+    biz_status: str | None
+    grade: str | None
+    bounce_prob: float | None
+    action: str | None
+    closed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of grade; ``biz_status`` is the one found with the new grade."""
+
+    at: float
+    before: str | None
+    after: str | None
+    biz_status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The result of adding many businesses: new watches, and known ones whose name or address changed."""
+
+    new: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The findings of a check: one row of ``watches`` for each watch that was checked.
+
+    Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
+    grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
+    :func:`bizverify.watch.store.compare_with_check`).
+    """
+
+    watches: pl.DataFrame
+
+    @property
+    def changes(self) -> pl.DataFrame:
+        """The watches whose grade is another than at the last check."""
+        return self.watches.filter("changed")
+
+    @property
+    def closures(self) -> pl.DataFrame:
+        """The watches that were found closed, and were not before; each has a notification."""
+        return self.watches.filter("closure")
+
+    @property
+    def closed_already(self) -> pl.DataFrame:
+        """The watches that were closed when they were first checked; they are in one notification."""
+        return self.watches.filter("closed_already")
 
 
 def add(db: sqlite3.Connection, owner: str, entry: Business, now: float) -> tuple[WatchedBusiness, bool]:
@@ -150,18 +236,18 @@ def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
 def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
     """Return the watches of an owner in one block, rendered."""
     rows = db.execute(
-        f"SELECT {_WATCH} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
+        f"SELECT {_DOCUMENT} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
         (owner, block << _BLOCK, block + 1 << _BLOCK),
     ).fetchall()
-    entries = _ENCODER.encode([_document(WatchedBusiness(*row)) for row in rows])
+    entries = _ENCODER.encode([_document(row) for row in rows])
     return Block(b"," + entries[1:-1] if rows else b"", len(rows))
 
 
 def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
     """Return the number of one of an owner's watches, and the watch as the service says it."""
-    query = f"SELECT number, {_WATCH} FROM watches WHERE owner = ? AND id = ?"
+    query = f"SELECT number, {_DOCUMENT} FROM watches WHERE owner = ? AND id = ?"
     row = db.execute(query, (owner, watch_id)).fetchone()
-    return None if row is None else (row[0], _ENCODER.encode(_document(WatchedBusiness(*row[1:]))))
+    return None if row is None else (row[0], _ENCODER.encode(_document(row[1:])))
 
 
 class _WatchDocument(msgspec.Struct):
@@ -173,25 +259,20 @@ class _WatchDocument(msgspec.Struct):
     address: str | None
     biz_status: str | None
     grade: str | None
-    created_at: str
+    created_at: str | None
     checked_at: str | None
-    next_check_at: str
+    next_check_at: str | None
     closed_at: str | None
 
 
-def _document(watch: WatchedBusiness) -> _WatchDocument:
-    return _WatchDocument(
-        watch.watch_id,
-        watch.biz_no,
-        watch.name,
-        watch.address,
-        watch.biz_status,
-        watch.grade,
-        korean_iso(watch.created),
-        None if watch.checked is None else korean_iso(watch.checked),
-        korean_iso(watch.due),
-        None if watch.closed is None else korean_iso(watch.closed),
-    )
+def _document(row: Sequence[Any]) -> _WatchDocument:
+    """Return what :data:`_DOCUMENT` selects as it is rendered: the last four are times."""
+    return _WatchDocument(*row[:6], *map(_iso_or_none, row[6:]))
+
+
+@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
+def _iso_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else korean_iso(seconds)
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:
@@ -300,22 +381,6 @@ def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None
 
 def _frame(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=_FRAME, orient="row")
-
-
-VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "bounce_prob": pl.Float64,
-    "action": pl.String,
-}
-"""The columns that a judge adds to those of :data:`bizverify.watch.checking.JUDGED_COLUMNS`."""
-
-
-UNKNOWN: Final = "unknown"
-
-
-OPEN: Final = ("active", "suspended")
-"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
 
 
 def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 import polars as pl
 
 from bizverify.cancellation import CancelToken, run_async
+from bizverify.dispatch import Halt
 from bizverify.errors import UsageError, parameter
 from bizverify.options import service_options
-from bizverify.purchase.dispatcher import Halt
 from bizverify.watch import store
 from bizverify.watch.local_file import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
-from bizverify.watch.service_sync import Done, Errands, Progress, Steps
-from bizverify.watch.types import Change
+from bizverify.watch.service_sync import Done, Progress, ServiceSync, Steps
+from bizverify.watch.store import Change
 
 if TYPE_CHECKING:
     from bizverify.client import ApiKey, Client, WatchChange, WatchEntry
@@ -113,21 +113,21 @@ class ServiceStore:
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
         """See :class:`WatchStore`. A request of which it is not known what became of it is not sent again."""
-        brake, done = CancelToken(), Done()
+        cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
-            errands = Errands(client, self._terms, done, len(steps), progress)
-            brake.set_handler(lambda: errands.stop.pull(Halt("interrupted", "interrupted")))
+            sync = ServiceSync(client, self._terms, done, len(steps), progress)
+            cancel.set_handler(lambda: sync.dispatcher.cancel(Halt("interrupted", "interrupted")))
             try:
-                await errands.put(steps.add, steps.change)
-                if not errands.stop.pulled:
-                    await errands.remove(steps.remove)
+                await sync.put(steps.add, steps.change)
+                if not sync.dispatcher.is_cancelled:
+                    await sync.remove(steps.remove)
             finally:
-                brake.set_handler(None)
-                done.halt = errands.stop.halt
+                cancel.set_handler(None)
+                done.halt = sync.dispatcher.halt
 
         try:
-            self._call(main, brake)
+            self._call(main, cancel)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"{done.added:,} added, {done.changed:,} changed, {done.removed:,} removed in this run; "
@@ -137,18 +137,18 @@ class ServiceStore:
             raise done.halt.error
         return done
 
-    def _call(self, ask: Callable[[Client], Awaitable[T]], brake: CancelToken | None = None) -> T:
+    def _call(self, ask: Callable[[Client], Awaitable[T]], cancel: CancelToken | None = None) -> T:
         from bizverify.client import Client
 
         terms = self._terms
-        retries = 2 if brake is None else 0  # errands try again by their own rules
+        retries = 2 if cancel is None else 0  # the dispatcher tries again by its own rules
         client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
 
         async def main() -> T:
             async with client:
                 return await ask(client)
 
-        return run_in_loop(main) if brake is None else run_async(main, brake)
+        return run_in_loop(main) if cancel is None else run_async(main, cancel)
 
 
 class LocalStore:
@@ -250,7 +250,7 @@ def parse_time(text: object) -> float | None:
 
     It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
 
-    >>> seconds_of("2026-11-22T09:00:00+09:00") == seconds_of("1795305600") == seconds_of(1795305600000)
+    >>> parse_time("2026-11-22T09:00:00+09:00") == parse_time("1795305600") == parse_time(1795305600000)
     True
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):

@@ -58,7 +58,7 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     """
     if gazetteer is None:
         names = frame.collect_schema().names()
-        return regions.without_gazetteer(frame, lang).select(*names, *ADDED)
+        return regions.without_gazetteer(frame).select(*names, *ADDED)
     matched = pl.struct("address", "zipcode").map_batches(
         partial(_match_batch, gazetteer, lang), return_dtype=pl.Struct(ADDED), is_elementwise=True
     )

@@ -170,6 +170,7 @@ def levels(
 
 
 def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
+    filled = pl.col("fixed_zipcode").is_not_null() & pl.col("zipcode_given").is_null()
     return {
         "number": {"wrong_check_digit": ~pl.col("check_digit_ok")},
         "kind": {
@@ -187,7 +188,7 @@ def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
         "unit": {"missing": pl.col("unit") == "missing"} if gazetteer else {},
         "change": _change(),
         "postal": _postal(gazetteer),
-        "postal_filled": _filled_levels() if gazetteer else {},
+        "postal_filled": {"filled": filled} if gazetteer else {},
     }
 
 
@@ -324,11 +325,6 @@ def _postal(gazetteer: bool) -> Levels:
         | code.str.contains(_OLD_POSTAL),
         "malformed": (~blank & ~code.str.contains(_POSTAL) & ~lost) | (lost & elsewhere),
     }
-
-
-def _filled_levels() -> Levels:
-    """A postal code is given to a row that had none of five digits."""
-    return {"filled": pl.col("fixed_zipcode").is_not_null() & pl.col("zipcode_given").is_null()}
 
 
 def _months_before(today: date, months: int) -> pl.Expr:

@@ -136,7 +136,9 @@ class Reader:
             schema={"text": pl.String, "term": pl.UInt32},
             orient="row",
         )
-        open_ = sorted((text for text in sure if PLACEHOLDER.search(text)), key=_literal, reverse=True)
+        # a text with more beside its placeholders says more, and is tried first
+        open_ = [text for text in sure if PLACEHOLDER.search(text)]
+        open_.sort(key=lambda text: len(PLACEHOLDER.sub("", text)), reverse=True)
         self.templates = [_Template(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
         self.cards = {card.version: card for card in cards}
         self.points = {card.version: pl.Series(_points_of(card), dtype=pl.Int32) for card in cards}
@@ -195,11 +197,6 @@ class Reader:
             apart = (pl.col("given") - expected).abs() > _ROUNDED
             other = pl.when(pl.col("model") == version).then(apart).otherwise(other)
         return other
-
-
-def _literal(text: str) -> int:
-    """How much of a text is not a placeholder: what says more is tried first."""
-    return len(PLACEHOLDER.sub("", text))
 
 
 def _points_of(card: Scorecard) -> list[int]:

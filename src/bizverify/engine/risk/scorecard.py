@@ -222,17 +222,14 @@ def _says(text: str, other: str) -> bool:
 def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
     for feature, levels in built_in.features.items():
         for name, level in levels.items():
-            if level.points and not _is_shown(card.features[feature][name]):
+            learned = card.features[feature][name]
+            if level.points and not (learned.points or learned.always):
                 yield (
                     f"[features.{feature}.{name}] has points = 0 and is not told, so later learning could not see it; "
                     "add always = true"
                 )
     if card.learned is not None and card.learned.bounced > card.learned.labels:
         yield f"[learned] bounced = {card.learned.bounced} is more than labels = {card.learned.labels}; correct one"
-
-
-def _is_shown(level: Level) -> bool:
-    return level.points != 0 or level.always
 
 
 Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]

@@ -39,8 +39,7 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return by_lot
-    home = lookups.describe(rows.select(place="_place"))["home"]
-    rows = rows.with_columns(region=pl.coalesce("region", home))
+    rows = _with_region_of(lookups, rows, "_place")
     written = [candidates.find_lot(lookups, rows), *candidates.find_further_roads(lookups, rows)]
     renamed = candidates.find_lot_by_other_name(lookups, rows).join(written[0], on=ROW, how="anti")
     pairs = pl.concat(
@@ -56,6 +55,12 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     return pl.concat([by_lot, agreed.filter(~pl.col("same")).select(ROW)]).unique()
 
 
+def _with_region_of(lookups: Lookups, rows: pl.DataFrame, place: str) -> pl.DataFrame:
+    """Fill in the region of the building at ``place`` where none is settled."""
+    home = lookups.describe(rows.select(place=place))["home"]
+    return rows.with_columns(region=pl.coalesce("region", home))
+
+
 def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows found by their lot that name another lot, too, on which other buildings stand."""
     beside = pl.when(~pl.col("brackets").str.contains(candidates.OLD_ADDRESS)).then("brackets")
@@ -64,8 +69,7 @@ def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
     rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return rows.select(ROW)
-    home = lookups.describe(rows.select(place="_place"))["home"]
-    rows = rows.with_columns(region=pl.coalesce("region", home), _other=text.str.extract_all(_OTHER_LOT))
+    rows = _with_region_of(lookups, rows, "_place").with_columns(_other=text.str.extract_all(_OTHER_LOT))
     rows = rows.explode("_other").with_row_index("_line")
     parts = pl.col("_other").str.extract_groups(_OTHER_LOT).struct
     lines = rows.with_columns(
@@ -97,8 +101,7 @@ def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
     rows = rows.join(decided, on=ROW).with_columns(lot_sub=detail.str.extract(_PART).cast(pl.UInt32))
     if rows.is_empty():
         return rows.select(ROW)
-    home = lookups.describe(rows.select("place"))["home"]
-    parts = rows.drop("place").with_columns(region=pl.coalesce("region", home))
+    parts = _with_region_of(lookups, rows, "place").drop("place")
     found = pl.concat([candidates.find_lot(lookups, parts), candidates.find_lot_by_other_name(lookups, parts)])
     low = rows.filter(pl.col("lot_sub") < _LOWEST_UNIT)
     return pl.concat([low.select(ROW), found.select(ROW)]).unique()
@@ -174,13 +177,12 @@ def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.Data
 
 def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows of which a word, or the postal code, is not that of the building decided on."""
-    tables = lookups.tables
-    dong = tables.building_dong.gather(decided["place"])
-    of_building = decided.select(
+    building, dongs = lookups.describe(decided.select(ROW, "place")), lookups.tables.dongs
+    of_building = building.select(
         ROW,
-        zip=tables.building_zip.gather(decided["place"]),
-        of_emd=tables.dongs["emd"].gather(dong),
-        of_ri=tables.dongs["ri"].gather(dong),
+        "zip",
+        of_emd=dongs["emd"].gather(building["dong"]),
+        of_ri=dongs["ri"].gather(building["dong"]),
     )
     other = [
         pl.col("zipcode_given").cast(pl.UInt32, strict=False) != pl.col("zip"),

@@ -56,9 +56,8 @@ def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         detail=parts[3].str.strip_chars(" ,"),
         suffixed=parts[0].str.contains("[길로]$"),
     )
-    called_so = pl.concat(
-        [lookups.roads_anywhere.find(_with_ending(suspects, end), text_key("name"), "_") for end in _ENDS]
-    )
+    longer = pl.concat(suspects.select(ROW, name=pl.col("loose_road") + end) for end in _ENDS)
+    called_so = lookups.roads_anywhere.find(longer, text_key("name"), "_")
     real = pl.col("suffixed") | pl.col("road").is_null() | pl.col(ROW).is_in(called_so[ROW].implode())
     suspects = suspects.filter(real).with_columns(
         road=pl.lit(None, pl.String),
@@ -67,10 +66,6 @@ def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         detail=pl.when(pl.col("detail") != "").then("detail"),
     )
     return rows.update(suspects.select(rows.columns), on=ROW, how="left", include_nulls=True)
-
-
-def _with_ending(rows: pl.DataFrame, end: str) -> pl.DataFrame:
-    return rows.with_columns(name=pl.col("loose_road") + end)
 
 
 def find_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,6 @@ from bizverify.engine.text_values import is_blank, is_masked
 from bizverify.schema import Lang
 
 _UNDER: Final = ("", "지하 ", "공중 ")
-_ROAD_BITS: Final = 36
 _NUMBER_BITS: Final = 17
 _TOWN: Final = "[읍면]$"
 _ALONE: Final = "^(?:$| ?[,/] ?(?:[^ 0-9산]|[0-9-]+ ?[층호동]))"
@@ -50,6 +49,7 @@ def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.Data
     sure = pl.col("place").is_not_null()
     reference = _reference()
     detail = pl.when((pl.col("detail") != pl.col("of_emd")).fill_null(True)).then("detail")  # it stands in brackets
+    behind = pl.when(detail != "").then(pl.lit(", ") + detail).otherwise(pl.lit(""))
     return rows.select(
         match_level=pl.when(~is_blank(pl.col("address")) & ~is_masked(pl.col("address"))).then("level"),
         region=level_of(pl.coalesce("of_sido", "sido")),
@@ -65,7 +65,7 @@ def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.Data
         zipcode_right=pl.when(sure).then(right),
         changes=_changes(rows, lang),
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
-        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), _with_separator(", ", detail), reference)),
+        fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), behind, reference)),
     )
 
 
@@ -88,29 +88,24 @@ def _form() -> pl.Expr:
 
 def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     """Add what is known of the building: ``zip``, ``dong``, names, number; null where there is none."""
-    tables = lookups.tables
+    tables, matched = lookups.tables, lookups.describe(matched)
     key = tables.building_key.gather(matched["place"])
-    matched = matched.with_columns(key.alias("key")).with_columns(
-        zip=tables.building_zip.gather(matched["place"]),
-        dong=tables.building_dong.gather(matched["place"]),
+    matched = matched.with_columns(
         apartment=tables.building_apartment.gather(matched["place"]).fill_null(False),
-        road_id=(pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32),
-        of_under=(pl.col("key") // 2 ** (2 * _NUMBER_BITS)) % 4,
-        of_main=(pl.col("key") // 2**_NUMBER_BITS) % 2**_NUMBER_BITS,
-        of_sub=pl.col("key") % 2**_NUMBER_BITS,
+        of_under=(key // 2 ** (2 * _NUMBER_BITS)) % 4,
+        of_main=(key // 2**_NUMBER_BITS) % 2**_NUMBER_BITS,
+        of_sub=key % 2**_NUMBER_BITS,
     )
     dongs, roads, regions = tables.dongs, tables.roads, tables.regions
-    home = roads["region"].gather(matched["road_id"]).alias("home")
     named = matched["place"].filter(matched["apartment"])
     names = pl.DataFrame({"place": named, "of_building": tables.building_name.gather(named)}).unique()
     return matched.with_columns(
-        home,
         dongs["emd"].gather(matched["dong"]).alias("of_emd"),
         dongs["ri"].gather(matched["dong"]).alias("of_ri"),
         roads["name"].gather(matched["road_id"]).alias("of_road"),
         roads["key"].gather(matched["road_id"]).alias("of_road_key"),
-        regions["sido"].gather(home).alias("of_sido"),
-        regions["sigungu"].gather(home).alias("of_sigungu"),
+        regions["sido"].gather(matched["home"]).alias("of_sido"),
+        regions["sigungu"].gather(matched["home"]).alias("of_sigungu"),
     ).join(names, on="place", how="left", maintain_order="left")
 
 
@@ -210,10 +205,6 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     known = lookups.is_dong_of(suspects, "home", "hint_dong")
     replaced = suspects.filter(known)[ROW]
     return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
-
-
-def _with_separator(separator: str, text: pl.Expr) -> pl.Expr:
-    return pl.when(text.is_not_null() & (text != "")).then(pl.lit(separator) + text).otherwise(pl.lit(""))
 
 
 def _level() -> pl.Expr:

@@ -41,7 +41,8 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
 
     ``_body`` is the text without references, other brackets hidden; ``_front`` a company's name before the address.
     """
-    peeled, plain = pl.col("_peeled"), pl.col("_plain")
+    peeled, plain, body = pl.col("_peeled"), pl.col("_plain"), pl.col("_body")
+    company = pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
     any_bracket = peeled.str.contains("(", literal=True) | peeled.str.contains(")", literal=True)
     return (
         frame.with_columns(_parts=peeled.str.splitn("(", 2))
@@ -58,7 +59,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
             brackets=pl.coalesce("_plain_brackets", "brackets"),
             _body=pl.coalesce("_plain_body", "_odd_body", "_peeled"),
         )
-        .pipe(with_groups, _with_company_name(pl.col("_body")), _FRONT, "_front", "_behind")
+        .pipe(with_groups, company, _FRONT, "_front", "_behind")
         .with_columns(_body=pl.coalesce("_behind", "_body"))
         .drop("_behind", "_plain_brackets", "_plain_body", "_bracketed", "_odd_body", "_peeled")
     )
@@ -77,10 +78,6 @@ def show_brackets(text: pl.Expr) -> pl.Expr:
     odd = odd.str.replace(f"^{_UNIT_OPEN}([^{_UNIT_CLOSE}]*){_UNIT_CLOSE} ?", "$1 ").str.strip_chars(" ,")
     back = {_OPEN: "(", _CLOSE: ")", _UNIT_OPEN: "(", _UNIT_CLOSE: ")"}
     return pl.coalesce(odd.str.replace_many(list(back), list(back.values())), text)
-
-
-def _with_company_name(body: pl.Expr) -> pl.Expr:
-    return pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
 
 
 def _hide_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -68,8 +68,9 @@ _FILLED: Final[dict[str, type[pl.DataType]]] = {
 
 
 def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
+    maybe = pl.when(pl.col("rest").str.contains("[로길리]")).then("rest")
     return (
-        with_groups(frame, _with_road(pl.col("rest")), _NUMBERED, *_FOUND)
+        with_groups(frame, maybe, _NUMBERED, *_FOUND)
         .pipe(_without_false_numbers)
         .pipe(_behind_block)
         .pipe(_with_name)
@@ -109,10 +110,6 @@ def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
         )
         .drop("_rest", "_pre", "_behind", "_last", "_named", "_main", "_sub", "_after")
     )
-
-
-def _with_road(text: pl.Expr) -> pl.Expr:
-    return pl.when(text.str.contains("[로길리]")).then(text)
 
 
 def _behind_block(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -13,7 +13,6 @@ from bizverify.engine.address.regions.reader import find_usual_heads, split_batc
 from bizverify.engine.address.regions.region_table import Region, level_named, level_number, regions
 from bizverify.engine.address.regions.split import catalogue
 from bizverify.engine.text_values import is_blank, is_masked
-from bizverify.schema import Lang
 
 _BETWEEN: Final = "|"
 
@@ -137,16 +136,14 @@ _LONG_ENOUGH: Final = 300
 """Nobody's address is longer, and what follows says nothing of the region."""
 
 
-def without_gazetteer(frame: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
+def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add what can be said of an address from its region and postal code alone.
 
     ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns that a match with a gazetteer adds:
     ``match_level`` is ``region_only`` or ``none``, null where the address is blank or masked; ``postal_match`` is
     ``other_district`` where the code is one of another region, else null; ``zipcode_given`` is the code of the
-    column, or of the address; ``region`` is the province's level; ``covered`` is false; the others are null. ``lang``
-    is not needed here.
+    column, or of the address; ``region`` is the province's level; ``covered`` is false; the others are null.
     """
-    del lang
     judged = pl.struct("address", "zipcode").map_batches(
         _judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True
     )
@@ -199,7 +196,8 @@ def _perhaps_inside() -> pl.Expr:
 
 @cache
 def _code_in_address() -> pl.Expr:
-    return _extract_code(_normalise_unusual(_readable()))
+    text = _readable()
+    return pl.when(text.str.contains(_CODE_INSIDE)).then(text).str.extract(_CODE_INSIDE, 1)
 
 
 @cache
@@ -215,8 +213,9 @@ def _judge_place() -> list[pl.Expr]:
 
 def _judge_unusual(frame: pl.DataFrame) -> pl.DataFrame:
     """Judge what begins in no usual way: normalised, without a postal code in front."""
-    frame = frame.with_columns(head=_normalise_unusual(_readable()))
-    frame = frame.with_columns(head=pl.coalesce(_without_code(pl.col("head")), pl.col("head")))
+    frame = frame.with_columns(head=_readable())
+    coded = pl.when(pl.col("head").str.contains(_CODE_FIRST)).then("head")
+    frame = frame.with_columns(head=pl.coalesce(coded.str.replace(_CODE_FIRST, ""), "head"))
     frame = frame.hstack(split_batch(frame["head"]).struct.unnest().select("sido", "sigungu", "region_conflict"))
     fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu"))
     found = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
@@ -246,23 +245,12 @@ def _region_number_columns() -> list[pl.Series]:
 
 
 def _readable() -> pl.Expr:
+    """Return the address, unless it is blank or masked; its characters and spaces normalised where it begins oddly."""
     address = pl.col("address")
-    return pl.when(~is_blank(address) & ~is_masked(address)).then(address)
-
-
-def _extract_code(text: pl.Expr) -> pl.Expr:
-    return pl.when(text.str.contains(_CODE_INSIDE)).then(text).str.extract(_CODE_INSIDE, 1)
-
-
-def _normalise_unusual(address: pl.Expr) -> pl.Expr:
-    """Normalise characters and spaces where the address does not begin as usual."""
-    unusual = pl.when(~address.str.contains(_USUAL_BEGINNING)).then(address)
+    readable = pl.when(~is_blank(address) & ~is_masked(address)).then(address)
+    unusual = pl.when(~readable.str.contains(_USUAL_BEGINNING)).then(readable)
     odd = unusual.str.head(_LONG_ENOUGH).str.normalize("NFKC").str.replace_all(r"\s+", " ").str.strip_chars()
-    return pl.coalesce(odd, address)
-
-
-def _without_code(head: pl.Expr) -> pl.Expr:
-    return pl.when(head.str.contains(_CODE_FIRST)).then(head.str.replace(_CODE_FIRST, ""))
+    return pl.coalesce(odd, readable)
 
 
 def _five_digits(written: pl.Expr) -> pl.Expr:

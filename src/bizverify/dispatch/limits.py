@@ -1,4 +1,4 @@
-"""How fast and how many at once, and how often again: what keeps paid requests within what the service bears.
+"""The limits of a run's requests: how many a second, how many at once, and how many retries.
 
 Clock and sleep are anyio's, so a fake clock of trio's drives all of it.
 """
@@ -6,8 +6,6 @@ Clock and sleep are anyio's, so a fake clock of trio's drives all of it.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
@@ -23,11 +21,11 @@ _LATE: Final = 0.008
 _SENT: Final = 0.004
 """Seconds by which the wait for the wire may differ between two requests that were granted."""
 
-_FIRST_WAIT: Final = 1.0
-_LONGEST_WAIT: Final = 30.0
+_FIRST_BACKOFF: Final = 1.0
+_LONGEST_BACKOFF: Final = 30.0
 
 
-class Rate:
+class RateLimiter:
     """At most ``per_second`` starts in any second: the generic cell rate algorithm, in order of asking.
 
     Each grant at time t moves the due time on, ``due = max(due, t) + T``, and none comes before ``due - L``. So n + 1
@@ -37,9 +35,9 @@ class Rate:
     rate; below one a second next to nothing.
 
     L (8 ms) is for wake-ups that come late: grants bear the time at which they were really made, so what is made
-    up for is counted too. A caller should send as soon as :meth:`wait` returns.
+    up for is counted too. A caller should send as soon as :meth:`acquire` returns.
 
-    >>> Rate(50).achieved is None
+    >>> RateLimiter(50).achieved is None
     True
     """
 
@@ -54,9 +52,9 @@ class Rate:
         self._first = self._last = math.nan
         self._grants = 0
 
-    async def wait(self) -> None:
-        """Return when the next start may be made. Cancelled while waiting, nothing is used up."""
-        if self.grant_now():
+    async def acquire(self) -> None:
+        """Wait until the next start may be made. Cancelled while waiting, nothing is used up."""
+        if self.try_acquire():
             return
         async with self._turn:
             now = anyio.current_time()
@@ -65,8 +63,8 @@ class Rate:
                 now = anyio.current_time()  # the real one: later than asked for, or a hair before it
             self._grant(now)
 
-    def grant_now(self) -> bool:
-        """Whether the next start may be made at once, nobody being before; if so it is granted."""
+    def try_acquire(self) -> bool:
+        """Grant the next start if it may be made at once and nobody waits; return whether it was granted."""
         now = anyio.current_time()
         if self._turn.locked() or now < self._due - _LATE:
             return False
@@ -88,148 +86,137 @@ class Rate:
         self._grants += 1
 
 
-class Throttle:
-    """How many requests may be under way at once: less when the service strains, more again when it is at ease.
+class ConcurrencyLimiter:
+    """How many requests may be under way at once: fewer when the service is overloaded, more again when it answers.
 
-    ::
+    A request takes a :class:`Slot` with :meth:`try_acquire` or :meth:`acquire` and releases it; meanwhile it tells the
+    slot that the service answered, or that it is overloaded, or neither where the outcome says nothing of the load.
 
-        async with throttle.slot() as slot:
-            ...                         # one request
-            slot.eased()                # or slot.strained(retry_after); neither where it says nothing of the load
+    An overload halves ``capacity`` (never below 1), once per generation: requests that were already under way at the
+    last cut say nothing about the new capacity, so what they tell is not counted. As many successes as the capacity
+    raise it by one, up to ``maximum``. A Retry-After makes all further starts back off; a shorter one does not shorten
+    a longer one.
 
-    A strain halves ``capacity`` (never below 1), once per generation: requests that were already under way at the last
-    cut say nothing about the new capacity, so what they tell is not counted. As many successes as the capacity raise it
-    by one, up to ``maximum``. A Retry-After holds all further starts back; a shorter one does not shorten a longer one.
+    Starts are in order of asking. Who has a slot and waited for something else before it starts, its permit of a
+    :class:`RateLimiter`, calls :meth:`wait_for_backoff` once more: a back-off that began meanwhile holds it back, too.
 
-    Starts are in order of asking. Who has a slot and waited for something else before it starts, its turn at a
-    :class:`Rate`, looks at :meth:`released` once more: a hold that came up meanwhile holds it back, too.
-
-    ``strains`` counts the signals; ``held_until`` is the end of the latest hold on anyio's clock (``None``: never
-    held).
+    ``overloads`` counts the signals; ``backoff_until`` is the end of the latest back-off on anyio's clock (``None``:
+    there was none).
     """
 
     def __init__(self, concurrency: int) -> None:
         if concurrency < 1:
             raise UsageError(f"a concurrency of {concurrency}; give 1 or more")
         self.capacity = self.maximum = concurrency
-        self.held_until: float | None = None
-        self.strains = 0
+        self.backoff_until: float | None = None
+        self.overloads = 0
         self._turn = anyio.Lock()  # fair; only who is first in the queue looks for a free slot
         self._freed = anyio.Event()
         self._running = 0
-        self._eased = 0
+        self._successes = 0
         self._generation = 0
 
     @property
     def running(self) -> int:
-        """How many slots are in use."""
+        """The number of slots in use."""
         return self._running
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[Slot]:
-        """Wait for a free slot and hold it through the block. Cancelled while waiting, none is taken."""
-        slot = self.take_now() or await self.take()
-        try:
-            yield slot
-        finally:
-            slot.release()
-
-    def take_now(self) -> Slot | None:
-        """A free slot, if there is one and nobody waits for it; to be released."""
+    def try_acquire(self) -> Slot | None:
+        """Return a free slot, to be released, if there is one and nobody waits for it."""
         if self._turn.locked() or not self._is_open():
             return None
         self._running += 1
         return Slot(self, self._generation)
 
-    async def take(self) -> Slot:
-        """Wait for a free slot, to be released. Cancelled while waiting, none is taken."""
+    async def acquire(self) -> Slot:
+        """Wait for a free slot, to be released, and return it. Cancelled while waiting, none is taken."""
         async with self._turn:
             while not self._is_open():
-                await self._change()
+                await self._wait_for_change()
             self._running += 1
         return Slot(self, self._generation)
 
-    async def released(self) -> bool:
-        """Wait for the end of a hold; whether there was one."""
-        held = False
-        while self.held_until is not None and self.is_held:
-            held = True
-            await anyio.sleep_until(self.held_until)
-        return held
+    async def wait_for_backoff(self) -> bool:
+        """Wait for the end of a back-off; return whether there was one."""
+        waited = False
+        while self.backoff_until is not None and self.is_backing_off:
+            waited = True
+            await anyio.sleep_until(self.backoff_until)
+        return waited
 
-    async def _change(self) -> None:
-        """Wait for the end of the hold or, without one, for a slot."""
-        if self.held_until is not None and self.is_held:
-            await anyio.sleep_until(self.held_until)
+    async def _wait_for_change(self) -> None:
+        """Wait for the end of the back-off or, without one, for a slot."""
+        if self.backoff_until is not None and self.is_backing_off:
+            await anyio.sleep_until(self.backoff_until)
         else:
             self._freed = anyio.Event()
             await self._freed.wait()
 
     @property
-    def is_held(self) -> bool:
+    def is_backing_off(self) -> bool:
         """Whether the service asked to wait, and the time is not over."""
-        return self.held_until is not None and anyio.current_time() < self.held_until
+        return self.backoff_until is not None and anyio.current_time() < self.backoff_until
 
     def _is_open(self) -> bool:
-        return self._running < self.capacity and not self.is_held
+        return self._running < self.capacity and not self.is_backing_off
 
     def _release(self) -> None:
         self._running -= 1
         self._freed.set()
 
-    def _ease(self, generation: int) -> None:
+    def _record_success(self, generation: int) -> None:
         if generation != self._generation or self.capacity == self.maximum:
             return
-        self._eased += 1
-        if self._eased >= self.capacity:
+        self._successes += 1
+        if self._successes >= self.capacity:
             self.capacity += 1
-            self._eased = 0
+            self._successes = 0
             self._freed.set()
 
-    def _strain(self, generation: int, retry_after: float | None) -> None:
-        self.strains += 1
+    def _record_overload(self, generation: int, retry_after: float | None) -> None:
+        self.overloads += 1
         if retry_after is not None and 0 < retry_after < math.inf:
             until = anyio.current_time() + retry_after
-            self.held_until = until if self.held_until is None else max(self.held_until, until)
+            self.backoff_until = until if self.backoff_until is None else max(self.backoff_until, until)
         if generation == self._generation:
             self.capacity = max(1, self.capacity // 2)
-            self._eased = 0
+            self._successes = 0
             self._generation += 1
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The place of one request in a :class:`Throttle`, and what the request tells it."""
+    """The place of one request in a ``limiter``, and what the request tells it."""
 
-    _throttle: Throttle
+    limiter: ConcurrencyLimiter
     _generation: int
     _is_held: bool = True
 
     def release(self) -> None:
-        """Let another request have the place, if this one has it still."""
+        """Free the place for another request; releasing twice is releasing."""
         if self._is_held:
             self._is_held = False
-            self._throttle._release()
+            self.limiter._release()
 
-    def eased(self) -> None:
-        """The service answered."""
-        self._throttle._ease(self._generation)
+    def record_success(self) -> None:
+        """Tell the limiter that the service answered."""
+        self.limiter._record_success(self._generation)
 
-    def strained(self, retry_after: float | None = None) -> None:
-        """The service is overloaded: a timeout, or a 503, which may ask to wait ``retry_after`` seconds."""
-        self._throttle._strain(self._generation, retry_after)
+    def record_overload(self, retry_after: float | None = None) -> None:
+        """Tell the limiter that the service is overloaded: a timeout, or a 503, perhaps with a ``retry_after`` (s)."""
+        self.limiter._record_overload(self._generation, retry_after)
 
 
-class Retries:
-    """A budget of retries, so that a service in trouble is not asked more and more.
+class RetryBudget:
+    """The retries that a run has left, so that a service in trouble is not asked more and more.
 
     Each request earns ``share`` of a retry, a retry spends one; there are ``least`` to begin with and never more than
     ``most``, so that a long calm does not save up for a storm.
 
-    >>> retries = Retries(share=0.5, least=1)
-    >>> retries.spend(), retries.spend()
+    >>> budget = RetryBudget(share=0.5, least=1)
+    >>> budget.try_spend(), budget.try_spend()
     (True, False)
-    >>> retries.earn(), retries.earn(), retries.spend()
+    >>> budget.record_request(), budget.record_request(), budget.try_spend()
     (None, None, True)
     """
 
@@ -241,21 +228,21 @@ class Retries:
         self._left = Fraction(least)
         self._random = Random() if random is None else random  # noqa: S311 - it spreads waits, it keeps no secret
 
-    def earn(self) -> None:
-        """A request was made, not a retry."""
+    def record_request(self) -> None:
+        """Add the share that a request earns."""
         self._left = min(self._left + self._share, Fraction(self._most))
 
-    def spend(self) -> bool:
-        """Whether one more retry may be made; if so it is counted."""
+    def try_spend(self) -> bool:
+        """Spend one retry if there is one left; return whether there was."""
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
     def backoff(self, attempt: int, retry_after: float | None = None) -> float:
-        """Seconds to wait before retry number ``attempt`` (from 1), at least ``retry_after``.
+        """Return the seconds to wait before retry number ``attempt`` (from 1), at least ``retry_after``.
 
         Anything up to 1, 2, 4, 8, 16, 30: requests that failed together do not come back together.
         """
-        longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (min(attempt, 64) - 1))
+        longest = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** (min(attempt, 64) - 1))
         return max(self._random.uniform(0, longest), retry_after or 0.0)

@@ -1,0 +1,98 @@
+"""The dispatcher alone, on trio's fake clock: what each error means for a request and for its run."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import pytest
+from trio.testing import MockClock
+
+from bizverify import errors
+from bizverify.dispatch import Action, Dispatcher, OutgoingRequest, Slot, Task
+from bizverify.dispatch.error_actions import ERROR_ACTIONS, error_action, may_pass
+from bizverify.errors import CertificateError, NotSentError, QuotaError, RejectedError, ServiceError
+
+
+class Sending(OutgoingRequest[str]):
+    """A request that comes to these errors, one an attempt, and is answered then."""
+
+    def __init__(self, *outcomes: ServiceError) -> None:
+        self.outcomes = list(outcomes)
+        self.written: list[str] = []
+
+    async def send(self, slot: Slot) -> str:
+        del slot
+        self.written.append("sent")
+        if self.outcomes:
+            raise self.outcomes.pop(0)
+        return "reply"
+
+    async def record_reply(self, reply: str, slot: Slot) -> None:
+        del slot
+        self.written.append(reply)
+
+    async def record_error(self, error: ServiceError, action: Action) -> None:
+        del error
+        self.written.append(action.name)
+
+
+def delivered(*requests: Sending) -> Dispatcher:
+    async def main() -> Dispatcher:
+        dispatcher = Dispatcher(rate=1e6, drain=1.0)
+        source = iter(requests)
+
+        def next_task() -> Task | None:
+            request = next(source, None)
+            return None if request is None else partial(dispatcher.deliver, request)
+
+        await dispatcher.run(next_task, 1)
+        return dispatcher
+
+    return anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})
+
+
+def every(kind: type[ServiceError]) -> list[type[ServiceError]]:
+    return [kind, *(one for child in kind.__subclasses__() for one in every(child))]
+
+
+def test_every_error_of_the_service_has_an_action() -> None:
+    """Whatever the client may raise; what is in the table is an error of the service."""
+    assert all(isinstance(error_action(kind("…")), Action) for kind in every(ServiceError))
+    assert set(ERROR_ACTIONS) <= set(every(ServiceError))
+    assert {error_action(kind("…", status=302)) for kind in (RejectedError,)} == {Action.END_RUN}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "written", "why"),
+    [
+        ([], ["sent", "reply"], None),
+        ([NotSentError("no way")], ["sent", "RETRY", "sent", "reply"], None),
+        ([QuotaError("429", retry_after=5.0)], ["sent", "WAIT", "sent", "reply"], None),
+        ([QuotaError("429")], ["sent", "WAIT"], "quota"),
+        ([QuotaError("429", retry_after=700.0)], ["sent", "WAIT"], "quota"),
+        ([errors.DoubtError("lost")], ["sent", "HOLD"], None),
+        ([errors.ShapeError("a page")], ["sent", "HOLD"], None),
+        ([RejectedError("400", status=400)], ["sent", "REFUSE"], None),
+        ([RejectedError("302", status=302)], ["sent", "END_RUN"], "refused"),
+        ([errors.PlanError("403", status=403)], ["sent", "END_RUN"], "refused"),
+        ([NotSentError("no way")] * 9, [*["sent", "RETRY"] * 7], "unreachable"),
+    ],
+)
+def test_what_follows_from_an_error(outcomes: list[ServiceError], written: list[str], why: str | None) -> None:
+    """Each attempt is recorded before the next; the next request goes where the run is not over."""
+    request, after = Sending(*outcomes), Sending()
+    halt = delivered(request, after).halt
+    assert request.written == written
+    assert (halt.why if halt else None) == why
+    assert after.written == ([] if halt else ["sent", "reply"])
+
+
+def test_a_certificate_that_is_not_trusted_ends_any_run_at_once() -> None:
+    """Labels and watches were sent again seven times, and then the service was called unreachable."""
+    request = Sending(*[CertificateError("not trusted")] * 9)
+    halt = delivered(request).halt
+    assert request.written == ["sent", "END_RUN"]
+    assert halt is not None
+    assert isinstance(halt.error, CertificateError)
+    assert not may_pass(CertificateError("not trusted"))
