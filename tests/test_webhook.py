@@ -54,7 +54,7 @@ def test_a_notice_arrives_signed() -> None:
     assert got.body == PAYLOAD.encode()
     assert got.path == "/hook?token=t1"
     assert got.headers["X-Bizverify-Event"] == "closure"
-    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-PendingDelivery"] == "n1"
+    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-Delivery"] == "n1"
     assert got.headers["webhook-id"] == again.headers["webhook-id"] == "n1"
     assert got.headers["Content-Type"] == "application/json"
     assert got.is_signed(SECRET, NOW + 10)
