@@ -28,7 +28,7 @@ from service_load import server
 
 from bizverify.server.store import key_table, open_server_file
 from bizverify.watch import store
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 
 HEADERS_END = b"\r\n\r\n"
 BARE = """

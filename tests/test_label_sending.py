@@ -258,10 +258,10 @@ def test_a_wrong_key_ends_the_run_and_is_nowhere_to_be_seen(
 def test_a_stopped_run_settles_what_is_under_way(service: FakeService, send: Send) -> None:
     """The brake, as Ctrl-C does: what was sent is waited for, and the same command sends the rest."""
     service.faults.add(Fault("label", Delay(0.2, after_paying=True)))
-    brake = CancelToken()
-    Timer(0.5, brake.cancel).start()
+    cancel = CancelToken()
+    Timer(0.5, cancel.cancel).start()
     with pytest.raises(StoppedError, match="sent in this run"):
-        send(all_bounced(), brake=brake)
+        send(all_bounced(), cancel=cancel)
     service.faults.clear()
     before = len(service.labels)
     assert 0 < before < ROWS

@@ -14,6 +14,7 @@ import pytest
 import xlsxwriter
 
 import bizverify as bv
+from bizverify import tables
 from bizverify.errors import ColumnError, InputError, LabelError, OutputError, UsageError
 from bizverify.labels import LabelReport, LabelStore
 from bizverify.testing import FakeService, serve
@@ -335,6 +336,22 @@ def test_the_enriched_file_is_opened_as_is_said(label: Any, enriched: Path, tmp_
     assert [row["bounced"] for row in labelled] == [True, *[None] * (len(rows) - 1)]
     with pytest.raises(UsageError, match="no key 'c'"):
         label("row_id,반송여부\n0,Y\n", **options | {"file_json_path": "c.rows"})
+
+
+def test_the_mailed_file_is_opened_once(label: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written beside the rows and what is sent of them comes from the mailing that was opened for matching."""
+    opened = []
+
+    def open_counted(path: Path, **options: Any) -> Any:
+        opened.append(path.name)
+        return tables.open_table(path, **options)
+
+    for module in ("mailing", "outcomes", "output_columns", "sending"):
+        monkeypatch.setattr(f"bizverify.labels.{module}.open_table", open_counted, raising=False)
+    service = FakeService(KEY)
+    with serve(service) as url:
+        label("row_id,반송여부\n0,Y\n", output=tmp_path / "mailed.csv", send=True, base_url=url, api_key=KEY)
+    assert sorted(opened) == ["mailed.csv", "outcomes.csv"]
 
 
 def test_a_defect_is_not_laid_to_the_file(label: Any, monkeypatch: pytest.MonkeyPatch) -> None:

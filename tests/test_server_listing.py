@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bizverify.server.store import Store
 from bizverify.server.watch.list_cache import RenderedList, WatchListCache
 from bizverify.watch import store as book
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 
 OWNERS = ("a", "b")
 

@@ -26,7 +26,7 @@ from bizverify.server.reference_files import StatusSources
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store import key_table, open_server_file
 from bizverify.watch import store
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 from handclock import HandClock
 from hooks import OK, Answer, Received, receiving
 from serving import Served, ServedProcess, make_key, rows_of, served

@@ -18,8 +18,7 @@ from bizverify.server.payloads import WatchEntryPayload
 from bizverify.watch import notifications, store
 from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.schema import DDL
-from bizverify.watch.store import VERDICT_COLUMNS
-from bizverify.watch.types import Business, CheckResult
+from bizverify.watch.store import VERDICT_COLUMNS, Business, CheckResult
 
 OWNER = "k1"
 NUMBER = "1248100998"
@@ -143,7 +142,7 @@ def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> N
     assert gathered(db, "4", 127.0, ("file", "webhook")) == 3  # a webhook was set meanwhile
     assert gathered(db, "5", 140.0, ("file", "webhook")) == 3
     (delivery, *_) = notifications.due_deliveries(db, 1e12, 10, channel="webhook")
-    notifications.mark_failed(db, delivery.number, "webhook", "answered 500", 1e9)
+    notifications.mark_failed(db, [(delivery.number, "webhook", "answered 500", 1e9)])
     assert gathered(db, "6", 141.0, ("file", "webhook")) == 4
     told = [number for payload in payloads(db) for number in payload["biz_nos"]]
     assert sorted(told) == ["1", "2", "3", "4", "5", "6"]
@@ -273,20 +272,20 @@ def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None
     found(db, "closed", "E", 2.0, ("file", "webhook"))
     first, second = notifications.due_deliveries(db, 2.0, 10)
     assert (first.channel, second.channel, first.id == second.id) == ("file", "webhook", True)
-    notifications.mark_failed(db, first.number, "file", "disk full", 50.0)
-    notifications.mark_delivered(db, second.number, "webhook", 3.0)
-    notifications.mark_failed(db, second.number, "webhook", "late", 4.0)
+    notifications.mark_failed(db, [(first.number, "file", "disk full", 50.0)])
+    notifications.mark_delivered(db, [(second.number, "webhook")], 3.0)
+    notifications.mark_failed(db, [(second.number, "webhook", "late", 4.0)])
     assert notifications.due_deliveries(db, 49.0, 10) == []
     (again,) = notifications.due_deliveries(db, 50.0, 10)
     assert (again.attempts, again.error, again.payload) == (1, "disk full", first.payload)
-    notifications.mark_failed(db, first.number, "file", "gone", None)
+    notifications.mark_failed(db, [(first.number, "file", "gone", None)])
     assert notifications.due_deliveries(db, 1e12, 10) == []
     assert [one.error for one in notifications.list_undelivered(db, OWNER)] == ["gone"]
     assert notifications.purge(db, 1e12) == 0
     assert notifications.retry(db, 60.0, owner="other") == 0
     assert notifications.retry(db, 60.0) == 1
     (again,) = notifications.due_deliveries(db, 60.0, 10)
-    notifications.mark_delivered(db, again.number, "file", 61.0)
+    notifications.mark_delivered(db, [(again.number, "file")], 61.0)
     assert (notifications.list_undelivered(db), notifications.retry(db, 62.0), notifications.purge(db, 2.5)) == (
         [],
         0,
@@ -311,7 +310,7 @@ def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
     found(db, "closed", "E", 2.0, ("webhook",))
     first, second = notifications.due_deliveries(db, 2.0, 10, owner=OWNER, channel="webhook")
     assert notifications.due_channels(db, 2.0) == [(OWNER, "webhook")]
-    notifications.mark_failed(db, first.number, "webhook", "answered 500", 32.0)
+    notifications.mark_failed(db, [(first.number, "webhook", "answered 500", 32.0)])
     notifications.postpone(db, OWNER, "webhook", 32.0)
     assert (notifications.due_channels(db, 31.0), notifications.next_due(db, 31.0)) == ([], 32.0)
     assert [one.number for one in notifications.due_deliveries(db, 32.0, 10)] == [second.number, first.number]
@@ -344,7 +343,7 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
             checked = True
             if acknowledge:
                 for delivery in notifications.due_deliveries(db, 1e12, 10):
-                    notifications.mark_delivered(db, delivery.number, "file", float(at))
+                    notifications.mark_delivered(db, [(delivery.number, "file")], float(at))
                 assert notifications.list_undelivered(db) == []
             stored = store.get(db, OWNER, watch.watch_id)
             assert stored is not None

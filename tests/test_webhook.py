@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError, UsageError
 from bizverify.watch import verify_signature
-from bizverify.watch.notifications import Backoff, Webhook, append_lines, send_notification
-from bizverify.watch.types import PendingDelivery
+from bizverify.watch.notifications import Backoff, PendingDelivery, Webhook, append_lines, send_notification
 from bizverify.watch.webhook_signature import signature_headers
 from hooks import Answer, receiving
 
@@ -55,7 +54,7 @@ def test_a_notice_arrives_signed() -> None:
     assert got.body == PAYLOAD.encode()
     assert got.path == "/hook?token=t1"
     assert got.headers["X-Bizverify-Event"] == "closure"
-    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-PendingDelivery"] == "n1"
+    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-Delivery"] == "n1"
     assert got.headers["webhook-id"] == again.headers["webhook-id"] == "n1"
     assert got.headers["Content-Type"] == "application/json"
     assert got.is_signed(SECRET, NOW + 10)

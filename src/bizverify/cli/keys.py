@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from bizverify.server.store.key_table import Key
-    from bizverify.watch.types import PendingDelivery
+    from bizverify.watch.notifications import PendingDelivery
 
 T = TypeVar("T")
 

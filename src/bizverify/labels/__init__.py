@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from dataclasses import replace as replaced
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -92,7 +93,7 @@ def label(
     ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
 
     Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
-    guessed. They are united with what the ``book`` (a folder, by default in the state directory) has of the mailing;
+    guessed. They are merged with what the ``book`` (a folder, by default in the state directory) has of the mailing;
     what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
     with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's
     own). ``unmatched``: where a CSV of what could not be
@@ -101,7 +102,7 @@ def label(
     ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
     default they do where the run's engine was ``batch`` or ``hybrid`` and the service's address is known. ``resend``:
     again what was refused or is in doubt; ``first_row``: what the service calls a job's first row, where it does not
-    say. ``service``: as for :func:`bizverify.enrich`. The ledger remembers what was sent: it is sent once.
+    say. ``service``: as for :func:`bizverify.enrich`. The ledger has what was sent: it is sent once.
 
     Raises :class:`bizverify.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
     contradicts an earlier one), :class:`bizverify.errors.InputError`, :class:`bizverify.errors.UsageError`: nothing
@@ -112,58 +113,77 @@ def label(
     now, path = datetime.now(UTC), Path(outcomes)
     today, mailed = day_given("today", today) or date.today(), day_given("mailed", mailed)
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
+    labelled, unused = (None if given is None else Path(given) for given in (output, unmatched))
+    outputs = _Outputs(labelled, output_encoding, unused)
     with open_mailing(run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path) as mailing:
         service_terms, notes = _service_terms(send, mailing, service)
-        _keep_apart(path, mailing, store, output, unmatched)
-        if output is not None:
-            label_target(mailing.table, Path(output), output_encoding)
+        outputs.check(path, mailing, store)
         read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path)
-        day = mailing_date(read, mailed)
-        terms = parse_terms(day, returns_requested, complete, mail_class, sent, today)
+        terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
         _check_actions(terms, mailing)
-        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(day))
+        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(terms.mailed))
         if matched.labels.is_empty():
             raise _no_match_error(read, mailing, matched)
         recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
         matched = _add_clashes(matched, recorded)
         report = _report(read, mailing, matched, recorded, dry_run)
-        warnings = [*report.warnings, *notes]
+        report = replaced(report, warnings=(*report.warnings, *notes))
         if dry_run:
-            return replaced(report, warnings=tuple(warnings))
-        if unmatched is not None:
-            write_unused(matched.listed, Path(unmatched))
-        lookups = None
-        if service_terms is not None:  # before the output, which may replace the file
-            from bizverify.labels.sending import labels_with_lookups, send_labels
+            return report
+        if service_terms is None:
+            return outputs.write(report, mailing, matched, recorded)
+        from bizverify.labels.sending import labels_with_lookups, send_labels
 
-            lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
-        if output is not None:
-            write_labels(
-                mailing.table,
-                Path(output),
-                _output_labels(recorded),
-                output_encoding=output_encoding,
-                prefix=mailing.prefix,
-                warned=warnings.append,
-            )
-    report = replaced(
-        report,
-        unmatched=None if unmatched is None else str(unmatched),
-        output=None if output is None else str(output),
-        warnings=tuple(warnings),
-    )
-    if service_terms is None or lookups is None:
-        return report
-    posted = send_labels(
-        lookups,
-        mailing.path,
-        terms=service_terms,
-        mailed=recorded.declaration.mailed,
-        resend=resend,
-        first_row=first_row,
-    )
+        # before the output is written, which may replace the file
+        lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+        report = outputs.write(report, mailing, matched, recorded)
+    day = recorded.declaration.mailed
+    posted = send_labels(lookups, mailing.path, terms=service_terms, mailed=day, resend=resend, first_row=first_row)
     return replaced(report, sent=posted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """The files that a call of :func:`label` writes beside the label store."""
+
+    labelled: Path | None
+    encoding: str | None
+    unmatched: Path | None
+
+    def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
+        """Raise :class:`UsageError` where an output would replace what is read; only the enriched file may be.
+
+        A file of the label store is never anything else.
+        """
+        for path in (outcomes, mailing.path, self.labelled, self.unmatched):
+            if path is not None and store.is_own(path):
+                raise UsageError(f"{path}: is of the label book itself, which only `label` writes; give another file")
+        keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
+        read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": self.labelled}
+        keep_apart(read, {"output": None, "list (`unmatched=`)": self.unmatched}, False)
+        if self.labelled is not None:
+            label_target(mailing.table, self.labelled, self.encoding)
+
+    def write(
+        self, report: LabelReport, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult
+    ) -> LabelReport:
+        """Write the outputs; return the report with their paths and warnings."""
+        if self.unmatched is not None:
+            write_unused(matched.listed, self.unmatched)
+            report = replaced(report, unmatched=str(self.unmatched))
+        if self.labelled is None:
+            return report
+        warnings = list(report.warnings)
+        write_labels(
+            mailing.table,
+            self.labelled,
+            recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null()),
+            output_encoding=self.encoding,
+            prefix=mailing.prefix,
+            warned=warnings.append,
+        )
+        return replaced(report, output=str(self.labelled), warnings=tuple(warnings))
 
 
 def _service_terms(
@@ -188,22 +208,6 @@ def _certain_labels(recorded: RecordResult) -> pl.DataFrame:
     """The labels that are sent: returns, and arrivals that are certain. Silence is not sent, whatever it means."""
     certain = pl.col("said") | ~pl.col("bounced")
     return recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
-
-
-def _keep_apart(
-    outcomes: Path, mailing: OpenMailing, store: LabelStore, output: str | Path | None, unmatched: str | Path | None
-) -> None:
-    """Raise :class:`UsageError` where what is written would replace what is read; only the enriched file may be.
-
-    A file of the label book is never anything else.
-    """
-    for path in (outcomes, mailing.path, output, unmatched):
-        if path is not None and store.is_own(Path(path)):
-            raise UsageError(f"{path}: is of the label book itself, which only `label` writes; give another file")
-    labelled, listed = (Path(path) if path is not None else None for path in (output, unmatched))
-    keep_apart({"outcomes": outcomes}, {"output": labelled}, False)
-    read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": labelled}
-    keep_apart(read, {"output": None, "list (`unmatched=`)": listed}, False)
 
 
 def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
@@ -299,7 +303,7 @@ def _candidate_scorecards(version: str | None) -> list[Scorecard]:
 
 
 def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
-    """List the outcomes that the book did not take because it has others."""
+    """List the outcomes that the store did not take because it has others."""
     target = pl.col("target").is_in(recorded.clashing.implode())
     clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
     if clashing.is_empty():
@@ -308,11 +312,6 @@ def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
     matches = matched.matches.filter(~target)
     labels = matched.labels.filter(~pl.col("row_id").is_in(recorded.clashing.implode()))
     return replaced(matched, matches=matches, labels=labels, listed=pl.concat([others, clashing]))
-
-
-def _output_labels(recorded: RecordResult) -> pl.DataFrame:
-    """Return the labels of an output: outcomes as they were given, silence only where it is delivery."""
-    return recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null())
 
 
 def _report(

@@ -234,7 +234,7 @@ class LabelStore:
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def is_own(self, path: Path) -> bool:
-        """Whether a path is that of a file of the book, or would be."""
+        """Whether a path is that of a file of the store, or would be."""
         return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
 
     def _files(self) -> list[Path]:

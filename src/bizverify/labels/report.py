@@ -46,8 +46,8 @@ class LabelReport(Shown):
 
     ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
     ``by_reason`` those that came back by reason code (``none`` where no reason was given). ``new``, ``known``,
-    ``replaced``: labelled rows by whether the book had them before. ``silent``: mailed rows without an outcome that
-    the book keeps as delivered. ``unmailed``: labelled rows that, by what was declared, were not mailed, so that
+    ``replaced``: labelled rows by whether the store had them before. ``silent``: mailed rows without an outcome that
+    the store keeps as delivered. ``unmailed``: labelled rows that, by what was declared, were not mailed, so that
     nothing is learned from them. ``unread``: rows of which no scorecard gave the reasons.
     ``listed``: outcomes that could not be used, ``problems`` counts them; those of other mailings are only counted.
     ``usable``: rows of the mailing from which can be learned now.

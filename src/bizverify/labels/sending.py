@@ -123,7 +123,7 @@ def send_labels(
     mailed: date | None = None,
     resend: bool = False,
     first_row: int | None = None,
-    brake: CancelToken | None = None,
+    cancel: CancelToken | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> SendReport:
     """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
@@ -131,7 +131,7 @@ def send_labels(
     ``labels``: of :func:`labels_with_lookups`. ``path``: the enriched file, ``mailed``: the day of its mailing (jobs
     from after it are not those of the letters, unless there is no other). ``resend``: send again what was refused or
     is in doubt. ``first_row``: what the service calls the first row of a job, where the job's results do not prove it.
-    ``brake`` stops from another thread.
+    ``cancel`` stops from another thread.
 
     Raises what ends a run: a refusal (401, 403), a ledger that fails, :class:`bizverify.errors.StoppedError`;
     ``KeyboardInterrupt``. The ledger has what was sent then.
@@ -149,7 +149,7 @@ def send_labels(
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
         sender = LabelSender(ledger, terms, url, first_row, progress)
-        halt = sender.send_all(run.run_id, queue.labels, brake or CancelToken()) if queue.labels else None
+        halt = sender.send_all(run.run_id, queue.labels, cancel or CancelToken()) if queue.labels else None
         return _report(found, queue, sender, halt)
 
 

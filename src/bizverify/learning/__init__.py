@@ -1,8 +1,10 @@
 """The scorecard learns from what really bounced, behind its gate.
 
-``patterns`` (labels counted) → ``quarantine`` (may they be believed?) → ``fit`` (what they say) → ``challenger`` (a
-scorecard that may be served) → ``gate`` (is it surely better?) → ``decision``. ``calibration`` and ``drift`` look at
-what is served now.
+- ``training_data``: the rows of the label store that may be used; ``quarantine``: doubtful labels, and their audit
+- ``design_matrix``: letters counted by pattern, as numbers; ``fit``: the points that follow from them
+- ``challenger``: a scorecard made of a fit, and what it would change
+- ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole, with its report
+- ``calibration``: probabilities held against outcomes; ``significance``: intervals and drift
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ def calibrate(
     audited: str | Path | None = None,
     now: datetime | None = None,
 ) -> Calibrated:
-    """Relearn the scorecard from the label book, and let it answer if it is surely better.
+    """Relearn the scorecard from the label store, and let it answer if it is surely better.
 
-    ``labels``: the book's folder, by default the user's. ``store``: where scorecards are kept, by default the user's.
-    ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
+    ``labels``: the label store's folder, by default the user's. ``store``: where scorecards are kept, by default the
+    user's. ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
     decides, but neither promotes nor records anything. ``now``: the time that a learned scorecard bears, by default the
     current one.
 
-    Raises :class:`bizverify.errors.LabelError` where the book holds no labels or is damaged,
+    Raises :class:`bizverify.errors.LabelError` where it holds no labels or is damaged,
     :class:`~bizverify.errors.ModelError`, and :class:`~bizverify.errors.UsageError` without numpy. The champion stays
     then.
     """

@@ -339,13 +339,13 @@ def file_calibration(path: Path) -> Calibration:
 
 
 def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:
-    """The calibration report of a book of labels (by default the user's), with the book's place.
+    """The calibration report of a label store (by default the user's), with its folder.
 
     Its ``engine`` is ``local`` where the reasons are those of a scorecard that is known, else ``service or unknown``.
     """
-    book = LabelStore(folder)
+    store = LabelStore(folder)
     whose = pl.when("unread").then(pl.lit("service or unknown")).otherwise(pl.lit("local"))
-    return str(book.folder), calibration(book.evidence(unread=True).with_columns(engine=whose))
+    return str(store.folder), calibration(store.evidence(unread=True).with_columns(engine=whose))
 
 
 @contextmanager

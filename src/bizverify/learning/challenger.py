@@ -31,7 +31,7 @@ _CEILING_STEP: Final = 0.05
 def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
     """The champion, under its version, with the points of a fit: rounded, each moved by :data:`MOST` at most.
 
-    Every level that the expert gives points to is told in the reasons even when it has none now, so that the next
+    Every level that the expert gives points to is in the reasons even when it has none now, so that the next
     learning can read it.
     """
     points = fit.points()
@@ -91,7 +91,7 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
     """Every level with its points and its evidence.
 
     Columns: ``feature``, ``level`` (String), ``expert``, ``before``, ``after`` (Int64 points), ``letters``, ``bounced``
-    (Int64: labels where it held), ``expected`` (Float64: returns that the scorecard before foretold of them). The
+    (Int64: labels where it held), ``expected`` (Float64: returns of them that the scorecard before predicted). The
     first row is the base, with all letters.
     """
     levels = design(counted)

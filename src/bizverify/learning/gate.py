@@ -1,6 +1,6 @@
 """The gate: a challenger replaces the champion only when it has predicted new labels better, by far.
 
-Labels come in blocks. Before each, a challenger is made of all labels up to then; both foretell the block, and the
+Labels come in blocks. Before each, a challenger is made of all labels up to then; both predict the block, and the
 wealth that the challenger's likelihood ratio earns is multiplied up. If the champion is right this e-value reaches 20
 with a probability of 5 % at most, however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe
 testing", 2024). A share of labels held out for a single test gives no such protection.
@@ -74,7 +74,7 @@ def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def run_gate(before: pl.DataFrame | None, after: Sequence[pl.DataFrame], champion: Scorecard, prior: Scorecard) -> Gate:
-    """Let the challenger foretell block after block.
+    """Let the challenger predict block after block.
 
     ``before``: patterns that the champion was made with, or that were known when it took its place; ``after``: blocks
     that neither had seen; ``prior`` is the expert's scorecard.
@@ -92,7 +92,7 @@ def run_gate(before: pl.DataFrame | None, after: Sequence[pl.DataFrame], champio
 
 
 def _log_likelihood_gain(fit: Fit, champion: Scorecard, block: pl.DataFrame) -> float:
-    """By how much the challenger foretold a block better, in log-likelihood; both know of the same wrong labels."""
+    """Return the log-likelihood of a block by the challenger less that by the champion; both know of wrong labels."""
     levels = design(block)
     challenging, standing = (
         _likelihood(predict(card, levels), fit.false_bounces, block)

@@ -109,7 +109,7 @@ class Audit:
         return asdict(self) | {"releases": self.releases}
 
 
-def draw_sample(book: LabelStore, mailings: Collection[str], path: Path, size: int) -> int:
+def draw_sample(store: LabelStore, mailings: Collection[str], path: Path, size: int) -> int:
     """Write letters of quarantined mailings, chosen by chance, to a CSV file with an empty column ``checked``.
 
     The same labels give the same sample. Returns how many there are; raises :class:`LabelError` where nothing is
@@ -117,19 +117,19 @@ def draw_sample(book: LabelStore, mailings: Collection[str], path: Path, size: i
     """
     if not mailings:
         raise LabelError("no labels are quarantined, so there is nothing to audit")
-    rows = _quarantined_labels(book, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
+    rows = _quarantined_labels(store, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
     sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
     with publish_file(path) as temporary:
         sample.select(_COLUMNS).write_csv(temporary)
     return sample.height
 
 
-def evaluate_audit(book: LabelStore, mailings: Collection[str], path: Path, size: int = SIZE) -> Audit:
+def evaluate_audit(store: LabelStore, mailings: Collection[str], path: Path, size: int = SIZE) -> Audit:
     """Hold a sample that was looked up against the labels; raise :class:`LabelError` where it is no such sample.
 
     ``checked`` says of every letter what really became of it (returned or not, as in outcomes).
     """
-    labels = _quarantined_labels(book, mailings)
+    labels = _quarantined_labels(store, mailings)
     with open_table(path, options={}) as table, reading(table):
         places = dict(zip(table.headers, table.ids, strict=True))
         if missing := [name for name in (*_KEY, _CHECKED) if name not in places]:
@@ -156,10 +156,10 @@ def evaluate_audit(book: LabelStore, mailings: Collection[str], path: Path, size
     return Audit(of_mailing, found.height, wrong, interval(wrong, found.height, _ONE_SIDED)[1])
 
 
-def _quarantined_labels(book: LabelStore, mailings: Collection[str]) -> pl.DataFrame:
+def _quarantined_labels(store: LabelStore, mailings: Collection[str]) -> pl.DataFrame:
     """The letters of mailings of which something is known, in a fixed order."""
-    files = {mailing.id: mailing.about.file for mailing in book.mailings()}
-    evidence = book.evidence(mailings, unread=True)
+    files = {mailing.id: mailing.about.file for mailing in store.mailings()}
+    evidence = store.evidence(mailings, unread=True)
     known = evidence.filter(pl.col("bounced").is_not_null(), ~pl.col("unread")).sort(_KEY).collect()
     return known.with_columns(
         pl.col("mailing").replace_strict(files, default=None, return_dtype=pl.String).alias("file")

@@ -49,9 +49,9 @@ class TrainingData:
 
 
 def select_training_rows(
-    book: LabelStore, today: date, champion: Scorecard, prior: Scorecard, released: Mapping[str, tuple[int, int]]
+    store: LabelStore, today: date, champion: Scorecard, prior: Scorecard, released: Mapping[str, tuple[int, int]]
 ) -> TrainingData:
-    """Take the labels of a book that learning may use.
+    """Take the labels of a store that learning may use.
 
     Left out: letters mailed less than :data:`RIPE_DAYS` days ago, those of which nothing certain is known, and rows
     whose reasons no scorecard gave. A mailing whose labels look wrong is set aside whole, unless these very labels
@@ -61,7 +61,7 @@ def select_training_rows(
     Of several letters to one addressee of whom the same was known, the first is taken: what becomes of the others is
     no news, and taken for such it would prove anything after enough mailings.
     """
-    rows = _letters(book)
+    rows = _letters(store)
     ripe = pl.col("mailed") <= today - timedelta(days=RIPE_DAYS)
     known = pl.col("bounced").is_not_null()
     causes = {
@@ -71,7 +71,7 @@ def select_training_rows(
     }
     counts = rows.select(causes[why].sum().alias(why) for why in causes).collect(engine="streaming").row(0, named=True)
     usable = rows.filter(ripe, known, ~pl.col("unread")).sort(_ORDER).collect(engine="streaming")
-    judged = _MailingDoubts.of(book, usable, champion, prior)
+    judged = _MailingDoubts.of(store, usable, champion, prior)
     trusted = {
         mailing
         for mailing, part in judged.parts.items()
@@ -107,10 +107,10 @@ class _MailingDoubts:
     returns_only: frozenset[str]
 
     @classmethod
-    def of(cls, book: LabelStore, usable: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> _MailingDoubts:
+    def of(cls, store: LabelStore, usable: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> _MailingDoubts:
         parts = {str(mailing): part for (mailing,), part in usable.group_by("mailing", maintain_order=True)}
         counted = {mailing: count_patterns(part.lazy()) for mailing, part in parts.items()}
-        declared = {mailing.id: mailing.declaration for mailing in book.mailings()}
+        declared = {mailing.id: mailing.declaration for mailing in store.mailings()}
         only = frozenset(
             mailing
             for mailing, part in parts.items()
@@ -168,8 +168,8 @@ def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(~named | pl.struct(*_ADDRESSEE, *LEVELS).is_first_distinct())
 
 
-def _letters(book: LabelStore) -> pl.LazyFrame:
-    """All letters of a book, and from when on each could be used."""
+def _letters(store: LabelStore) -> pl.LazyFrame:
+    """All letters of a store, and from when on each could be used."""
     ripe_at = (pl.col("mailed") + pl.duration(days=RIPE_DAYS)).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-    rows = book.evidence(unread=True, addressee=True)
+    rows = store.evidence(unread=True, addressee=True)
     return rows.with_columns(pl.max_horizontal("recorded", ripe_at).alias(RIPE_AT))

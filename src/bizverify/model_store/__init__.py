@@ -1,4 +1,4 @@
-"""The user's scorecards: the champion that answers, those it replaced, and what was decided when."""
+"""The user's scorecards: the champion that answers, earlier ones, and the journal (all in ``scorecard_store``)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from bizverify.server.watch.list_cache import WatchListResponse
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
 from bizverify.watch import store as watch_store
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 
 _log = logging.getLogger(__name__)
 

@@ -5,11 +5,18 @@
     from bizverify import watch
 
     watch.sync("customers.xlsx", apply=True, local=True)         # the file's businesses are on the local list
-    report = watch.check(registry="registry.parquet")            # what is due is verified again; closures are told
+    report = watch.check(registry="registry.parquet")            # what is due is verified again
     watch.history_frame("124-81-00998", local=True)
 
 ``local=True`` is the user's own list, ``local="FILE"`` another one; without it all but :func:`check` work on the list
-at the hosted service. What is named here is loaded on first use.
+at the hosted service. Names of this package are loaded on first use.
+
+- ``api``: the public functions but :func:`check`, which is in ``checking``
+- ``stores``: the two kinds of list, at the service (``service_sync`` sends its requests) and in a file (``local``)
+- ``schema``, ``store``: tables and statements of a list in a database, the server's or a local file's
+- ``reconcile``: a file held against a list, and the report of a sync
+- ``notifications``: their queue and delivery; ``webhook_signature`` signs them
+- ``report``: a check, a list and a history as people read them
 """
 
 from __future__ import annotations

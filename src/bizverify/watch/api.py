@@ -18,8 +18,8 @@ from bizverify.tables import open_table, reading
 from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bizverify.watch.report import History
 from bizverify.watch.service_sync import Done, Progress, Steps
+from bizverify.watch.store import Business
 from bizverify.watch.stores import Local, ServiceTerms, WatchStore, open_store
-from bizverify.watch.types import Business
 
 _FORCE: Final = "If they shall all be removed, give `force=True`; `keep=True` removes nothing"
 _SMALL: Final = 20

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import polars as pl
 
@@ -23,16 +23,55 @@ from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang
 from bizverify.watch import notifications, store
 from bizverify.watch.local_file import OWNER, LocalFile, alone, watch_path
-from bizverify.watch.notifications import SummaryWindow
+from bizverify.watch.notifications import (
+    FILE,
+    WEBHOOK,
+    PendingDelivery,
+    SummaryWindow,
+    Webhook,
+    append_lines,
+    send_notification,
+)
 from bizverify.watch.report import CheckReport
-from bizverify.watch.store import VERDICT_COLUMNS
+from bizverify.watch.store import VERDICT_COLUMNS, CheckResult
 from bizverify.watch.stores import Local, run_in_loop
-from bizverify.watch.types import CheckResult, PendingDelivery
 
-if TYPE_CHECKING:
-    from bizverify.watch.notifications import Webhook
+log = logging.getLogger(__name__)
 
+SECRET: Final = "BIZVERIFY_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_SECRET_LENGTH: Final = 16
+EVERY: Final = 24.0
+"""Hours after which a watch is due again, unless others are asked for."""
+REPORT: Final = "report"
+"""The channel of the caller, who gets the report; the others are ``FILE`` and ``WEBHOOK`` of the notifications."""
 
+_SELDOM: Final = 1e6
+_AT_ONCE: Final = 10_000
+"""Watches in one transaction: what a kill costs is checked again."""
+_SHOWN: Final = (
+    *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
+)
+_GATHERED: Final = 3600.0
+"""Seconds in which a check is done: its lots share the notification of what was closed already."""
+_KEPT: Final = 90 * 86400.0
+"""Seconds after which a notification that was delivered everywhere is deleted."""
+_PATIENCE: Final = 3
+"""Deliveries in a row that a webhook may fail before the others are left to the next check."""
+
+_NO_REGISTRY: Final = (
+    "no registry was given, so that closures cannot be found; build one with `bizverify data build-registry` and give "
+    "it with `registry=`"
+)
+_EMPTY: Final = {
+    **dict.fromkeys(_SHOWN, pl.String),
+    "bounce_prob": pl.Float64,
+    "changed": pl.Boolean,
+    "closure": pl.Boolean,
+    "closed_already": pl.Boolean,
+}
+_SLACK: Final = 0.1
+_MOST_SLACK: Final = 2 * 3600.0
+"""Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
 JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
     "b_no": pl.String,
@@ -40,6 +79,8 @@ JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "address": pl.String,
 }
 """The columns that a :class:`Judge` gets."""
+
+Tell = Callable[[CheckReport], None]
 
 
 class Judge(Protocol):
@@ -84,29 +125,15 @@ def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
     return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
 
 
-log = logging.getLogger(__name__)
+def recheck_wait(interval: float) -> float:
+    """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
 
-SECRET: Final = "BIZVERIFY_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
-_SECRET_LENGTH: Final = 16
-EVERY: Final = 24.0
-"""Hours after which a watch is due again, unless others are asked for."""
-REPORT: Final = "report"
-"""The channel of the caller, who gets the report; the others are ``FILE`` and ``WEBHOOK`` of the notifications."""
+    A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
 
-_SELDOM: Final = 1e6
-_AT_ONCE: Final = 10_000
-"""Watches in one transaction: what a kill costs is checked again."""
-_SHOWN: Final = (
-    *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
-)
-_GATHERED: Final = 3600.0
-"""Seconds in which a check is done: its lots share the notice of what was closed already."""
-_KEPT: Final = 90 * 86400.0
-"""Seconds after which a notice that was delivered everywhere is forgotten."""
-_PATIENCE: Final = 3
-"""Deliveries in a row that a webhook may fail before the others are left to the next check."""
-
-Tell = Callable[[CheckReport], None]
+    >>> recheck_wait(24 * 3600) / 3600, recheck_wait(3600) / 60
+    (22.0, 54.0)
+    """
+    return interval - min(interval * _SLACK, _MOST_SLACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +145,6 @@ class _Channels:
 
     @property
     def names(self) -> list[str]:
-        from bizverify.watch.notifications import FILE, WEBHOOK
-
         return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
 
 
@@ -147,15 +172,16 @@ def check(
     due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a nightly
     run that begins a little earlier looks at it; ``everything``: all of them are due, now.
 
-    Closures are told by the report (in one notice what was closed already when it was first checked), and, where they
-    are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the secret in
-    BIZVERIFY_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered is in the
-    report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not given.
+    Closures are in the report (in one notification what was closed already when it was first checked), and go, where
+    they are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the
+    secret in BIZVERIFY_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered
+    is in the report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not
+    given.
 
     ``tell`` is called with the report when all else is done: only when it has returned are the closures of the report
-    taken for told. Without it, they are when this returns. Killed at any moment, a check loses nothing: what was found
-    is told, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list is
-    running), and what the engine raises.
+    taken for delivered. Without it, they are when this returns. Killed at any moment, a check loses nothing: what was
+    found is delivered, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list
+    is running), and what the engine raises.
     """
     if not 0 < every <= _SELDOM:
         raise UsageError(f"{parameter('every', every)}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
@@ -177,7 +203,7 @@ def check(
         if forget:
             run.forget()
         run.make_due(everything=everything)
-        run.look()
+        run.check_due()
         run.deliver()
         report = run.report(time.monotonic() - clock)
         if tell is not None:
@@ -219,7 +245,7 @@ class _CheckRun:
                 (OWNER, json.dumps(self.channels.names)),
             )
 
-    def look(self) -> None:
+    def check_due(self) -> None:
         """Check what is due, so many watches at a time, each lot recorded with the notifications of its closures."""
         again = self.started + recheck_wait(self.interval)
         while True:
@@ -241,12 +267,11 @@ class _CheckRun:
 
     def deliver(self) -> None:
         """Deliver to the file and the webhook what they have not acknowledged."""
-        from bizverify.watch.notifications import FILE, WEBHOOK
-
-        if self.channels.file is not None:
-            self._append(self._waiting(FILE), self.channels.file)
-        if self.channels.webhook is not None:
-            self._send(self._waiting(WEBHOOK), self.channels.webhook)
+        file, webhook = self.channels.file, self.channels.webhook
+        if file is not None and (waiting := self._waiting(FILE)):
+            self._append(waiting, file)
+        if webhook is not None and (waiting := self._waiting(WEBHOOK)):
+            run_in_loop(lambda: self._send(waiting, webhook))
 
     def report(self, seconds: float) -> CheckReport:
         """Return what this check found, with the notifications for the caller."""
@@ -273,13 +298,9 @@ class _CheckRun:
     def acknowledge(self, report: CheckReport) -> None:
         """Mark the notifications of a report as delivered: the caller has it."""
         ids = {one["id"] for one in report.notices}
+        waiting = [one for one in self._waiting(REPORT) if one.id in ids]
         with self.file.writing() as db:
-            numbers = [
-                one.number
-                for one in notifications.list_undelivered(db, OWNER)
-                if one.channel == REPORT and one.id in ids
-            ]
-            notifications.mark_many_delivered(db, [(number, REPORT) for number in numbers], self.now())
+            notifications.mark_delivered(db, [(one.number, REPORT) for one in waiting], self.now())
             notifications.purge(db, self.now() - _KEPT)
 
     def _waiting(self, channel: str) -> list[PendingDelivery]:
@@ -287,52 +308,38 @@ class _CheckRun:
             return [one for one in notifications.list_undelivered(db, OWNER) if one.channel == channel]
 
     def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
-        from bizverify.watch.notifications import FILE, append_lines
-
-        if not waiting:
-            return
+        error = None
         try:
             append_lines(path, [one.payload for one in waiting])
-        except OutputError as error:
-            self._mark_failed(waiting, FILE, str(error))
-            return
-        with self.file.writing() as db:
-            notifications.mark_many_delivered(db, [(one.number, FILE) for one in waiting], self.now())
+        except OutputError as failure:
+            error = str(failure)
+        self._mark(waiting, FILE, error)
 
-    def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
-        if not waiting:
-            return
-        run_in_loop(lambda: self._send_all(waiting, webhook))
-
-    async def _send_all(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
+    async def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
         from bizverify.client.webhook import WebhookSender
-        from bizverify.watch.notifications import WEBHOOK, send_notification
 
         sender, failures = WebhookSender(), 0
         try:
-            for place, one in enumerate(waiting):
+            for place, one in enumerate(waiting, 1):
                 outcome = await send_notification(sender, webhook, one, self.now())
-                if outcome.error is None:
-                    failures = 0
-                    with self.file.writing() as db:
-                        notifications.mark_delivered(db, one.number, WEBHOOK, self.now())
-                    continue
-                failures += 1
-                self._mark_failed([one], WEBHOOK, outcome.error)
+                self._mark([one], WEBHOOK, outcome.error)
+                failures = 0 if outcome.error is None else failures + 1
                 if failures >= _PATIENCE:
-                    log.info("%d notifications are left to the next check", len(waiting) - place - 1)
+                    log.info("%d notifications are left to the next check", len(waiting) - place)
                     return
         finally:
             await sender.aclose()
 
-    def _mark_failed(self, waiting: Sequence[PendingDelivery], channel: str, error: str) -> None:
+    def _mark(self, deliveries: Sequence[PendingDelivery], channel: str, error: str | None) -> None:
+        """Record deliveries as acknowledged, or as failed with an error: the next check tries them again."""
+        now = self.now()
         with self.file.writing() as db:
-            for one in waiting:
-                notifications.mark_failed(db, one.number, channel, error, self.now())
+            if error is None:
+                notifications.mark_delivered(db, [(one.number, channel) for one in deliveries], now)
+            else:
+                notifications.mark_failed(db, [(one.number, channel, error, now) for one in deliveries])
 
     def _warnings(self) -> tuple[str, ...]:
-        from bizverify.watch.notifications import append_lines
-
         notes: list[str] = [] if self.engine.registry is not None else [_NO_REGISTRY]
         today = self.engine.today or date.today()
         if stale := stale_registry_alert(self.engine.registry, self.engine.model.stale_after, today):
@@ -345,35 +352,15 @@ class _CheckRun:
         return tuple(notes)
 
 
-_NO_REGISTRY: Final = (
-    "no registry was given, so that closures cannot be found; build one with `bizverify data build-registry` and give "
-    "it with `registry=`"
-)
-_EMPTY: Final = {
-    **dict.fromkeys(_SHOWN, pl.String),
-    "bounce_prob": pl.Float64,
-    "changed": pl.Boolean,
-    "closure": pl.Boolean,
-    "closed_already": pl.Boolean,
-}
-
-
 def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "biz_no": one.biz_no,
-        "channel": one.channel,
-        "attempts": one.attempts,
-        "error": one.error,
-        "notice": json.loads(one.payload),
-    }
+    fields = {name: getattr(one, name) for name in ("id", "biz_no", "channel", "attempts", "error")}
+    return fields | {"notice": json.loads(one.payload)}
 
 
 def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
     if url is None:
         return None
     from bizverify.client.webhook import WebhookUrl
-    from bizverify.watch.notifications import Webhook
 
     secret = os.environ.get(SECRET, "")
     if not secret.strip():
@@ -383,21 +370,3 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
             f"{SECRET}: can be guessed; take {_SECRET_LENGTH} characters and more, as of `openssl rand -hex 32`"
         )
     return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())
-
-
-_SLACK: Final = 0.1
-
-
-_MOST_SLACK: Final = 2 * 3600.0
-"""Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
-
-
-def recheck_wait(interval: float) -> float:
-    """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
-
-    A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
-
-    >>> wait_of(24 * 3600) / 3600, wait_of(3600) / 60
-    (22.0, 54.0)
-    """
-    return interval - min(interval * _SLACK, _MOST_SLACK)

@@ -16,21 +16,23 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
-from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import OutputError
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
-from bizverify.watch.types import CLOSED, PendingDelivery, korean_iso
 from bizverify.watch.webhook_signature import signature_headers
 
+if TYPE_CHECKING:
+    from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
+
 EVENT: Final = "closure"
-"""A business closed: the event of each notice but the summaries."""
+"""A business closed: the event of each notification but the summaries."""
 SUMMARY: Final = "closed_already"
-"""Businesses were closed already when they were first checked: one notice of all of them."""
+"""Businesses were closed already when they were first checked: one notification of all of them."""
 
 _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
@@ -38,11 +40,44 @@ _DELIVERY: Final = (
 )
 _LONGEST_ERROR: Final = 300
 _UNDER_WAY: Final = 5.0
-"""Seconds before a notice is due in which it is not changed: it may have been read, to be sent."""
+"""Seconds before a notification is due in which it is not changed: it may have been read, to be sent."""
+
+
+CLOSED: Final = "closed"
+"""The ``biz_status`` that is notified of."""
+SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
+"""Korea has had no summer time since 1988, so that no time zone database is needed."""
+FILE: Final = "file"
+WEBHOOK: Final = "webhook"
+"""The channels, as they are written in the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDelivery:
+    """A notification that is to be delivered on one channel.
+
+    ``number`` is that of the notification in the file; ``id`` names it for ever, so that a receiver can tell repeats;
+    ``payload`` is the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it is
+    about several businesses (:data:`bizverify.watch.notifications.SUMMARY`). ``due``: when it is tried again, ``None``
+    if it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
+    closure was found.
+    """
+
+    number: int
+    id: str
+    owner: str
+    biz_no: str
+    payload: str
+    created: float
+    channel: str | None
+    begun: float
+    attempts: int
+    due: float | None
+    error: str | None
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Add a notification of each closure of :attr:`bizverify.watch.types.CheckResult.closures`, on all channels."""
+    """Add a notification of each closure of :attr:`bizverify.watch.store.CheckResult.closures`, on all channels."""
     if closures.is_empty():
         return
     first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
@@ -88,9 +123,9 @@ def add_summaries(
     """
     for group in found.partition_by("owner", maintain_order=True):
         owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
-        gathered = _open_summary(db, owner, now, channels, window.since)
-        if gathered is not None:
-            number, payload = gathered
+        begun = _open_summary(db, owner, now, channels, window.since)
+        if begun is not None:
+            number, payload = begun
             numbers = [*payload["biz_nos"], *numbers]
             summary = payload | {"closed": len(numbers), "biz_nos": numbers}
             db.execute("UPDATE notices SET payload = ? WHERE number = ?", (_as_json(summary), number))
@@ -147,14 +182,14 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
-    """No delivery waits for longer than ``until``: it was put off while the clock was wrong."""
+    """Let no delivery wait for longer than ``until``: it was put off while the clock was wrong."""
     db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
 def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[PendingDelivery]:
-    """The deliveries that are to be made now, ``limit`` at most: the longest due first, then the least often tried."""
+    """Return the deliveries to be made now, ``limit`` at most: the longest due first, then the least often tried."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
         f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
@@ -164,13 +199,8 @@ def due_deliveries(
     return [PendingDelivery(*row) for row in rows]
 
 
-def mark_delivered(db: sqlite3.Connection, number: int, channel: str, now: float) -> None:
-    """A delivery was acknowledged: it is never made again."""
-    mark_many_delivered(db, [(number, channel)], now)
-
-
-def mark_many_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
-    """Deliveries, each a notice and a channel, were acknowledged: they are never made again."""
+def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
+    """Mark deliveries, each (number, channel), as acknowledged: they are never made again."""
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -178,13 +208,11 @@ def mark_many_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, 
     )
 
 
-def mark_failed(db: sqlite3.Connection, number: int, channel: str, error: str, next_due: float | None) -> None:
-    """A delivery failed; it is tried again at ``next_due``, or given up (``None``) and listed."""
-    mark_many_failed(db, [(number, channel, error, next_due)])
+def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
+    """Mark deliveries as failed, each (number, channel, why, when it is tried again).
 
-
-def mark_many_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
-    """Deliveries failed, each a notice, a channel, why, and when it is tried again: see :func:`mark_failed`."""
+    Without a time (``None``) a delivery is given up, and listed.
+    """
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -219,7 +247,7 @@ def retry(
     notification_id: str | None = None,
     channels: Sequence[str] = (),
 ) -> int:
-    """Deliver again what was not acknowledged: of one owner, of one notice, or all of it; return how many deliveries.
+    """Deliver again what was not acknowledged: of one owner, one notification, or all; return how many deliveries.
 
     Attempts are counted anew. Notifications that had no channel get ``channels``. What was acknowledged stays so.
     """
@@ -251,11 +279,6 @@ def purge(db: sqlite3.Connection, before: float) -> int:
 def _filter_sql(owner: str | None, channel: str | None) -> str:
     words = "" if owner is None else " AND d.owner = :owner"
     return words if channel is None else f"{words} AND d.channel = :channel"
-
-
-FILE: Final = "file"
-WEBHOOK: Final = "webhook"
-"""The channels, as they are written in the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,3 +367,8 @@ def _write_bytes(file: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(file, left) :]
+
+
+def korean_iso(seconds: float) -> str:
+    """A time as the service says it: ISO 8601 in Korea's time, to the second."""
+    return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

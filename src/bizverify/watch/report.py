@@ -15,7 +15,7 @@ from bizverify import business_number
 from bizverify.display import Shown
 from bizverify.schema import GRADES
 from bizverify.watch.notifications import EVENT, SUMMARY
-from bizverify.watch.types import Change
+from bizverify.watch.store import Change
 
 SHOWN: Final = 5
 """Watches of a kind that the text of a report names."""
@@ -28,12 +28,12 @@ _LONGEST: Final = 60
 class CheckReport(Shown):
     """One check of a local list. ``due``: watches that were to be looked at; ``checked``: those that were.
 
-    ``first``: those of them that were checked, or whose status was found, for the first time. ``changes``,
-    ``closures`` (closed since the check before) and ``closed_already`` (closed when their status was first found) are
-    frames: ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``, ``status_before``, ``grade_before``,
-    ``grade`` (String), ``bounce_prob`` (Float64). ``notices``: what is told now, and what an earlier check could not
-    tell any more, as the objects that a webhook gets: each closure, and in one object all that was closed already.
-    ``undelivered``: what could not be delivered, each with ``id``, ``biz_no``, ``channel`` and ``error``.
+    ``first``: those of them that were checked, or whose status was found, for the first time. ``changes``, ``closures``
+    (closed since the check before) and ``closed_already`` (closed when their status was first found) are frames:
+    ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``, ``status_before``, ``grade_before``, ``grade``
+    (String), ``bounce_prob`` (Float64). ``notices``: the notifications of this check, and those that an earlier one
+    could not deliver any more, as the objects that a webhook gets: each closure, and in one object all that was closed
+    already. ``undelivered``: what could not be delivered, each with ``id``, ``biz_no``, ``channel`` and ``error``.
     ``next_due`` is in seconds since 1970, ``None`` where nothing is watched.
     """
 
@@ -58,7 +58,7 @@ class CheckReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 where a notice could not be delivered: the next check tries again."""
+        """0, or 3 where a notification could not be delivered: the next check tries again."""
         return 3 if self.undelivered else 0
 
     def as_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
 from bizverify.dispatch.error_actions import error_action
 from bizverify.errors import NotFoundError, RejectedError, ServiceError
-from bizverify.watch.types import Business
+from bizverify.watch.store import Business
 
 if TYPE_CHECKING:
     from bizverify.client import Client, WatchEntry

@@ -8,14 +8,14 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
-from bizverify.watch.types import CLOSED, Added, Business, Change, CheckResult, WatchedBusiness, korean_iso
+from bizverify.watch.notifications import CLOSED, SummaryWindow, add_notifications, add_summaries, korean_iso
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
 _FRAME: Final = {
@@ -39,6 +39,90 @@ _ENCODER: Final = msgspec.json.Encoder()
 _BLOCK: Final = 7
 """Bits of a watch's number that do not say which block it is in: some 40 kB, read and rendered in a millisecond."""
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
+
+
+VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+}
+"""The columns that a judge adds to those of :data:`bizverify.watch.checking.JUDGED_COLUMNS`."""
+UNKNOWN: Final = "unknown"
+OPEN: Final = ("active", "suspended")
+"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
+
+
+@dataclass(frozen=True, slots=True)
+class Business:
+    """A business to be watched: ten digits, and what is known of name and address."""
+
+    biz_no: str
+    name: str | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedBusiness:
+    """A watched business, and what its last check found. ``closed``: when its closure was found, ``None`` if open."""
+
+    watch_id: str
+    biz_no: str
+    name: str | None
+    address: str | None
+    created: float
+    checked: float | None
+    due: float
+    biz_status: str | None
+    grade: str | None
+    bounce_prob: float | None
+    action: str | None
+    closed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of grade; ``biz_status`` is the one found with the new grade."""
+
+    at: float
+    before: str | None
+    after: str | None
+    biz_status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The result of adding many businesses: new watches, and known ones whose name or address changed."""
+
+    new: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The findings of a check: one row of ``watches`` for each watch that was checked.
+
+    Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
+    grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
+    :func:`bizverify.watch.store.compare_with_check`).
+    """
+
+    watches: pl.DataFrame
+
+    @property
+    def changes(self) -> pl.DataFrame:
+        """The watches whose grade is another than at the last check."""
+        return self.watches.filter("changed")
+
+    @property
+    def closures(self) -> pl.DataFrame:
+        """The watches that were found closed, and were not before; each has a notification."""
+        return self.watches.filter("closure")
+
+    @property
+    def closed_already(self) -> pl.DataFrame:
+        """The watches that were closed when they were first checked; they are in one notification."""
+        return self.watches.filter("closed_already")
 
 
 def add(db: sqlite3.Connection, owner: str, entry: Business, now: float) -> tuple[WatchedBusiness, bool]:
@@ -297,22 +381,6 @@ def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None
 
 def _frame(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=_FRAME, orient="row")
-
-
-VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "bounce_prob": pl.Float64,
-    "action": pl.String,
-}
-"""The columns that a judge adds to those of :data:`bizverify.watch.checking.JUDGED_COLUMNS`."""
-
-
-UNKNOWN: Final = "unknown"
-
-
-OPEN: Final = ("active", "suspended")
-"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
 
 
 def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:

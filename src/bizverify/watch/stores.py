@@ -21,7 +21,7 @@ from bizverify.watch import store
 from bizverify.watch.local_file import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
 from bizverify.watch.service_sync import Done, Progress, ServiceSync, Steps
-from bizverify.watch.types import Change
+from bizverify.watch.store import Change
 
 if TYPE_CHECKING:
     from bizverify.client import ApiKey, Client, WatchChange, WatchEntry
@@ -250,7 +250,7 @@ def parse_time(text: object) -> float | None:
 
     It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
 
-    >>> seconds_of("2026-11-22T09:00:00+09:00") == seconds_of("1795305600") == seconds_of(1795305600000)
+    >>> parse_time("2026-11-22T09:00:00+09:00") == parse_time("1795305600") == parse_time(1795305600000)
     True
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):

@@ -16,8 +16,15 @@ from bizverify.errors import BizverifyError, OutputError
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.store import Store, key_table
 from bizverify.watch import notifications
-from bizverify.watch.notifications import FILE, WEBHOOK, Backoff, Webhook, append_lines, send_notification
-from bizverify.watch.types import PendingDelivery
+from bizverify.watch.notifications import (
+    FILE,
+    WEBHOOK,
+    Backoff,
+    PendingDelivery,
+    Webhook,
+    append_lines,
+    send_notification,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -178,14 +185,14 @@ class Notifier:
         ]
 
         def settle(db: sqlite3.Connection) -> None:
-            notifications.mark_many_delivered(db, done, now)
-            notifications.mark_many_failed(db, failed)
+            notifications.mark_delivered(db, done, now)
+            notifications.mark_failed(db, failed)
 
         await self._store.write(settle)
 
     async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
         failed = [(delivery.number, str(delivery.channel), why, None) for delivery in waiting]
-        await self._store.write(lambda db: notifications.mark_many_failed(db, failed))
+        await self._store.write(lambda db: notifications.mark_failed(db, failed))
 
 
 def _webhook_of(key: key_table.Key | None) -> Webhook | str:

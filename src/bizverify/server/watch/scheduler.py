@@ -24,7 +24,7 @@ from bizverify.server.watch.list_cache import WatchListCache
 from bizverify.watch import store as watch_store
 from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.notifications import FILE, WEBHOOK, SummaryWindow
-from bizverify.watch.types import CheckResult
+from bizverify.watch.store import CheckResult
 
 _log = logging.getLogger(__name__)
 
