@@ -1,5 +1,9 @@
 """The service of one's own: the whole interface over HTTP, answered by the embedded engine. Needs the extra `server`.
 
-From outside in: ``process`` runs uvicorn, ``app`` wires routes and background work, ``endpoints/`` answer the paths,
-``store/`` is the one SQLite file. What clients send and get is in ``wire``; who may do what in ``auth`` and ``plans``.
+``app`` makes the ASGI app and runs uvicorn; ``operations`` is the table of path, method, handler and documentation;
+``handlers`` answer, with the models of ``payloads`` and the refusals of ``errors``. ``auth`` checks keys, ``settings``
+has the plans, ``http_limits`` and ``upload_form`` bound what is received, ``idempotency`` answers repeated requests.
+``engine_pool`` has the engine of each key, ``reference_files`` its files and the sources of statuses, ``learning`` what
+outcomes teach. ``lookup/`` answers single lookups, ``jobs/`` files, ``watch/`` checks and notifies, ``store/`` is the
+one SQLite file. ``clock`` and ``logs`` serve them all.
 """

@@ -92,7 +92,7 @@ class IncomingBody:
             await response(scope, self, send)
             return
 
-        async def lingering(message: Message) -> None:
+        async def send_and_drain(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await send(message)
                 return
@@ -102,7 +102,7 @@ class IncomingBody:
                     await self()
             await send({"type": "http.response.body", "body": b""})
 
-        await response(scope, self, lingering)
+        await response(scope, self, send_and_drain)
 
 
 HEAD_BYTES: Final = 32 << 10
@@ -132,7 +132,7 @@ class BoundedConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadlines."""
         self._wait(None)
-        self._taken()
+        self._cancel_stuck()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -142,10 +142,10 @@ class BoundedConnection(H11Protocol):
 
     def resume_writing(self) -> None:
         """It was taken."""
-        self._taken()
+        self._cancel_stuck()
         super().resume_writing()
 
-    def _taken(self) -> None:
+    def _cancel_stuck(self) -> None:
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
@@ -178,7 +178,7 @@ class BoundedConnection(H11Protocol):
         unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         if unread and not self.transport.is_closing():
-            # uvicorn reads it on without end where the connection is kept; where it is closed, `lingering` reads
+            # uvicorn reads it on without end where the connection is kept; where it is closed, `IncomingBody` reads
             self._wait(LINGER_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:

@@ -65,7 +65,7 @@ class ReferenceFile(Generic[T]):
         self._path = path
         self._open = open_
         self._refused: FileStamp | None = ()
-        self.index, self.held = self._opened()
+        self.index, self.held = self._open_file()
 
     def look(self) -> bool:
         """Whether another file has taken the name, and could be opened; else the one there was goes on serving."""
@@ -74,7 +74,7 @@ class ReferenceFile(Generic[T]):
             self._refused = ()
             return False
         try:
-            index, held = self._opened()
+            index, held = self._open_file()
             index.check()
         except (BizverifyError, *DAMAGED) as error:
             if stamp != self._refused:
@@ -86,7 +86,7 @@ class ReferenceFile(Generic[T]):
         _log.info("%s: a newer file is used from now on", self._path)
         return True
 
-    def _opened(self) -> tuple[T, OpenFile]:
+    def _open_file(self) -> tuple[T, OpenFile]:
         try:
             held = OpenFile(self._path)
         except OSError:

@@ -164,11 +164,11 @@ class _UploadParser:
         self._parser = MultipartParser(
             boundary,
             {
-                "on_part_begin": self._begun,
+                "on_part_begin": self._begin_part,
                 "on_header_field": lambda data, start, end: self._field.extend(data[start:end]),
                 "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
                 "on_header_end": self._header,
-                "on_headers_finished": self._headed,
+                "on_headers_finished": self._begin_content,
                 "on_part_data": self._data,
                 "on_end": self._end,
             },
@@ -205,7 +205,7 @@ class _UploadParser:
     def _path(self) -> Path:
         return self._folder / f"upload-{self._folder.name[:8]}{self._suffix}"
 
-    def _begun(self) -> None:
+    def _begin_part(self) -> None:
         self._parts += 1
         if self._parts > _PARTS:
             raise invalid(f"the form has more than {_PARTS} parts; send one, named file")
@@ -216,7 +216,7 @@ class _UploadParser:
         self._field.clear()
         self._value.clear()
 
-    def _headed(self) -> None:
+    def _begin_content(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         if options.get(b"name") != b"file":
             return

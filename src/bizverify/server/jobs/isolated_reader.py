@@ -28,7 +28,7 @@ _SECONDS: Final = 120.0
 _THREADS: Final = 2
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _GROUP: Final = 20_000
-_ROWS_KNOWN: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
+_KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
 _RENAME: Final = "here there is no such parameter: rename the column's header to b_no"
 _ABANDONED: Final = {
     "memory": (413, "too_large", "takes too much memory to read; send its table as a CSV file"),
@@ -102,6 +102,6 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
             names = rows.collect_schema().names()
             if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
                 rows, names = rows.with_columns(pl.lit(None, pl.String).alias("b_no")), [*names, "b_no"]
-            records = rows.select(name for name in _ROWS_KNOWN if name in names)
+            records = rows.select(name for name in _KNOWN_COLUMNS if name in names)
             records.sink_parquet(temporary, row_group_size=_GROUP)
             return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}

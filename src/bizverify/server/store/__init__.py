@@ -1,4 +1,7 @@
-"""The server's one SQLite file: keys, usage, jobs, labels, watches, notices. One module each.
+"""The server's one SQLite file: keys and quotas, jobs and outcomes, watches and notifications.
+
+``schema`` has the tables and opens the file, ``group_writer`` writes to it,
+``key_table`` and ``job_table`` have the queries.
 
 A rollback journal, not a write-ahead log: ``bizverify keys`` writes the file while the server runs, and releases of
 SQLite before 3.51.3 can lose commits when two connections check a log point at once. What a commit costs more
