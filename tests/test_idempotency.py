@@ -344,8 +344,13 @@ def test_resolve_says_what_settles_itself(tmp_path: Path) -> None:
 # --- a client that is killed
 
 
-BLOWS = [Blow("Answered", "before", 3), Blow("Asking", "after", 5), Blow("Answered", "after", 4)]
-UPLOAD_BLOWS = [Blow("Gated", "after"), Blow("Sent", "after", 2), Blow("Known", "before"), Blow("Known", "within", 2)]
+BLOWS = [Blow("LookupAnswered", "before", 3), Blow("LookupAsked", "after", 5), Blow("LookupAnswered", "after", 4)]
+UPLOAD_BLOWS = [
+    Blow("UploadGated", "after"),
+    Blow("UploadSent", "after", 2),
+    Blow("JobKnown", "before"),
+    Blow("JobKnown", "within", 2),
+]
 
 
 @pytest.mark.parametrize(
@@ -372,9 +377,9 @@ def test_the_same_command_after_a_kill_leaves_no_doubt(
 def test_a_client_that_is_killed_while_it_repeats_begins_again(tmp_path: Path, nursery: Nursery, engine: str) -> None:
     """Killed before it can write down what a repetition brought: the next command repeats it once more."""
     service = FakeService(KEY, idempotency=True)
-    change = "Settled" if engine == "verify" else "UploadSettled"
+    change = "LookupSettled" if engine == "verify" else "UploadSettled"
     with campaign(tmp_path / "campaign", nursery, engine, 300, chunk=50, service=service) as one:
-        one.give(Blow("Asking", "after", 5) if engine == "verify" else Blow("Gated", "after"))
+        one.give(Blow("LookupAsked", "after", 5) if engine == "verify" else Blow("UploadGated", "after"))
         for place in ("before", "within", "after"):
             one.give(Blow(change, place))
         assert one.kills >= 3

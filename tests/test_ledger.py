@@ -369,9 +369,9 @@ def test_every_settle_that_had_returned_is_there_after_a_kill(tmp_path: Path, af
         path,
         """
         for place in range(100_000):
-            ledger.settle([Asking(key(place), "1248100998", "theirs")])
+            ledger.settle([LookupAsked(key(place), "1248100998", "theirs")])
             print("asking", place)
-            ledger.settle([Answered(key(place), Answer(reasons=(str(place),)))])
+            ledger.settle([LookupAnswered(key(place), Answer(reasons=(str(place),)))])
             print("answered", place)
         """,
     )

@@ -181,7 +181,7 @@ def test_a_repetition_is_counted_before_it_goes(ledger: Ledger) -> None:
     counted: list[int] = []
 
     def counting(_b_no: str, nth: int) -> ServiceError | None:
-        with ledger._reading() as connection:
+        with ledger._connect() as connection:
             counted.extend(repeats for (repeats,) in connection.execute("SELECT repeats FROM requests"))
         return LOST if nth <= 2 else None
 
@@ -211,7 +211,7 @@ def test_an_upload_is_at_the_gate_before_it_is_sent_again(ledger: Ledger) -> Non
     class Hasty(Promising):
         async def create_batch(self, content: bytes, **more: Any) -> BatchCreated:
             assert more["idempotency_key"]
-            with ledger._reading() as connection:
+            with ledger._connect() as connection:
                 states.extend(state for (state,) in connection.execute("SELECT state FROM uploads"))
             if len(states) == 1:
                 raise DoubtError("POST /batch: 200, the connection broke", status=200)

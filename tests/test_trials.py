@@ -521,7 +521,7 @@ def test_single_answers_that_say_nothing_stop_too(service: FakeService, url: str
     with Ledger.open() as ledger:
         kept = ledger.unusable()
         assert {(one.state, one.note) for one in kept} == {("unreadable", "the service gave no answer")}
-        with ledger._reading() as connection:
+        with ledger._connect() as connection:
             assert (
                 b'"seen":"empty"' in connection.execute("SELECT raw FROM lookups WHERE raw IS NOT NULL").fetchone()[0]
             )

@@ -209,7 +209,7 @@ class DoubtError(TransportError):
 
 
 class StoppedError(BizverifyError):
-    """A run that buys was stopped by its brake: nothing was published, what was bought is in the ledger."""
+    """A run that buys was cancelled: nothing was published, what was bought is in the ledger."""
 
     exit_code = 130
 

@@ -198,7 +198,7 @@ class Chunks:
 class _ChunkUpload(OutgoingRequest["BatchCreated"]):
     """The upload of one piece, again only where it is certain that nothing was paid, and its job.
 
-    That its last bytes are about to go is recorded before they go (``Gated``): from then on it may have been taken.
+    ``UploadGated`` is recorded before its last bytes go: from then on it may have been taken.
     """
 
     activity = "uploading"
