@@ -91,7 +91,7 @@ def account(db: Path, url: str, plan: str = "business", webhook: str | None = No
     return Account(url, secret, key.id), signing or ""
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)  # a worker may come back to this module
 def _closed() -> Iterator[None]:
     yield
     CLIENT.close()

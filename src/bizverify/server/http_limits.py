@@ -1,4 +1,4 @@
-"""Bounds on slow and oversized requests: bodies, refused bodies that still come in, and connections."""
+"""Bound slow and oversized requests: bodies, bodies of refused requests, and connections (what uvicorn leaves open)."""
 
 from __future__ import annotations
 

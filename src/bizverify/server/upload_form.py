@@ -1,4 +1,8 @@
-"""A file comes in as ``multipart/form-data`` and goes to the disk piece by piece, bounded in size and time."""
+"""Receive a file sent as ``multipart/form-data`` and write it to the disk, bounded in size, time and parts.
+
+Starlette's own form parser bounds neither the size of a file nor the time it takes, and keeps files in temporary files
+of its own. So python-multipart, on which that parser is built, too, is used here directly.
+"""
 
 from __future__ import annotations
 
