@@ -156,6 +156,16 @@ def test_messages_name_the_clients_file_and_no_path(server: Served, key: str) ->
     assert xlsx.json()["error"]["message"].startswith("a.xlsx: ")
 
 
+def test_a_remedy_is_open_to_the_client(server: Served, key: str) -> None:
+    """Limits of reading are set where the server runs: its client reads what is wrong, and nothing of the environment."""
+    wide = ",".join(["b_no", *(f"c{number}" for number in range(SizeLimits().columns))]).encode() + b"\n1248100998\n"
+    answer = send(server, key, form((FILE, wide)))
+    assert refusal(answer) == (400, "unreadable_file")
+    message = answer.json()["error"]["message"]
+    assert message.endswith("take out those that are not needed")
+    assert "BIZVERIFY" not in message
+
+
 def test_too_large_is_told_before_anything_is_read(server: Served, key: str) -> None:
     """A Content-Length beyond the plan is 413 at once; the limit is said."""
     answer = raw(server, key, f"Content-Length: {10 * MIB}\r\n", b"")

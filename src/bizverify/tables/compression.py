@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 from zipfile import BadZipFile
 
 from bizverify.errors import InputError
-from bizverify.tables.size_limits import VARIABLE, limits
+from bizverify.tables.size_limits import limits, or_raise_limit
 
 Packing = Literal["gzip", "zstd"]
 
@@ -144,5 +144,5 @@ def _unpack(path: Path, packing: Packing) -> Iterator[Path]:
 
 def _too_large(path: Path, cap: int) -> InputError:
     return InputError(
-        f"{path}: unfolds to more than {cap:,} bytes; unpack it yourself, or raise the limit with {VARIABLE}=unpacked=…"
+        f"{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise_limit('unpacked')}"
     )

@@ -20,7 +20,7 @@ from polars.io.plugins import register_io_source
 from bizverify.errors import InputError
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.frames import nested_roles
-from bizverify.tables.size_limits import VARIABLE, limits
+from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.tables.table import Enriched, Table, column_ids, unique_names, written_column
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _refuse_inflating(file: File, footer: Any) -> None:
 
 
 def _too_large(file: File, place: int, what: str, limit: str) -> InputError:
-    remedy = f"write it in smaller row groups, or raise the limit with {VARIABLE}={limit}=…"
+    remedy = f"write it in smaller row groups{or_raise_limit(limit)}"
     return InputError(f"{file.path}: row group {place + 1} {what}; {remedy}")
 
 

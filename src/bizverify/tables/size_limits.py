@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -57,4 +58,14 @@ def _parse_limits(text: str) -> SizeLimits:
 
 def beyond_limit(path: Path, what: str, limit: str) -> InputError:
     """The error for a file that asks for more than a limit allows, with the way to raise that limit."""
-    return InputError(f"{path}: {what}; if that is as it should be, raise the limit with {VARIABLE}={limit}=…")
+    return InputError(f"{path}: {what}; make it smaller{or_raise_limit(limit)}")
+
+
+def or_raise_limit(limit: str, value: str = "…") -> str:
+    """The end of a remedy that is open to whoever runs the program; ``limit`` is a field of :class:`SizeLimits`."""
+    return f", or raise the limit with {VARIABLE}={limit}={value}"
+
+
+def drop_limit_remedy(message: str) -> str:
+    """Return a message without :func:`or_raise_limit`: clients of a server cannot set its environment."""
+    return re.sub(rf", or raise the limit with {VARIABLE}=\w+=[…\d]+", "", message)

@@ -21,7 +21,7 @@ from bizverify.server.errors import Refusal, invalid, too_large
 from bizverify.server.upload_form import ReceivedUpload, disk_full, unsupported_file
 from bizverify.tables import open_table, publish_file, reading
 from bizverify.tables.isolation import IsolationError, run_isolated
-from bizverify.tables.size_limits import limits
+from bizverify.tables.size_limits import drop_limit_remedy, limits
 
 _FUNCTION: Final = "bizverify.server.jobs.isolated_reader:write_records"
 _SECONDS: Final = 120.0
@@ -60,7 +60,7 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int) -> int:
         status, code, why = _ABANDONED[error.reason]
         raise Refusal(status, code, f"{upload.name} {why}") from None
     except BizverifyError as error:
-        message = str(error).replace(upload.path.name, upload.name)
+        message = drop_limit_remedy(str(error)).replace(upload.path.name, upload.name)
         if isinstance(error, ColumnError):
             raise invalid(f"{message}; {_RENAME}", code="no_number_column") from None
         raise invalid(message, code="unreadable_file") from None

@@ -15,7 +15,7 @@ from bizverify.errors import InputError
 from bizverify.tables.csv.encoding import MARKED_UTF8, Coding
 from bizverify.tables.csv.line_check import bare_cr
 from bizverify.tables.heading import LOOK, Heading, find_heading, headless
-from bizverify.tables.size_limits import VARIABLE, limits
+from bizverify.tables.size_limits import limits, or_raise_limit
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([,;\t|:^~#!])"?\n?', re.IGNORECASE)
@@ -110,8 +110,8 @@ def _refuse_wide(path: Path, columns: int) -> None:
     most = limits().columns
     if columns > most:
         raise InputError(
-            f"{path}: has {columns:,} columns, more than {most:,}; take out those that are not needed, or raise the "
-            f"limit: {VARIABLE}=columns={columns}"
+            f"{path}: has {columns:,} columns, more than {most:,}; take out those that are not "
+            f"needed{or_raise_limit('columns', str(columns))}"
         )
 
 

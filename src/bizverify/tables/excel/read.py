@@ -21,7 +21,7 @@ from bizverify.tables.excel.package import CORE, SheetEntry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load
 from bizverify.tables.heading import headless_note
 from bizverify.tables.isolation import IsolationError, run_isolated
-from bizverify.tables.size_limits import VARIABLE, limits
+from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.tables.table import Format, Table
 
 _SECONDS: Final = 900
@@ -72,7 +72,7 @@ def load_to_file(
 
 
 def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
-    advice = f"save its table as .csv, or raise the limit with {VARIABLE}=memory=…"
+    advice = f"save its table as .csv{or_raise_limit('memory')}"
     if error.reason == "time":
         return InputError(f"{path}: takes more than {_SECONDS // 60} minutes to read; save its table as .csv")
     if error.reason == "memory":

@@ -12,7 +12,7 @@ from typing import Final, Self
 import msgspec
 
 from bizverify.errors import InputError
-from bizverify.tables.size_limits import VARIABLE, limits
+from bizverify.tables.size_limits import limits, or_raise_limit
 
 _READ_SIZE: Final = 1 << 20
 _AT: Final = re.compile(r" \(byte (\d+)\)")
@@ -69,16 +69,16 @@ def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
 def too_deep(path: Path, what: str) -> InputError:
     """An error for nesting beyond the limit."""
     return InputError(
-        f"{path}: {what} is nested too deeply, beyond {limits().depth} levels; flatten it, or raise the limit with "
-        f"{VARIABLE}=depth=…"
+        f"{path}: {what} is nested too deeply, beyond {limits().depth} levels; "
+        f"flatten it{or_raise_limit('depth')}"
     )
 
 
 def long_key(path: Path, key: str) -> InputError:
     """An error for a key that no header can be."""
     return InputError(
-        f"{path}: the key {key[:20]!r}… has {len(key):,} characters; shorten it, or raise the limit "
-        f"with {VARIABLE}=text=…"
+        f"{path}: the key {key[:20]!r}… has {len(key):,} characters; "
+        f"shorten it{or_raise_limit('text')}"
     )
 
 
@@ -298,7 +298,7 @@ class Scanner:
         if len(rest) > cap:
             raise InputError(
                 f"{self.path}: the value at byte {self.position:,} is longer than {cap:,} bytes; "
-                f"raise the limit with {VARIABLE}=document=…"
+                f"shorten it{or_raise_limit('document')}"
             )
         more = self._file.read(max(CHUNK, len(rest)))
         self._base += self._at
