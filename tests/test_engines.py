@@ -20,7 +20,7 @@ from bizverify.errors import QuotaError, UsageError
 from bizverify.options import ENGINE_KINDS, ServiceKeywords
 from bizverify.testing import FakeService, serve
 from conftest import NINE, SAMPLE, write
-from test_paid import KEY, QUICK, customers
+from customers import KEY, QUICK, customers
 
 REGISTRY = SAMPLE / "registry.parquet"
 ENGINES: dict[str, Any] = {

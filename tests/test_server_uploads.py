@@ -157,7 +157,7 @@ def test_messages_name_the_clients_file_and_no_path(server: Served, key: str) ->
 
 
 def test_a_remedy_is_open_to_the_client(server: Served, key: str) -> None:
-    """Limits of reading are set where the server runs: its client reads what is wrong, and nothing of the environment."""
+    """Limits of reading are set where the server runs: its client reads what is wrong, not how to set one."""
     wide = ",".join(["b_no", *(f"c{number}" for number in range(SizeLimits().columns))]).encode() + b"\n1248100998\n"
     answer = send(server, key, form((FILE, wide)))
     assert refusal(answer) == (400, "unreadable_file")

@@ -15,7 +15,7 @@ from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import StatusCounts, is_majority
-from bizverify.schema import Choice, counted
+from bizverify.schema import Choice, pluralize
 from bizverify.storage.paths import state_directory
 from bizverify.tables.table import Section
 
@@ -146,7 +146,7 @@ class Report(Shown):
         if account is None:
             cost = f", at no cost ({self.engine} engine)" if self.purchase is None else ""
             found += [
-                ("would look up", f"{counted(plan.lookups, 'distinct record')}{cost}"),
+                ("would look up", f"{pluralize(plan.lookups, 'distinct record')}{cost}"),
                 ("repeated rows", f"{plan.duplicates:,}"),
                 ("invalid numbers", _render_parts(plan.invalid, plan.invalid_by_problem)),
             ]
@@ -159,17 +159,17 @@ class Report(Shown):
                 ("grade", listed_counts(account.by_grade)),
                 ("action", listed_counts(account.by_action)),
                 *self._address_lines(),
-                ("lookups", f"{plan.lookups:,} distinct, {counted(plan.duplicates, 'row')} {again} one{free}"),
+                ("lookups", f"{plan.lookups:,} distinct, {pluralize(plan.duplicates, 'row')} {again} one{free}"),
             ]
             if plan.invalid:
                 found.append(("invalid", _render_parts(plan.invalid, plan.invalid_by_problem)))
         if self.history is not None:
-            mailings = counted(self.history.mailings, "mailing")
-            found.append(("history", f"{counted(self.history.letters, 'letter')} of {mailings}"))
+            mailings = pluralize(self.history.mailings, "mailing")
+            found.append(("history", f"{pluralize(self.history.letters, 'letter')} of {mailings}"))
         if plan.wrong_check_digits:
-            found.append(("check digit", f"wrong in {counted(plan.wrong_check_digits, 'row')}"))
+            found.append(("check digit", f"wrong in {pluralize(plan.wrong_check_digits, 'row')}"))
         if plan.without_address:
-            found.append(("no address", f"{counted(plan.without_address, 'row')} with a number"))
+            found.append(("no address", f"{pluralize(plan.without_address, 'row')} with a number"))
         if plan.suspect:
             found.append(
                 ("not bought", f"{plan.suspect:,} rows with a wrong check digit (`buy_suspect=True` buys them)")
@@ -191,12 +191,12 @@ class Report(Shown):
         if self.versions.gazetteer is None:
             return [("addresses", "not corrected: no gazetteer was given (`gazetteer=`)")]
         dated, number = self.versions.gazetteer_date, self.versions.gazetteer_addresses or 0
-        source = f"juso {dated[:7] if dated else '(date not known)'}, {counted(number, 'address', 'addresses')}"
+        source = f"juso {dated[:7] if dated else '(date not known)'}, {pluralize(number, 'address', 'addresses')}"
         return [("addresses", listed_counts(self.addresses)), ("gazetteer", source)]
 
     def __repr__(self) -> str:
         done = listed_counts(self.counts) if self.account else "planned"
-        return f"<bizverify.Report {self.run_id}: {self.input}, {counted(self.rows, 'row')}, {done}>"
+        return f"<bizverify.Report {self.run_id}: {self.input}, {pluralize(self.rows, 'row')}, {done}>"
 
 
 def _answered_locally(engine: str) -> bool:
@@ -270,13 +270,13 @@ def _remaining_of(quota: QuotaStatus | None) -> int | None:
 def _quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What would be bought, for people; ``sure``: lookups that the local engine answers for good (hybrid)."""
     found = [] if purchase.before is None else [("quota left", _render_quota(purchase.before))]
-    missing = f"{purchase.chosen:,} of {counted(purchase.wanted, 'missing lookup')}"
+    missing = f"{purchase.chosen:,} of {pluralize(purchase.wanted, 'missing lookup')}"
     return [*found, ("would buy", _render_lookups(missing, purchase, sure))]
 
 
 def _purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What was bought, for people: only what there is to say; ``sure`` as for a quote."""
-    chosen = f"{purchase.paid:,} of {counted(purchase.chosen, 'chosen lookup')}"
+    chosen = f"{purchase.paid:,} of {pluralize(purchase.chosen, 'chosen lookup')}"
     found = [("paid", _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
         left = [_render_quota(quota) for quota in (purchase.before, purchase.after)]
@@ -284,7 +284,7 @@ def _purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     doubts = {"of this run": purchase.doubts, "of one that was killed": purchase.doubts_found}
     if any(doubts.values()):
         found.append(
-            ("in doubt", ", ".join(f"{counted(count, 'request')} {of}" for of, count in doubts.items() if count))
+            ("in doubt", ", ".join(f"{pluralize(count, 'request')} {of}" for of, count in doubts.items() if count))
         )
     if purchase.requests:
         speed = f", {purchase.rate:,.1f}/s" if purchase.rate else ""
@@ -320,7 +320,7 @@ def _render_agreement(agreement: Agreement) -> str:
     known = f"{agreement.status_known:,} known to both"
     status = f"same status in {agreement.status_same:,} of {known}, " if agreement.status_known else ""
     apart = f", probabilities {agreement.prob_apart:.2f} apart" if agreement.prob_apart is not None else ""
-    both = f"of {counted(agreement.rows, 'row')} that both answered"
+    both = f"of {pluralize(agreement.rows, 'row')} that both answered"
     return f"{both}: {status}same action in {agreement.action_same:,}{apart}"
 
 

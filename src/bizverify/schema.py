@@ -139,8 +139,8 @@ class Verification:
         return [(name, value) for name, value in shown.items() if value is not None]
 
 
-def counted(count: int, thing: str, things: str | None = None) -> str:
-    """A number of things for people: ``1 lookup``, ``2,000 lookups``; ``things`` where another letter than s is due."""
+def pluralize(count: int, thing: str, things: str | None = None) -> str:
+    """Return a number of things in words: ``1 lookup``, ``2,000 lookups``; ``things`` is a plural that is not in s."""
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
 
 

@@ -10,7 +10,7 @@ import click
 from bizverify.cli.console import print_result, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import UsageError
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,7 +82,7 @@ def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
 
     rows = audit_sample(path, labels=labels)
     lines = [
-        f"{counted(rows, 'row')} to be audited: {path}",
+        f"{pluralize(rows, 'row')} to be audited: {path}",
         "find out what became of each letter, write it into the file, and give it back with --audited",
     ]
     print_result(as_json, {"audit_sample": str(path), "rows": rows}, lines)

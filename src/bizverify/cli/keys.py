@@ -14,7 +14,7 @@ from bizverify.cli.console import print_json, print_out, print_table, say, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.errors import OutputError, UsageError
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     import sqlite3
@@ -66,7 +66,7 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
         _change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     say(
-        f"key {key.id}: plan {key.plan}, {counted(key.quota, 'lookup')} a month; shown this once, "
+        f"key {key.id}: plan {key.plan}, {pluralize(key.quota, 'lookup')} a month; shown this once, "
         "so keep it in a safe place"
     )
     if not known[plan].api:
@@ -206,7 +206,7 @@ def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bo
     if as_json:
         print_json({"retried": count})
     elif count:
-        say(f"{counted(count, 'notice')} will be tried again; a running server begins within a minute")
+        say(f"{pluralize(count, 'notice')} will be tried again; a running server begins within a minute")
     else:
         say("nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bizverify keys webhook`")
 

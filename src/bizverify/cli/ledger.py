@@ -14,7 +14,7 @@ import click
 from bizverify.cli.console import print_result
 from bizverify.cli.options import account_options, json_option, ledger_option
 from bizverify.errors import UsageError
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     from bizverify.ledger import Doubt, Ledger, LedgerEntry, RunRecord
@@ -39,7 +39,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
     with _open_ledger(ledger) as opened:
         if purge is not None:
             purged = asdict(opened.purge(purge))
-            shown = ", ".join(counted(count, what.removesuffix("s")) for what, count in purged.items())
+            shown = ", ".join(pluralize(count, what.removesuffix("s")) for what, count in purged.items())
             print_result(as_json, {"ledger": str(opened.path), "purged": purged}, [f"deleted: {shown}"])
         elif b_no is not None:
             from bizverify import business_number
@@ -105,8 +105,8 @@ def resolve(
             settled, what = opened.accept(chosen), "taken as lost"
         else:
             settled, what = opened.resend(chosen), "the next run may buy again"
-        left = counted(len(unfetched), "upload") if every and unfetched else None
-        lines = [f"{counted(settled, 'lookup')}: {what}"] if chosen else [_SETTLED] if left is None else []
+        left = pluralize(len(unfetched), "upload") if every and unfetched else None
+        lines = [f"{pluralize(settled, 'lookup')}: {what}"] if chosen else [_SETTLED] if left is None else []
         if left is not None:
             lines.append(f"{left} with results that may yet be fetched: name each to settle it")
         print_result(as_json, {"ledger": str(opened.path), "settled": settled}, lines)
@@ -163,7 +163,7 @@ def _run_lines(runs: list[RunRecord]) -> list[str]:
 def _doubt_lines(held: list[Doubt]) -> list[str]:
     lines = []
     for doubt in held:
-        what = doubt.b_no or f"{counted(doubt.rows, 'row')}, job {doubt.job_id or 'not known'}"
+        what = doubt.b_no or f"{pluralize(doubt.rows, 'row')}, job {doubt.job_id or 'not known'}"
         lines.append(f"{doubt.id}  {doubt.kind:<7} {doubt.state:<11}{_time(doubt.since)}  {what}  {doubt.file}")
         if doubt.note:
             lines.append(f"    {doubt.note}")
@@ -175,15 +175,15 @@ def _held_lines(held: list[Doubt], remedy: str) -> list[str]:
         return [_SETTLED]
     uploads = [doubt for doubt in held if doubt.kind == "upload"]
     places = {"request": len(held) - len(uploads), "upload": len(uploads)}
-    where = " and ".join(counted(count, what) for what, count in places.items() if count)
-    return [f"unsettled: {counted(sum(doubt.rows for doubt in held), 'lookup')} in {where}", remedy]
+    where = " and ".join(pluralize(count, what) for what, count in places.items() if count)
+    return [f"unsettled: {pluralize(sum(doubt.rows for doubt in held), 'lookup')} in {where}", remedy]
 
 
 def _repeatable_lines(requests: int) -> list[str]:
     if not requests:
         return []
     return [
-        f"{counted(requests, 'request')} in doubt may be sent again without being paid twice: "
+        f"{pluralize(requests, 'request')} in doubt may be sent again without being paid twice: "
         "give the command that left them once more, it settles them"
     ]
 

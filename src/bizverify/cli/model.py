@@ -9,7 +9,7 @@ import click
 from bizverify.cli.console import print_out, print_result
 from bizverify.cli.options import json_option
 from bizverify.errors import UsageError
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
@@ -129,8 +129,8 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         facts.append(
             (
                 "learned",
-                f"{learned.at:%Y-%m-%d} from {counted(learned.labels, 'label')}, {learned.bounced:,} of them bounced; "
-                f"it replaced {learned.parent} with an e-value of {learned.e_value:,.1f}",
+                f"{learned.at:%Y-%m-%d} from {pluralize(learned.labels, 'label')}, {learned.bounced:,} of them "
+                f"bounced; it replaced {learned.parent} with an e-value of {learned.e_value:,.1f}",
             )
         )
         facts.append(("false bounces", f"{learned.false_bounces:.1%} of the letters, as it was estimated"))

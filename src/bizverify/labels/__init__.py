@@ -37,7 +37,7 @@ from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.output_layout import keep_apart
-from bizverify.schema import LABEL_COLUMNS, counted
+from bizverify.schema import LABEL_COLUMNS, pluralize
 
 __all__ = ["LABEL_COLUMNS", "ROLES", "LabelReport", "LabelStore", "Mailing", "MailingTerms", "label"]
 
@@ -238,7 +238,7 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
         else "the mailed file has no column of business numbers: name its rows, from 0, in a column row_id"
     )
     return LabelError(
-        f"{read.name}: of {counted(read.frame.height, 'outcome')} none is of {mailing.name}; "
+        f"{read.name}: of {pluralize(read.frame.height, 'outcome')} none is of {mailing.name}; "
         f"read were the columns {used}; "
         f"its numbers are {_first_numbers(read.frame['digits'])}, "
         f"those of the mailed file {_first_numbers(theirs)}; {remedy}"

@@ -17,7 +17,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
-from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, counted
+from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, pluralize
 from bizverify.storage.paths import state_directory
 from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
 from bizverify.tables.columns import own_columns
@@ -138,7 +138,7 @@ def open_mailing(
         rows = table.count()
         if by is not None and rows != by.rows:
             raise LabelError(
-                f"{path}: has {counted(rows, 'row')}, run {by.run_id} wrote {by.rows:,}; give the file "
+                f"{path}: has {pluralize(rows, 'row')}, run {by.run_id} wrote {by.rows:,}; give the file "
                 "as it was written"
             )
         if by is None:
@@ -223,7 +223,7 @@ def _find_writer(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, .
         if found.rows == rows:
             return found, ()
         return None, (
-            f"{path} has {counted(rows, 'row')}, run {found.run_id} wrote {found.rows:,}: it is taken for a file of "
+            f"{path} has {pluralize(rows, 'row')}, run {found.run_id} wrote {found.rows:,}: it is taken for a file of "
             "its own, and which model answered is not known",
         )
     return None, (f"no run is known that wrote {path}: which model answered is read from the reasons alone",)

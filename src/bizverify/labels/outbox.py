@@ -39,7 +39,7 @@ from bizverify.options import ServiceOptions
 from bizverify.purchase.batch_jobs import UploadedJob, find_base
 from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.run.lookups import scope_of
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ class LabelSender:
 
     def _explain_progress(self) -> str:
         doubts = f", in doubt: {self.doubts:,}" if self.doubts else ""
-        return f"{counted(self.sent, 'label')} sent in this run, known to the ledger{doubts}; the same command goes on"
+        sent = pluralize(self.sent, "label")
+        return f"{sent} sent in this run, known to the ledger{doubts}; the same command goes on"
 
     async def _send_all(
         self, key: ApiKey, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken

@@ -21,7 +21,7 @@ from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
 from bizverify.report import sha256_of
 from bizverify.run.records import DIGITS, records
-from bizverify.schema import Choice, counted
+from bizverify.schema import Choice, pluralize
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import level_of
@@ -162,7 +162,7 @@ def read_outcomes(
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
-        raise LabelError(f"{table.name}: of {counted(rows, 'row')} none says what became of a letter")
+        raise LabelError(f"{table.name}: of {pluralize(rows, 'row')} none says what became of a letter")
     if not kept["said"].count() and not only_returns:
         header = chosen["bounced"].header
         values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))

@@ -17,7 +17,7 @@ from bizverify.errors import LabelError
 from bizverify.run import accounting
 from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
 from bizverify.run.records import ROW_ID
-from bizverify.schema import LABEL_COLUMNS, counted
+from bizverify.schema import LABEL_COLUMNS, pluralize
 from bizverify.tables import Enriched, Table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import own_columns
 from bizverify.tables.publish import same_file
@@ -73,7 +73,7 @@ def write_labels(
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
             written = written_rows(table, temporary, target.format, target.encoding)
             lost = labels["bounced"].count() - found["labelled"]
-            faults = [f"in no row: {counted(lost, 'label')}"] if lost else []
+            faults = [f"in no row: {pluralize(lost, 'label')}"] if lost else []
             accounting.check_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
     log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
 
@@ -99,7 +99,7 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
     if not beyond.is_empty():
         raise LabelError(
-            f"{table.name}: a label is about row {beyond[ROW_ID][0]}, the file has {counted(rows, 'row')} (from 0); "
+            f"{table.name}: a label is about row {beyond[ROW_ID][0]}, the file has {pluralize(rows, 'row')} (from 0); "
             "give the file that was mailed"
         )
     return labels

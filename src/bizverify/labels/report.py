@@ -15,7 +15,7 @@ from bizverify.display import Shown, listed_counts
 from bizverify.errors import OutputError
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import KINDS, PROBLEMS
-from bizverify.schema import Choice, counted
+from bizverify.schema import Choice, pluralize
 from bizverify.tables import publish_file
 
 if TYPE_CHECKING:
@@ -114,22 +114,22 @@ class LabelReport(Shown):
         found = [
             (
                 "outcomes",
-                f"{self.outcomes}: {counted(self.rows, 'row')}" + (f", {self.blank:,} blank" * bool(self.blank)),
+                f"{self.outcomes}: {pluralize(self.rows, 'row')}" + (f", {self.blank:,} blank" * bool(self.blank)),
             ),
-            ("mailing", f"{self.file}: {counted(self.mailed_rows, 'row')}, {_describe_terms(self.declaration)}"),
+            ("mailing", f"{self.file}: {pluralize(self.mailed_rows, 'row')}, {_describe_terms(self.declaration)}"),
             ("matched", listed_counts({f"by {way}": count for way, count in self.ways.items()})),
             ("bounced", f"{self.bounced:,}" + (f" ({listed_counts(self.by_reason)})" if self.by_reason else "")),
             ("not bounced", f"{self.not_bounced:,}"),
         ]
         if self.repeated:
-            found.append(("said again", f"{counted(self.repeated, 'outcome')} of a row that another one is of"))
+            found.append(("said again", f"{pluralize(self.repeated, 'outcome')} of a row that another one is of"))
         found += [(kind.replace("_", " "), f"{count:,}") for kind, count in kinds.items() if count]
         found += [("", str(one)) for one in self.listed[:SHOWN]]
         if len(self.listed) > SHOWN:
             rest = f"{len(self.listed) - SHOWN:,} more"
             found.append(("", rest if self.unmatched else f"{rest}; `unmatched='PATH'` writes them all"))
         if others := self.problems.get(OTHER_MAILING):
-            found.append(("other mailings", counted(others, "row")))
+            found.append(("other mailings", pluralize(others, "row")))
         return [*found, *self._book_lines()]
 
     def _book_lines(self) -> list[tuple[str, str]]:
@@ -137,16 +137,22 @@ class LabelReport(Shown):
         would = "would record" if self.dry_run else "recorded"
         found = [(would, listed_counts(kept))]
         if self.silent:
-            found.append(("silent", f"{counted(self.silent, 'mailed row')} without an outcome, taken as delivered"))
+            found.append(("silent", f"{pluralize(self.silent, 'mailed row')} without an outcome, taken as delivered"))
         if self.unmailed:
             found.append(
-                ("not mailed", f"{counted(self.unmailed, 'outcome')} of rows that `sent=` leaves out: not learned from")
+                (
+                    "not mailed",
+                    f"{pluralize(self.unmailed, 'outcome')} of rows that `sent=` leaves out: not learned from",
+                )
             )
         if self.unread:
             found.append(
-                ("unread", f"{counted(self.unread, 'row')} of which no scorecard gave the reasons: not learned from")
+                (
+                    "unread",
+                    f"{pluralize(self.unread, 'row')} of which no scorecard gave the reasons: not learned from",
+                )
             )
-        found.append(("to learn from", f"{counted(self.usable, 'row')} of this mailing"))
+        found.append(("to learn from", f"{pluralize(self.usable, 'row')} of this mailing"))
         if self.sent is not None:
             found += [("service", line) for line in self.sent.lines()]
         paths = {"unmatched in": self.unmatched, "output": self.output, "book": self.book}

@@ -27,7 +27,7 @@ from bizverify.ledger.schema import ledger_path
 from bizverify.options import ServiceOptions
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
-from bizverify.schema import RECORD_COLUMNS, counted
+from bizverify.schema import RECORD_COLUMNS, pluralize
 from bizverify.storage.paths import new_run_id
 from bizverify.tables import Table, reading
 from bizverify.tables.columns import own_columns
@@ -77,14 +77,14 @@ class SendReport:
         """Yield the lines of the report for people."""
         yield f"labels for the service: {self.sent:,} sent, {self.done:,} sent before, {self.left:,} left"
         if self.without_job:
-            yield f"{counted(self.without_job, 'label')} of rows that were not bought in an upload: they have no job"
+            yield f"{pluralize(self.without_job, 'label')} of rows that were not bought in an upload: they have no job"
         if self.contradictory:
             rows = "; ".join(" and ".join(map(str, group)) for group in self.contradictory[:_SHOWN])
             yield f"not sent, rows of one lookup say both: {rows}{' …' if len(self.contradictory) > _SHOWN else ''}"
         if self.unnumbered:
             yield (
-                f"not sent, {counted(self.unnumbered, 'label')} of jobs whose results do not say how they number rows; "
-                "if you know it, give `first_row=`"
+                f"not sent, {pluralize(self.unnumbered, 'label')} of jobs whose results do not say how they number "
+                "rows; if you know it, give `first_row=`"
             )
         for label in self.held[:_SHOWN]:
             what = "bounced" if label.bounced else "arrived"

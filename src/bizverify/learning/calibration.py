@@ -23,7 +23,7 @@ from bizverify.errors import LabelError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.labels.outcomes import came_back
 from bizverify.learning.significance import interval
-from bizverify.schema import REASON_SEPARATOR, counted
+from bizverify.schema import REASON_SEPARATOR, pluralize
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.table import TEXTS
 
@@ -113,7 +113,7 @@ class Calibration(Shown):
         found = []
         if self.n < FEW:
             found.append(
-                f"only {counted(self.n, 'row')} with a known outcome, too few to say how good the probabilities are"
+                f"only {pluralize(self.n, 'row')} with a known outcome, too few to say how good the probabilities are"
             )
         if self.bounced in (0, self.n):
             which = "came back" if self.bounced else "came back in no case"
@@ -154,7 +154,7 @@ class Calibration(Shown):
         return "too high, less came back than expected" if high < 1 else "as expected"
 
     def __repr__(self) -> str:
-        what = f"{counted(self.n, 'row')}, {self.bounced:,} bounced, {self.expected:,.1f} expected"
+        what = f"{pluralize(self.n, 'row')}, {self.bounced:,} bounced, {self.expected:,.1f} expected"
         return f"<bizverify calibration: {what}>"
 
     def _repr_html_(self) -> str:

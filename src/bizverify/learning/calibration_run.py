@@ -22,7 +22,7 @@ from bizverify.learning.significance import level_counts, overall_calibration, s
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import ModelStore
 from bizverify.model_store.scorecard_store import DECIDING, PROMOTED
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
@@ -83,10 +83,10 @@ class Calibrated(Shown):
         found = []
         if self.audit is not None:
             found.append(("audit", _describe_audit(self.audit)))
-        found.append(("labels", f"{counted(self.labels, 'letter')} of {counted(self.mailings, 'mailing')}"))
+        found.append(("labels", f"{pluralize(self.labels, 'letter')} of {pluralize(self.mailings, 'mailing')}"))
         found += [("left out", f"{count:,} {why}") for why, count in self.left_out.items()]
         found += [
-            ("quarantined", f"{counted(letters, 'letter')} of mailing {mailing}: {'; '.join(why)}")
+            ("quarantined", f"{pluralize(letters, 'letter')} of mailing {mailing}: {'; '.join(why)}")
             for mailing, (letters, why) in self.set_aside.items()
         ]
         if not self.labels:
@@ -106,7 +106,7 @@ class Calibrated(Shown):
             return [*found, ("points", "none would move")]
         verb = "move" if self.promoted and not self.dry_run else "would move"
         shown = [_format_level(row) for row in moved.head(_SHOWN).iter_rows(named=True)]
-        found.append(("points", f"{counted(moved.height, 'level')} {verb}; the most:"))
+        found.append(("points", f"{pluralize(moved.height, 'level')} {verb}; the most:"))
         found += [("", line) for line in shown]
         if self.ceiling[0] != self.ceiling[1]:
             found.append(("ceiling", f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"))
@@ -114,10 +114,10 @@ class Calibrated(Shown):
 
     def _evidence(self) -> str:
         value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
-        after = f", reached after {counted(self.needed, 'letter')}" if self.needed else ""
+        after = f", reached after {pluralize(self.needed, 'letter')}" if self.needed else ""
         again = ", more than the usual 20 because labels judged before were changed" if self.required > ENOUGH else ""
         needed = f"{self.required:,.0f} is needed{again}{after}"
-        return f"e-value {value} over {counted(self.contest, 'letter')} of the contest; {needed}"
+        return f"e-value {value} over {pluralize(self.contest, 'letter')} of the contest; {needed}"
 
     def _decision(self) -> str:
         if self.doubts:
@@ -133,22 +133,22 @@ class Calibrated(Shown):
     def _effect(self) -> str:
         saving = self.saving
         if not saving.held and not saving.mailed:
-            return f"of {counted(saving.letters, 'letter')} like these none would be treated otherwise"
+            return f"of {pluralize(saving.letters, 'letter')} like these none would be treated otherwise"
         return (
-            f"of {counted(saving.letters, 'letter')} like these {saving.held:,} more would be held (about "
+            f"of {pluralize(saving.letters, 'letter')} like these {saving.held:,} more would be held (about "
             f"{saving.held_bouncing:,.0f} of them would come back), {saving.mailed:,} held ones mailed (about "
             f"{saving.mailed_bouncing:,.0f} would come back)"
         )
 
     def __repr__(self) -> str:
-        return f"<bizverify.Calibrated {self.champion}: {counted(self.labels, 'letter')}, promoted {self.promoted}>"
+        return f"<bizverify.Calibrated {self.champion}: {pluralize(self.labels, 'letter')}, promoted {self.promoted}>"
 
 
 def _describe_audit(audit: Audit) -> str:
     verdict = "they are released" if audit.releases else "they stay in quarantine"
     share = f"at most {audit.most:.1%} of all with 95 % confidence"
     remedy = "; correct the wrong ones with `bizverify label … --replace`" if audit.wrong else ""
-    return f"wrong: {audit.wrong} of {counted(audit.checked, 'label')}, {share}: {verdict}{remedy}"
+    return f"wrong: {audit.wrong} of {pluralize(audit.checked, 'label')}, {share}: {verdict}{remedy}"
 
 
 def _format_level(row: Mapping[str, object]) -> str:
@@ -303,7 +303,7 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
     overall = overall_calibration(letters, bounced, expected)
     if overall is not None and overall.significant:
         found.append(
-            f"{counted(bounced, 'letter')} came back where {expected:,.1f} were expected ({overall.ratio:.2f} of it, "
+            f"{pluralize(bounced, 'letter')} came back where {expected:,.1f} were expected ({overall.ratio:.2f} of it, "
             f"99 % interval {overall.low:.2f} to {overall.high:.2f})"
         )
     return tuple(found)

@@ -10,7 +10,7 @@ import anyio
 
 from bizverify.dispatch import DispatchCounts, Dispatcher
 from bizverify.errors import parameter
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     import polars as pl
@@ -78,7 +78,7 @@ def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
     if spent < most:
         return None
     return (
-        f"nothing more is bought from {origin}: {counted(spent, what)} came to nothing since its last answer; "
+        f"nothing more is bought from {origin}: {pluralize(spent, what)} came to nothing since its last answer; "
         "`bizverify resolve` lists them; when the service works again, "
         f"{parameter('retry_trial', True)} tries once more"
     )

@@ -22,7 +22,7 @@ from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
 from bizverify.run.engine import Purchase, QuotaStatus
 from bizverify.run.lookups import KEY
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     import polars as pl
@@ -112,8 +112,8 @@ class PaidRun:
 
     def _so_far(self) -> str:
         """What an interrupted run has bought."""
-        doubts = f", in doubt: {counted(self._figures.doubts, 'request')}" if self._figures.doubts else ""
-        bought = f"{counted(self._figures.paid, 'lookup')} bought in this run, known to the ledger"
+        doubts = f", in doubt: {pluralize(self._figures.doubts, 'request')}" if self._figures.doubts else ""
+        bought = f"{pluralize(self._figures.paid, 'lookup')} bought in this run, known to the ledger"
         return f"{bought}{doubts}; the same command goes on"
 
     async def _buy(self, key: ApiKey) -> Halt | None:
@@ -271,11 +271,11 @@ def quota_of(account: Account) -> QuotaStatus:
 def _settled_note(settled: int) -> tuple[str, ...]:
     if not settled:
         return ()
-    return (f"{counted(settled, 'lookup')} in doubt since an earlier run: settled by asking again with the same key",)
+    return (f"{pluralize(settled, 'lookup')} in doubt since an earlier run: settled by asking again with the same key",)
 
 
 def _late_note(late: int) -> tuple[str, ...]:
-    return (f"{counted(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
+    return (f"{pluralize(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
 
 
 def _quota_difference(before: QuotaStatus | None, after: QuotaStatus | None, paid: int) -> tuple[str, ...]:

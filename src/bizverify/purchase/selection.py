@@ -11,7 +11,7 @@ import polars as pl
 from bizverify.errors import NotFoundError, QuotaError, RejectedError, ServiceError, ShapeError, parameter
 from bizverify.run.lookups import BESIDE, KEY, PRIORITY, split, with_keys
 from bizverify.run.records import ROW_ID
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     from bizverify.engine import LocalEngine
@@ -193,7 +193,7 @@ def affordable(wanted: int, budget: int | None, remaining: int | None, unread: S
             else ""
         )
         raise QuotaError(
-            f"{counted(wanted, 'lookup')} needed, {remaining:,} left of this month's quota, nothing was bought; "
+            f"{pluralize(wanted, 'lookup')} needed, {remaining:,} left of this month's quota, nothing was bought; "
             f"{part}wait for next month"
         )
     limits = [limit for limit in (budget, remaining) if limit is not None]

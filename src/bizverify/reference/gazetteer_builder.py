@@ -25,7 +25,7 @@ from bizverify.errors import GazetteerError, UsageError
 from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
 from bizverify.reference.source_files import Kind, SourceFile, find_sources, format_counts
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
 
@@ -213,7 +213,7 @@ class GazetteerReport:
             found.append(("changes", format_counts(self.changes)))
             found.append(("abolished", f"{self.abolished:,} addresses that are known to be gone"))
         if self.duplicates:
-            found.append(("repeated", f"{counted(self.duplicates, 'row')} of the same management number"))
+            found.append(("repeated", f"{pluralize(self.duplicates, 'row')} of the same management number"))
         if self.refused:
             found.append(("refused", format_counts({f"no {what}": count for what, count in self.refused.items()})))
             found += [("", example) for example in self.examples]

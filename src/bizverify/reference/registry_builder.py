@@ -17,7 +17,7 @@ from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, obse
 from bizverify.engine.text_values import day_expr, day_given
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
-from bizverify.schema import REASON_SEPARATOR, Choice, counted
+from bizverify.schema import REASON_SEPARATOR, Choice, pluralize
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
@@ -69,7 +69,7 @@ class RegistryReport:
         ]
         if self.undated:
             remedy = f"no ground for sending; {parameter('as_of')} tells it where you know it"
-            found.append(("without a day", f"{counted(self.undated, 'status', 'statuses')}: {remedy}"))
+            found.append(("without a day", f"{pluralize(self.undated, 'status', 'statuses')}: {remedy}"))
         if self.known_besides:
             found.append(("known besides", format_counts(self.known_besides)))
         if self.left_out:

@@ -14,7 +14,7 @@ from bizverify.engine.text_values import is_blank
 from bizverify.errors import AccountingError
 from bizverify.run.lookups import LOOKUP
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
-from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES, counted
+from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES, pluralize
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
 """Why a row is not asked about: its number cannot be one, or it is no row of the list."""
@@ -184,15 +184,15 @@ def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
     """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
     faults = []
     if sum(account.by_row_status.values()) != rows_in:
-        faults.append(f"{counted(rows_in, 'row')} in, {sum(account.by_row_status.values()):,} with a row_status")
+        faults.append(f"{pluralize(rows_in, 'row')} in, {sum(account.by_row_status.values()):,} with a row_status")
     check_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
 
 
 def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
     """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
     faults = (
-        *([f"{counted(rows_in, 'row')} in, {rows_out:,} answered"] if rows_out != rows_in else []),
-        *([f"{counted(rows_in, 'row')} in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
+        *([f"{pluralize(rows_in, 'row')} in, {rows_out:,} answered"] if rows_out != rows_in else []),
+        *([f"{pluralize(rows_in, 'row')} in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
         *faults,
         *(() if in_order else ("rows left in another order than they came",)),
     )

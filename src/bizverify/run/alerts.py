@@ -14,7 +14,7 @@ from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.run.accounting import LookupPlan, RowCounts
 from bizverify.run.records import ROW_ID
-from bizverify.schema import Alert, counted
+from bizverify.schema import Alert, pluralize
 
 COMMON_FAILURE: Final = "common_failure"
 
@@ -92,7 +92,7 @@ class StatusCounts:
                 "registry again from newer lists"
             )
         missing = 0 if self.bought else self.rows - self.checked
-        return f"{text}; {counted(missing, 'number')} not in the registry" if missing else text
+        return f"{text}; {pluralize(missing, 'number')} not in the registry" if missing else text
 
     @property
     def is_alarming(self) -> bool:
@@ -142,8 +142,8 @@ def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
     if not found:
         return None
     return Alert(
-        f"{counted(found, 'row')} with the action `send` of the service, though its status is closed or unknown: what "
-        "was bought is stored as received; check them before mailing"
+        f"{pluralize(found, 'row')} with the action `send` of the service, though its status is closed or unknown: "
+        "what was bought is stored as received; check them before mailing"
     )
 
 
@@ -153,7 +153,7 @@ def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
     if not found:
         return None
     return Alert(
-        f"{counted(found, 'row')} with answers that are not all UTF-8, the first is row "
+        f"{pluralize(found, 'row')} with answers that are not all UTF-8, the first is row "
         f"{tallied[GARBLED_FIRST] + 1:,} of the data: � stands for what was lost, and `row_note` says in which "
         "columns; do not mail to such addresses"
     )
@@ -166,7 +166,7 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Alert | None:
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
     column = f" in the column {header!r}" if header else ""
     return Alert(
-        f"{plan.invalid:,} of {counted(plan.rows, 'row')} invalid, most of them ({problem}){column}: "
+        f"{plan.invalid:,} of {pluralize(plan.rows, 'row')} invalid, most of them ({problem}){column}: "
         f"{_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN)}"
     )
 
@@ -182,7 +182,7 @@ def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]
     origin, count = max(known, key=lambda one: one[1])
     under = "" if name == address else f" (known as {name})"
     return Alert(
-        f"{count:,} of {counted(wanted, 'lookup')} to be bought at {address}{under} are in the ledger under the "
+        f"{count:,} of {pluralize(wanted, 'lookup')} to be bought at {address}{under} are in the ledger under the "
         f"address {origin}, and are bought again, for a ledger tells services apart by their addresses; "
         f"if both are the same service, stop and give {parameter('known_as', origin)}"
     )
@@ -197,7 +197,7 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
         return ()
     day = datetime.fromtimestamp(begun).astimezone()
     return (
-        f"{counted(answers, 'answer')} older than {parameter('max_age')} allows, used all the same: the run of this "
+        f"{pluralize(answers, 'answer')} older than {parameter('max_age')} allows, used all the same: the run of this "
         f"file that began on {day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
     )
 
@@ -213,5 +213,5 @@ def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
     if not is_majority(failed, account.rows):
         return None
     return Alert(
-        f"{failed:,} of {counted(account.rows, 'row')} failed, most of them so: {note or 'no reason is known'}"
+        f"{failed:,} of {pluralize(account.rows, 'row')} failed, most of them so: {note or 'no reason is known'}"
     )

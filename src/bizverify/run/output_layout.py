@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, counted
+from bizverify.schema import ADDED_COLUMNS, pluralize
 from bizverify.tables import WORKBOOKS, Format, Table, excel, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.compression import url_of
@@ -124,7 +124,10 @@ def find_losses(
     notes = (f"the output is a new workbook: {beside} not in it",) if rebuilt else ()
     kept = rebuilt or table.format == target.format
     if header_unsure and table.above and kept:
-        return (*notes, f"{counted(table.above, 'line')} above the header's last: kept as they are, and not verified")
+        return (
+            *notes,
+            f"{pluralize(table.above, 'line')} above the header's last: kept as they are, and not verified",
+        )
     if kept and not rebuilt:
         return notes
     return (*notes, *_note_lost_lines(table, titles=not rebuilt))
@@ -135,7 +138,7 @@ def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
     joined = table.above - table.titles + 1
     notes = [f"the {joined} lines of the header are one line in the output"] if joined > 1 else []
     if table.titles and titles:
-        lines = counted(table.titles, "title line")
+        lines = pluralize(table.titles, "title line")
         again = "a workbook" if table.format in (*WORKBOOKS, "html") else "the input's own format"
         notes.append(f"{lines} above the header not in the output; in {again} it has all lines")
     return tuple(notes)

@@ -143,6 +143,4 @@ def _unpack(path: Path, packing: Packing) -> Iterator[Path]:
 
 
 def _too_large(path: Path, cap: int) -> InputError:
-    return InputError(
-        f"{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise_limit('unpacked')}"
-    )
+    return InputError(f"{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise_limit('unpacked')}")

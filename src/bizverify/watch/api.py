@@ -13,7 +13,7 @@ from bizverify import business_number
 from bizverify.enrichment import PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
 from bizverify.options import hide_key
-from bizverify.schema import Choice, counted
+from bizverify.schema import Choice, pluralize
 from bizverify.tables import open_table, reading
 from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bizverify.watch.report import History
@@ -184,7 +184,7 @@ def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
     if not most and not (going and going == plan.watched):
         return None
     unusable = found.unusable.height
-    rows = f"; {unusable:,} of its {counted(found.rows, 'row')} have no usable number" if unusable else ""
+    rows = f"; {unusable:,} of its {pluralize(found.rows, 'row')} have no usable number" if unusable else ""
     return f"{going:,} of {plan.watched:,} watched businesses are not in the file{rows}"
 
 
@@ -257,13 +257,13 @@ def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bo
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())
         more = f"; {differing:,} with different names or addresses: the first that are given count" if differing else ""
-        notes.append(f"in several rows: {counted(found.repeated.height, 'number')}{more}")
+        notes.append(f"in several rows: {pluralize(found.repeated.height, 'number')}{more}")
     if found.suspect:
-        notes.append(f"with a wrong check digit: {counted(found.suspect, 'number')}, watched all the same")
+        notes.append(f"with a wrong check digit: {pluralize(found.suspect, 'number')}, watched all the same")
     if found.unusable.height and plan.remove.height and not keep:
         notes.append(
-            f"without a usable number: {counted(found.unusable.height, 'row')}; if one of the watches to be removed is "
-            "theirs, repair the row first"
+            f"without a usable number: {pluralize(found.unusable.height, 'row')}; if one of the watches to be removed "
+            "is theirs, repair the row first"
         )
     if plan.unnumbered:
         notes.append(f"shown without a business number: {plan.unnumbered:,} on the list; they are left alone")

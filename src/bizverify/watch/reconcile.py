@@ -13,7 +13,7 @@ from bizverify.display import Shown
 from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.text_values import is_blank
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
-from bizverify.schema import Choice, counted
+from bizverify.schema import Choice, pluralize
 from bizverify.watch.report import SHOWN, format_number, name_first
 from bizverify.watch.service_sync import Done
 
@@ -252,8 +252,8 @@ class SyncReport(Shown):
         return str(self)
 
     def _describe(self) -> Iterator[tuple[str, str]]:
-        yield "list", f"{self.watches}: {counted(self.plan.watched, 'business', 'businesses')}"
-        yield "file", f"{self.found.frame.height:,} different numbers in {counted(self.found.rows, 'row')}"
+        yield "list", f"{self.watches}: {pluralize(self.plan.watched, 'business', 'businesses')}"
+        yield "file", f"{self.found.frame.height:,} different numbers in {pluralize(self.found.rows, 'row')}"
         yield from self._rows_left_out()
         yield "unchanged", f"{self.plan.unchanged:,}"
         yield "to add", name_first(self.plan.add)
@@ -273,7 +273,7 @@ class SyncReport(Shown):
             words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
             places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
             more = " …" if len(rows) > SHOWN else ""
-            yield "no number", f"{counted(len(rows), 'row')} ({places}{more}): {words}"
+            yield "no number", f"{pluralize(len(rows), 'row')} ({places}{more}): {words}"
 
     def _outcome(self) -> Iterator[tuple[str, str]]:
         if not self.applied:

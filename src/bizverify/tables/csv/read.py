@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, TypeVar
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.csv.dialect import Dialect, sniff_dialect
 from bizverify.tables.csv.encoding import SPACE, Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
@@ -207,7 +207,7 @@ def _notes(looked: _CheckedFile, width: int, dialect: Dialect) -> tuple[str, ...
     if isinstance(found, Repaired) and found.surplus.count:
         notes.append(_note(found.surplus, f"blank fields beyond {most}, which are left out"))
     if looked.raw_spaces:
-        bytes_ = counted(looked.raw_spaces, "byte")
+        bytes_ = pluralize(looked.raw_spaces, "byte")
         notes.append(f"{bytes_} 0xA0, which CP949 does not have, read as no-break spaces and written as they were")
     return tuple(notes)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.schema import counted
+from bizverify.schema import pluralize
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.excel import limits_check
 from bizverify.tables.excel.package import CORE, SheetEntry, outline
@@ -156,13 +156,13 @@ def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
     if not times:
         return []
     what = "lengths of a day and more, and times in columns with texts, are read as blank"
-    return [f"times in {counted(times, 'cell')} of the workbook: of an .ods {what}; save it as .xlsx to have them"]
+    return [f"times in {pluralize(times, 'cell')} of the workbook: of an .ods {what}; save it as .xlsx to have them"]
 
 
 def _blank_notes(part: limits_check.PartContent) -> Iterator[str]:
     """Notes on cells that are read as blank though Excel shows something."""
     if part.errors:
-        yield f"errors such as #N/A in {counted(part.errors, 'cell')} of the sheet are read as blank"
+        yield f"errors such as #N/A in {pluralize(part.errors, 'cell')} of the sheet are read as blank"
     if part.unsolved:
         yield "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
 

@@ -69,17 +69,13 @@ def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
 def too_deep(path: Path, what: str) -> InputError:
     """An error for nesting beyond the limit."""
     return InputError(
-        f"{path}: {what} is nested too deeply, beyond {limits().depth} levels; "
-        f"flatten it{or_raise_limit('depth')}"
+        f"{path}: {what} is nested too deeply, beyond {limits().depth} levels; flatten it{or_raise_limit('depth')}"
     )
 
 
 def long_key(path: Path, key: str) -> InputError:
     """An error for a key that no header can be."""
-    return InputError(
-        f"{path}: the key {key[:20]!r}… has {len(key):,} characters; "
-        f"shorten it{or_raise_limit('text')}"
-    )
+    return InputError(f"{path}: the key {key[:20]!r}… has {len(key):,} characters; shorten it{or_raise_limit('text')}")
 
 
 def _line_and_column(data: Path, position: int) -> str:

@@ -6,7 +6,7 @@ from typing import BinaryIO, Final, cast
 
 import polars as pl
 
-from bizverify.schema import OUR_COLUMNS, counted
+from bizverify.schema import OUR_COLUMNS, pluralize
 from bizverify.tables.json.locate import Document
 from bizverify.tables.json.lossless_types import without
 from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
@@ -75,7 +75,7 @@ def not_finite(table: Table) -> tuple[str, ...]:
         return ()
     found = table.frame.select((~pl.col(list(floats)).is_finite()).sum()).collect(engine="streaming")
     return tuple(
-        f"column {floats[id_]!r} has NaN or infinity in {counted(count, 'row')}, which JSON cannot hold: null there"
+        f"column {floats[id_]!r} has NaN or infinity in {pluralize(count, 'row')}, which JSON cannot hold: null there"
         for id_, count in found.row(0, named=True).items()
         if count
     )
