@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from bizverify.labels import output_columns, sending
-from bizverify.labels.sending import SendReport
+from bizverify.labels import label_sender, output_columns
+from bizverify.labels.label_sender import SendReport
 from bizverify.tables import open_table
 
 
@@ -30,5 +30,5 @@ def send_labels(
 ) -> SendReport:
     """Send the labels of an enriched file's rows."""
     with open_table(Path(path)) as table:
-        found = sending.labels_with_lookups(labels, table, columns)
-    return sending.send_labels(found, Path(path), **options)
+        found = label_sender.labels_with_lookups(labels, table, columns)
+    return label_sender.send_labels(found, Path(path), **options)

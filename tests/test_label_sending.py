@@ -22,8 +22,8 @@ import pytest
 import bizverify as bv
 from bizverify.cancellation import CancelToken
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
+from bizverify.labels.label_sender import SendReport
 from bizverify.labels.output_columns import LABEL_DTYPES
-from bizverify.labels.sending import SendReport
 from bizverify.ledger import Ledger
 from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
@@ -337,7 +337,7 @@ import sys
 from pathlib import Path
 import polars as pl
 from bizverify.options import service_options
-from bizverify.labels.sending import labels_with_lookups, send_labels
+from bizverify.labels.label_sender import labels_with_lookups, send_labels
 from bizverify.tables import open_table
 
 labels, file, url = sys.argv[1:]

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks, not_a_server_error
 
-from bizverify.server.operations import OPERATIONS
+from bizverify.server.routes import OPERATIONS
 from bizverify.server.settings import load_plans
 from serving import Served, served
 

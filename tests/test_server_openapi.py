@@ -20,7 +20,7 @@ import pytest
 import schemathesis
 
 from bizverify.server.handlers import IDEMPOTENCY
-from bizverify.server.operations import OPERATIONS, PARAMETERS, PUBLIC, REFUSALS, document, routes
+from bizverify.server.routes import OPERATIONS, PARAMETERS, PUBLIC, REFUSALS, document, routes
 from bizverify.server.settings import load_plans
 from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
 from bizverify.watch.schema import DDL as SCHEMA

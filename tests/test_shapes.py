@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bizverify.client import Acknowledged
 from bizverify.client.account import read_account, read_history, read_watch, read_watches
-from bizverify.client.echo import is_other
+from bizverify.client.echo_check import is_other
 from bizverify.client.field_aliases import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
 from bizverify.client.json_search import UnreadableError, as_whole_number, parse_json
 from bizverify.client.responses import read_acknowledged, read_created, read_result, read_status, read_verified

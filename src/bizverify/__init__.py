@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from bizverify import _namespace
+from bizverify import _polars_namespace
 from bizverify._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -106,4 +106,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_namespace.register_with_polars()
+_polars_namespace.register_with_polars()

@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bizverify.display import Shown, listed_counts
 from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
+from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import StatusCounts, is_majority
 from bizverify.schema import Choice, pluralize

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bizverify.client import field_aliases
-from bizverify.client.echo import REPLACED, find_contradiction, numbers_in
+from bizverify.client.echo_check import REPLACED, find_contradiction, numbers_in
 from bizverify.client.error_mapping import one_line, value_message
 from bizverify.client.json_search import (
     Object,

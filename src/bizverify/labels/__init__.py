@@ -5,7 +5,7 @@
 - ``matching``: which outcome is of which mailed row
 - ``label_store``: the label book, one Parquet file a mailing, and the history that a run takes from it
 - ``output_columns``: the three label columns in the enriched file
-- ``sending``, ``outbox``: labels for the service: which of them, and how they are sent
+- ``label_sender``, ``outbox``: labels for the service: which of them, and how they are sent
 - ``report``: what labelling did
 """
 
@@ -133,7 +133,7 @@ def label(
             return report
         if service_terms is None:
             return outputs.write(report, mailing, matched, recorded)
-        from bizverify.labels.sending import labels_with_lookups, send_labels
+        from bizverify.labels.label_sender import labels_with_lookups, send_labels
 
         # before the output is written, which may replace the file
         lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)

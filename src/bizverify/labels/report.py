@@ -11,15 +11,15 @@ import msgspec
 import polars as pl
 
 from bizverify import business_number
-from bizverify.display import Shown, listed_counts
 from bizverify.errors import OutputError
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import KINDS, PROBLEMS
+from bizverify.report_display import Shown, listed_counts
 from bizverify.schema import Choice, pluralize
 from bizverify.tables import publish_file
 
 if TYPE_CHECKING:
-    from bizverify.labels.sending import SendReport
+    from bizverify.labels.label_sender import SendReport
 
 SHOWN: Final = 20
 """Outcomes that could not be used: so many are listed in the text of a report."""

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.display import Shown
 from bizverify.engine.risk.features import LABELS
 from bizverify.engine.risk.reason_parser import LEVEL
 from bizverify.errors import LabelError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.labels.outcomes import came_back
 from bizverify.learning.significance import interval
+from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, pluralize
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.table import TEXTS

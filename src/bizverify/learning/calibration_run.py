@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.display import Shown
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError
@@ -22,6 +21,7 @@ from bizverify.learning.significance import level_counts, overall_calibration, s
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import ModelStore
 from bizverify.model_store.scorecard_store import DECIDING, PROMOTED
+from bizverify.report_display import Shown
 from bizverify.schema import pluralize
 
 _SHOWN: Final = 8

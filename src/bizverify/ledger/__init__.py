@@ -4,7 +4,7 @@
 - ``journal``: :class:`Journal`, many tasks that share one commit;
 - ``transitions`` and ``transaction``: what can happen to a lookup and to an upload, and what writes it;
 - ``recovery``: what is settled by hand, or after a process was killed; ``retention``: what is deleted when it is old;
-- ``pending_requests``: requests that may be sent again with their key; ``trials``: what a broken service may cost;
+- ``pending_requests``: requests that may be repeated with their key; ``trial_limits``: what a broken service may cost;
 - ``queries``: what is read; ``label_outbox``: labels on their way to the service.
 """
 
@@ -55,7 +55,7 @@ from bizverify.ledger.transitions import (
     UploadSent,
     UploadUnreadable,
 )
-from bizverify.ledger.trials import passes
+from bizverify.ledger.trial_limits import passes
 
 __all__ = [
     "KILLED",

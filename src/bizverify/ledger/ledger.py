@@ -17,7 +17,7 @@ import polars as pl
 from filelock import FileLock
 
 from bizverify.errors import LedgerError, UsageError
-from bizverify.ledger import label_outbox, pending_requests, queries, recovery, retention, trials
+from bizverify.ledger import label_outbox, pending_requests, queries, recovery, retention, trial_limits
 from bizverify.ledger.pending_requests import Repetition
 from bizverify.ledger.schema import LEDGER_FILE, ledger_path
 from bizverify.ledger.transaction import Transaction
@@ -81,8 +81,8 @@ class Ledger:
     unfetched = _query(queries.unfetched_uploads)
     runs = _query(queries.runs)
     find = _query(queries.find)
-    spent_trials = _query(trials.spent_trials)
-    unanswered_requests = _query(trials.unanswered_requests)
+    spent_trials = _query(trial_limits.spent_trials)
+    unanswered_requests = _query(trial_limits.unanswered_requests)
     upload_flags = _query(label_outbox.upload_flags)
     labelled_jobs = _query(label_outbox.labelled_jobs)
     held_labels = _query(label_outbox.held_labels)
@@ -91,7 +91,7 @@ class Ledger:
     accept = _change(recovery.accept)
     resend = _change(recovery.resend)
     attach = _change(recovery.attach)
-    allow_trial = _change(trials.allow_trial)
+    allow_trial = _change(trial_limits.allow_trial)
     remember_limit = _change(retention.remember_limit)
 
     def __init__(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bizverify.ledger.transaction import Transaction
-from bizverify.ledger.trials import COUNTED, follow_numbers
+from bizverify.ledger.trial_limits import COUNTED, follow_numbers
 
 DAY: Final = 86_400.0
 LIMIT_KEPT: Final = 30 * DAY

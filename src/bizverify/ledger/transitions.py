@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bizverify.ledger.transaction import OF_UPLOAD, ONE, RAW_KEPT, StoredRequest, Transaction, Value, clean, whole
-from bizverify.ledger.trials import end_trial
+from bizverify.ledger.trial_limits import end_trial
 from bizverify.schema import Answer
 
 NO_ANSWER: Final = "the service returned no answer for this row"

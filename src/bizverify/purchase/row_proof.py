@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 import polars as pl
 
 from bizverify import business_number
-from bizverify.client.echo import fold_text, is_other
+from bizverify.client.echo_check import fold_text, is_other
 from bizverify.schema import Answer
 
 KeyOf = Callable[[str, str | None, str | None], bytes]

@@ -1,6 +1,6 @@
 """The service of one's own: the whole interface over HTTP, answered by the embedded engine. Needs the extra `server`.
 
-``app`` makes the ASGI app and runs uvicorn; ``operations`` is the table of path, method, handler and documentation;
+``app`` makes the ASGI app and runs uvicorn; ``routes`` is the table of path, method, handler and documentation;
 ``handlers`` answer, with the models of ``payloads`` and the refusals of ``errors``. ``auth`` checks keys, ``settings``
 has the plans, ``http_limits`` and ``upload_form`` bound what is received, ``idempotency`` answers repeated requests.
 ``engine_pool`` has the engine of each key, ``reference_files`` its files and the sources of statuses, ``learning`` what

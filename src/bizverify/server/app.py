@@ -28,8 +28,8 @@ from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
 from bizverify.server.lookup.microbatch import LookupAnswerer
 from bizverify.server.lookup.quota import PaidLookups
-from bizverify.server.operations import PUBLIC, routes
 from bizverify.server.reference_files import StatusSource, StatusSources
+from bizverify.server.routes import PUBLIC, routes
 from bizverify.server.settings import Settings
 from bizverify.server.store import SERVER_FILE, Store, lock_server_file
 from bizverify.server.watch.notifier import Notifier

@@ -5,7 +5,7 @@
   process with limited memory and time)
 - ``csv``, ``excel``, ``json`` (packages), ``html``, ``parquet``, ``frames``: the formats
 - ``heading``: the header among the first rows; ``header_vocabulary`` and ``headers.toml``: the words of headers
-- ``columns``: a column for each role; ``preference`` (one of several), ``given_columns`` (named by the user),
+- ``columns``: a column for each role; ``column_preference`` (one of several), ``given_columns`` (named by the user),
   ``role_content`` (found by content; joined values), ``nested`` (values within objects)
 """
 

@@ -13,6 +13,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, Alert, Choice, JoinedColumn
+from bizverify.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bizverify.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
 from bizverify.tables.header_vocabulary import ROLES as PARTY_ROLES
 from bizverify.tables.header_vocabulary import (
@@ -25,7 +26,6 @@ from bizverify.tables.header_vocabulary import (
     side_of,
     split_number,
 )
-from bizverify.tables.preference import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.table import TEXTS, Table
 
@@ -64,8 +64,8 @@ def choose_columns(
 
     Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
     and a note tells which and why. Where several columns fit a role, the others are named in a note
-    (:mod:`bizverify.tables.preference`). Raises :class:`ColumnError` when no number column is found or two fit equally
-    well.
+    (:mod:`bizverify.tables.column_preference`). Raises :class:`ColumnError` when no number column is found or two fit
+    equally well.
     """
     chosen = _given_columns(table, roles, given or {})
     key, *others = roles

@@ -9,9 +9,9 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.display import Shown
 from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.text_values import is_blank
+from bizverify.report_display import Shown
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 from bizverify.schema import Choice, pluralize
 from bizverify.watch.report import SHOWN, format_number, name_first

@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.display import Shown
+from bizverify.report_display import Shown
 from bizverify.schema import GRADES
 from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.store import Change
