@@ -21,12 +21,13 @@ import pytest
 
 import bizverify as bv
 from bizverify.cancellation import CancelToken
-from bizverify.errors import AuthenticationError, StoppedError, UsageError
+from bizverify.errors import AuthenticationError, ColumnError, StoppedError, UsageError
 from bizverify.labels.label_sender import SendReport
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.ledger import Ledger
 from bizverify.options import ServiceOptions, service_options
 from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
+from conftest import NINE
 from crashing import Calls
 from customers import KEY, customers, numbers
 from labelling import send_labels, write_labelled
@@ -346,3 +347,20 @@ with open_table(Path(file)) as table:
     found = labels_with_lookups(pl.read_parquet(labels), table)
 sys.exit(send_labels(found, Path(file), terms=terms).exit_code)
 """
+
+
+def test_outputs_are_written_where_labels_cannot_be_sent(tmp_path: Path) -> None:
+    """A mailed file without numbers has no lookups to send labels for; what was recorded is joined and listed first."""
+    mailed = tmp_path / "mailed.csv"
+    mailed.write_text(
+        f"이름,{','.join(NINE)}\na,active,0.1,A,send,,,,verified,\nb,active,0.1,A,send,,,,verified,\n", "utf-8"
+    )
+    (tmp_path / "outcomes.csv").write_text("row_id,bounced\n0,true\n1,false\n", encoding="utf-8")
+    outputs = {"output": tmp_path / "out.csv", "unmatched": tmp_path / "left.csv"}
+    where: Any = {"send": True, "base_url": "http://127.0.0.1:9", "api_key": KEY, "book": tmp_path / "book"}
+    with pytest.raises(ColumnError):
+        bv.label(
+            tmp_path / "outcomes.csv", file=mailed, mailed="2026-10-01", returns_requested=True, **outputs, **where
+        )
+    assert [path.exists() for path in outputs.values()] == [True, True]
+    assert pl.read_csv(outputs["output"])["bounced"].to_list() == [True, False]

@@ -346,7 +346,7 @@ def test_the_mailed_file_is_opened_once(label: Any, tmp_path: Path, monkeypatch:
         opened.append(path.name)
         return tables.open_table(path, **options)
 
-    for module in ("mailing", "outcomes", "output_columns", "sending"):
+    for module in ("mailing", "outcomes", "output_columns", "label_sender"):
         monkeypatch.setattr(f"bizverify.labels.{module}.open_table", open_counted, raising=False)
     service = FakeService(KEY)
     with serve(service) as url:

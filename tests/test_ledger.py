@@ -163,6 +163,14 @@ def test_a_commit_is_durable_and_the_file_is_ours_alone(ledger: Ledger) -> None:
     assert not ledger.path.with_name("ledger.sqlite-shm").exists()
 
 
+def test_a_ledger_that_was_used_before_shares_no_memory(tmp_path: Path) -> None:
+    """Its header says WAL already: it is locked for this process before anything of it is read."""
+    Ledger.open(tmp_path / "ledger.sqlite").close()
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.begin(LedgerRun("run", "verify", ORIGIN, "a.csv", 1.0))
+        assert not ledger.path.with_name("ledger.sqlite-shm").exists()
+
+
 def foreign(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (a)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import threading
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -185,8 +186,11 @@ def test_a_sqlite_that_is_too_old_is_named_with_the_remedy(
         OPEN[name](unpacked(name, tmp_path))
 
 
-def test_an_older_file_in_use_is_not_changed_under_whoever_uses_it(tmp_path: Path) -> None:
+def test_an_older_file_in_use_is_not_changed_under_whoever_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server of an older release would go on with tables that are gone: `keys` refuses, and says what to do."""
+    monkeypatch.setattr("bizverify.storage.sqlite._WAIT", 0.2)
     path = unpacked("server", tmp_path)
     with FileLock(f"{path}.lock"):  # not the one of this process that SERVER_FILE knows of
         for writing in (True, False):
@@ -195,6 +199,40 @@ def test_an_older_file_in_use_is_not_changed_under_whoever_uses_it(tmp_path: Pat
     assert version_of(path) == 1
     open_server_file(path, writing=False).close()
     assert version_of(path) == SERVER_FILE.version
+
+
+def test_threads_may_open_an_older_file_at_once(tmp_path: Path) -> None:
+    """One brings it forward, the other waits for it; no step is taken twice."""
+    path, opened = unpacked("watch", tmp_path), []
+    start = threading.Barrier(4)
+
+    def open_it() -> None:
+        start.wait()
+        WATCH_FILE.open(path).close()
+        opened.append(path)
+
+    threads = [threading.Thread(target=open_it) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 4
+
+
+@pytest.mark.parametrize(
+    "want", [lambda path: SERVER_FILE.open(path).close(), lambda path: lock_server_file(path).release()]
+)
+def test_an_older_file_is_waited_for_while_another_process_brings_it_forward(
+    want: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Not only who opens it: who wants its lock, as a server that starts, waits as well."""
+    path = unpacked("server", tmp_path)
+    other = FileLock(f"{path}.lock", thread_local=False)
+    other.acquire()
+    timer = threading.Timer(0.3, other.release)
+    timer.start()
+    want(path)
+    timer.join()
 
 
 def test_who_has_the_lock_may_bring_its_file_forward(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from bizverify.engine.risk.reason_parser import KNOWN_DTYPES
 from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_given
-from bizverify.errors import LabelError, ModelError, UsageError, parameter
+from bizverify.errors import BizverifyError, LabelError, ModelError, UsageError, parameter
 from bizverify.labels.label_store import LabelBatch, LabelStore, Mailing, MailingMetadata, OutcomeSource, RecordResult
 from bizverify.labels.mailing import LETTER_SCHEMA, OpenMailing, open_mailing
 from bizverify.labels.mailing_terms import MailingTerms, parse_terms
@@ -135,8 +135,11 @@ def label(
             return outputs.write(report, mailing, matched, recorded)
         from bizverify.labels.label_sender import labels_with_lookups, send_labels
 
-        # before the output is written, which may replace the file
-        lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+        try:  # before the output is written, which may replace the file
+            lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+        except BizverifyError:  # nothing can be sent; what was recorded is written all the same
+            outputs.write(report, mailing, matched, recorded)
+            raise
         report = outputs.write(report, mailing, matched, recorded)
     day = recorded.declaration.mailed
     posted = send_labels(lookups, mailing.path, terms=service_terms, mailed=day, resend=resend, first_row=first_row)

@@ -13,6 +13,7 @@ from bizverify.dispatch import Action, Halt, OutgoingRequest, Slot, Task
 from bizverify.dispatch.error_actions import error_action
 from bizverify.errors import (
     AuthenticationError,
+    CertificateError,
     DoubtError,
     NotFoundError,
     NotSentError,
@@ -139,7 +140,7 @@ class LabelSender:
         except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
             self._lost_jobs[job.upload] = str(error)
             return None
-        except (AuthenticationError, PlanError) as error:
+        except (AuthenticationError, CertificateError, PlanError) as error:
             context.dispatcher.end_run(error)
             return None
         except (QuotaError, NotSentError, DoubtError) as error:

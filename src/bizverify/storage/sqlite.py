@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -26,19 +28,21 @@ from bizverify.storage.paths import state_directory
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100
 _WAIT: Final = 10.0
-"""Seconds that a connection to a shared file waits for another one to finish its commit."""
+"""Seconds that a connection to a shared file waits for another one to finish its commit, or its steps forward."""
 _PRAGMAS: Final = (
     "synchronous = FULL",
     "fullfsync = ON",  # elsewhere than on macOS it means nothing
     "cache_size = -65536",
 )
 _EXCLUSIVE: Final = (
-    "locking_mode = EXCLUSIVE",  # before WAL: then no memory is shared with another process
+    "locking_mode = EXCLUSIVE",  # before all else: what reads the file first would share memory by a `-shm` beside it
     "wal_autocheckpoint = 4000",
     "journal_size_limit = 67108864",
 )
 _LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()
 """The locks that this process took, by the file they guard."""
+_MIGRATION: Final = threading.Lock()
+"""Held while a file is brought forward: another thread would take the lock of the first for the process's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +99,15 @@ class FileKind:
             elif not path.parent.is_dir():
                 raise self.error(f"{path}: the folder {path.parent} does not exist; create it first, or {self._choose}")
 
-    def lock(self, path: Path, taken: str) -> FileLock:
-        """Take ``PATH.lock`` for this process alone; raise ``error`` with the text ``taken`` if another has it."""
+    def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
+        """Take ``PATH.lock`` for this process alone; raise ``error`` with the text ``taken`` if another has it.
+
+        ``wait``: seconds to wait for it; by default some for a file of an older version, which another process of
+        this release may be bringing forward, and none for another file.
+        """
+        seconds = wait if wait is not None else _WAIT if self._is_outdated(path) else 0
         # a file may be opened in one thread and closed in another
-        lock = FileLock(f"{path}.lock", timeout=0, mode=PRIVATE, thread_local=False)
+        lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
         with self.errors(path):
             self._refuse_network_file_system(path)
             path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
@@ -231,7 +240,7 @@ class FileKind:
 
     def _settle_down(self, connection: sqlite3.Connection, path: Path, *, writing: bool, killed: bool) -> None:
         """Set locks and durability, and bring the file to this release's version."""
-        for pragma in (*_PRAGMAS, *(_EXCLUSIVE if self.exclusive else ())):
+        for pragma in (*(_EXCLUSIVE if self.exclusive else ()), *_PRAGMAS):
             connection.execute(f"PRAGMA {pragma}")
         version = self._read_version(connection, path)
         if version < self.version and not writing:
@@ -264,14 +273,10 @@ class FileKind:
 
         Nobody else works on the file meanwhile: a process of an older release would go on with tables that are gone.
         """
-        with ExitStack() as stack:
+        with _MIGRATION, ExitStack() as stack:
             ours = _LOCKS.get(path)
             if ours is None or not ours.is_locked:
-                taken = (
-                    f"was written by an older bizverify and must be brought to version {self.version}, but another "
-                    "process is using it; stop that one, or restart it with this bizverify, and try again"
-                )
-                stack.callback(self.lock(path, taken).release)
+                stack.enter_context(self._hold_alone(connection, path))
             while (version := self._read_version(connection, path)) < self.version:
                 try:
                     connection.executescript(
@@ -281,6 +286,37 @@ class FileKind:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
+
+    @contextmanager
+    def _hold_alone(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+        """Hold the file's lock through the block, or enter it without when another process has brought it forward."""
+        taken = (
+            f"was written by an older bizverify and must be brought to version {self.version}, but another process is "
+            "using it; stop that one, or restart it with this bizverify, and try again"
+        )
+        deadline = time.monotonic() + _WAIT
+        lock = None
+        while lock is None and self._read_version(connection, path) < self.version:
+            try:
+                lock = self.lock(path, taken, wait=0)
+            except self.error:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _is_outdated(self, path: Path) -> bool:
+        """Return whether a file's header says a version older than this release's."""
+        try:
+            with path.open("rb") as file:
+                header = file.read(_HEADER)
+        except OSError:
+            return False
+        return header.startswith(_MAGIC) and 0 < int.from_bytes(header[60:64]) < self.version
 
     def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
         """Look through the whole file after a process was killed; raise ``error`` if it is damaged."""
