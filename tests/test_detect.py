@@ -183,7 +183,7 @@ def test_a_csv_file_with_too_many_columns_is_refused_before_they_are_looked_at(
     assert bv.plan(wide).rows == 1
     monkeypatch.setattr(dialect, "find_heading", never)
     wide.write_bytes((b"b_no" + b"," * 20_000 + b"\n") * 2)
-    with pytest.raises(InputError, match=r"raise the limit: BIZVERIFY_LIMITS=columns=20001"):
+    with pytest.raises(InputError, match=r"raise the limit with BIZVERIFY_LIMITS=columns=20001"):
         bv.plan(wide)
 
 

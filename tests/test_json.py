@@ -464,7 +464,7 @@ def test_a_record_longer_than_the_limit_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("BIZVERIFY_LIMITS", "document=5M")
     source = write(tmp_path / "in.json", json.dumps([{"b_no": N, "x": "y" * 20_000_000}]))
     with pytest.raises(
-        InputError, match=r"longer than 5,000,000 bytes; raise the limit with BIZVERIFY_LIMITS=document="
+        InputError, match=r"longer than 5,000,000 bytes; shorten it, or raise the limit with BIZVERIFY_LIMITS=document="
     ):
         rows_of(source)
 
