@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import traceback
 import typing
 from collections.abc import Iterator
 from functools import partial
@@ -212,3 +213,40 @@ def test_every_kind_of_engine_is_named_once() -> None:
     assert [kind.name for kind in ENGINE_KINDS.values() if kind.buys] == ["verify", "batch", "hybrid"]
     assert [kind.name for kind in ENGINE_KINDS.values() if kind.has_jobs] == ["batch", "hybrid"]
     assert [kind.name for kind in ENGINE_KINDS.values() if kind.answers_locally] == ["local", "hybrid"]
+
+
+NO_ENGINES = [None, 1, ["verify"], Path("local"), b"local", bv.LocalEngine, ENGINE_KINDS["local"]]
+
+
+@pytest.mark.parametrize("engine", NO_ENGINES)
+def test_what_is_no_engine_is_refused_in_words(engine: Any) -> None:
+    """A wrong type is a usage error with the choices, before anything is opened."""
+    with pytest.raises(UsageError, match=r"unknown engine .*; use local or verify or batch or hybrid"):
+        bv.verify("124-81-00998", engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"read": bv.WriteOptions()}, "`read=` is a WriteOptions; give a bizverify.ReadOptions"),
+        ({"write": {"prefix": "x"}}, "`write=` is a dict; give a bizverify.WriteOptions"),
+        ({"bugdet": 3}, "unknown option 'bugdet'; known are"),
+        ({"engine": bv.LocalEngine(), "bugdet": 3}, "unknown option 'bugdet'; known are"),
+        ({"brake": None}, "`brake=` is now `cancel=`"),
+    ],
+)
+def test_options_of_a_wrong_type_or_name_are_refused_in_words(keywords: dict[str, Any], words: str) -> None:
+    """The message names what was given and what is taken."""
+    with pytest.raises(UsageError, match=words):
+        bv.enrich(SAMPLE / "customers.csv", **keywords)
+
+
+@pytest.mark.parametrize("wrong", [{"budget": -1}, {"api_key": f"{KEY}\n"}, {"rate": "fast"}])
+def test_a_key_shows_in_no_frame_of_options_that_are_refused(wrong: dict[str, Any]) -> None:
+    """Tracebacks may be shown with the variables of their frames."""
+    with pytest.raises(UsageError) as caught:
+        bv.ServiceOptions(**({"api_key": KEY} | wrong))
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)][1:]
+    shown = [repr(value) for frame in frames for name, value in frame.f_locals.items() if name != "self"]
+    assert shown
+    assert KEY not in str(shown)

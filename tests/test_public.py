@@ -92,6 +92,12 @@ def test_the_names_of_the_client_are_these() -> None:
         assert getattr(client, name) is not None
 
 
+def test_number_is_a_module_that_can_be_imported() -> None:
+    """`bv.number` and `import bizverify.number` are one module, whatever its file is called."""
+    code = "from bizverify.number import is_valid; import bizverify as bv; print(is_valid is bv.number.is_valid)"
+    assert python(code) == "True"
+
+
 def test_the_former_name_of_the_client_still_works_and_warns() -> None:
     """Programs that import `bizverify.service` must go on for one more release, and hear the new name."""
     code = (
@@ -101,7 +107,8 @@ def test_the_former_name_of_the_client_still_works_and_warns() -> None:
         "    from bizverify.service import Client\n"
         "    import bizverify.service as former\n"
         "import bizverify.client as client\n"
-        "print([(w.category.__name__, str(w.message)) for w in caught], former is client, Client is client.Client)"
+        "print([(w.category.__name__, str(w.message)) for w in caught], former.Timeouts is client.Timeouts,"
+        " Client is client.Client)"
     )
     warned = "('DeprecationWarning', 'bizverify.service is now bizverify.client')"
     assert python(code) == f"[{warned}] True True"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import hmac
 import json
 import logging
 import os
@@ -208,6 +209,14 @@ def test_the_published_example_of_standard_webhooks() -> None:
     assert verify_signature(secret, rotated, body, now=1614265331)
     assert not verify_signature(secret, headers | {"webhook-id": "msg_other"}, body, now=1614265331)
     assert not verify_signature(secret, headers, body, now=1614265331 + 301)
+
+
+def test_an_empty_key_signs_nothing() -> None:
+    """The bare prefix is a text like another: nobody can sign with the key that is no key."""
+    headers = {"webhook-id": "n", "webhook-timestamp": "1700000000"}
+    forged = hmac.digest(b"", b"n.1700000000.{}", "sha256")
+    headers["webhook-signature"] = f"v1,{base64.b64encode(forged).decode()}"
+    assert not verify_signature("whsec_", headers, b"{}", now=1_700_000_000)
 
 
 def test_a_secret_is_used_in_either_form() -> None:

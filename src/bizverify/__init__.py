@@ -87,14 +87,14 @@ _HOMES = {
     "verify": "api",
     "verify_frame": "api",
 }
-_MODULES = {"errors": "errors", "number": "business_number", "watch": "watch"}
+_MODULES = ("errors", "number", "watch")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return importlib.import_module(f"bizverify.{_MODULES[name]}")
+        return importlib.import_module(f"bizverify.{name}")
     if name in _HOMES:
         found = getattr(importlib.import_module(f"bizverify.{_HOMES[name]}"), name)
         globals()[name] = found

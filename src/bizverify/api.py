@@ -21,6 +21,8 @@ from bizverify.errors import UsageError, parameter
 from bizverify.labels.label_store import Labels, history_of, read_history
 from bizverify.model_store import resolve_model
 from bizverify.options import (
+    ENGINE_KINDS,
+    EngineKind,
     EngineName,
     ReadOptions,
     ServiceKeywords,
@@ -28,6 +30,7 @@ from bizverify.options import (
     choose_options,
     engine_kind,
     hide_key,
+    refuse_unknown,
     service_options,
 )
 from bizverify.report import Report
@@ -333,13 +336,17 @@ class _EngineRequest:
             self.kind = engine_kind(engine)
             self._service = service_options(engine, service)
             return
+        refuse_unknown(service)
         said = [*service, *(name for name, value in self._of_local.items() if value not in (None, "en"))]
         if said:
             raise UsageError(
                 f"{parameter(said[0])} is said when an engine is made; it is given as {parameter('engine')}"
             )
-        self._given = LocalAnswers(engine) if isinstance(engine, LocalEngine) else engine
-        self.kind = self._given.kind
+        given = LocalAnswers(engine) if isinstance(engine, LocalEngine) else engine
+        kind = getattr(given, "kind", None)
+        if isinstance(engine, type) or not isinstance(kind, EngineKind):
+            raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
+        self._given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None) -> Engine:
         """Return the engine, with its indexes opened and what is known of earlier letters.

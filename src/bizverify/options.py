@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
@@ -86,6 +87,8 @@ def choose_options(name: str, given: Options | None, flat: Options) -> Options:
     """
     if given is None:
         return flat
+    if not isinstance(given, type(flat)):
+        raise UsageError(f"{parameter(name)} is a {type(given).__name__}; give a bizverify.{type(flat).__name__}")
     if twice := _differing(flat):
         raise UsageError(f"{parameter(twice[0])} is a field of {parameter(name)}, which is given as well; say it there")
     return given
@@ -117,7 +120,18 @@ class ServiceKeywords(TypedDict, total=False):
     retry_trial: bool
 
 
-@dataclass(frozen=True, slots=True)
+def _hide_key_first(construct: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a constructor so that no frame of it has a key that is a text: see :func:`hide_key`."""
+
+    @wraps(construct)
+    def construct_without_key(self: ServiceOptions, **keywords: Any) -> None:
+        hide_key(keywords)
+        construct(self, **keywords)
+
+    return construct_without_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
     """How a run buys from the hosted service, and how much; raises :class:`UsageError` for values that cannot be.
 
@@ -136,7 +150,7 @@ class ServiceOptions:
     """
 
     base_url: str | None = None
-    api_key: ApiKey | None = None
+    api_key: ApiKey | str | None = None
     key_file: str | Path | None = None
     allow_http: bool = False
     known_as: str | None = None
@@ -158,9 +172,6 @@ class ServiceOptions:
     retry_trial: bool = False
 
     def __post_init__(self) -> None:
-        key: dict[str, Any] = {"api_key": self.api_key}
-        hide_key(key)
-        object.__setattr__(self, "api_key", key["api_key"])
         for name, (is_right, wanted) in _RULES.items():
             value = getattr(self, name)
             try:
@@ -170,9 +181,18 @@ class ServiceOptions:
             if not right:
                 raise UsageError(f"{parameter(name, value)}: must be {wanted}")
 
+    def load_key(self) -> ApiKey:
+        """Return the API key: the one given, else from ``key_file`` or the environment; raise :class:`UsageError`."""
+        from bizverify.client.key import ApiKey
+
+        return self.api_key if isinstance(self.api_key, ApiKey) else ApiKey.load(self.key_file)
+
     def check_kind(self, kind: EngineKind) -> None:
         """Raise :class:`UsageError` for an option that is for another kind of engine."""
         _refuse_foreign(kind, _differing(self))
+
+
+ServiceOptions.__init__ = _hide_key_first(ServiceOptions.__init__)  # type: ignore[method-assign]
 
 
 def hide_key(options: Any) -> None:
@@ -191,15 +211,22 @@ def hide_key(options: Any) -> None:
 
 def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
     """Return the options of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
-    kind, known = engine_kind(engine), [field.name for field in fields(ServiceOptions)]
-    if unknown := sorted(set(keywords) - set(known)):
-        raise UsageError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    kind = engine_kind(engine)
+    refuse_unknown(keywords)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
         raise UsageError(f"{parameter(next(iter(keywords)))} is for the engines {buying}, not for {engine}")
     hide_key(keywords)
     _refuse_foreign(kind, [name for name, value in keywords.items() if value is not None])
-    return ServiceOptions(**keywords)  # type: ignore[arg-type]  # the key is no text any more
+    return ServiceOptions(**keywords)
+
+
+def refuse_unknown(keywords: ServiceKeywords) -> None:
+    """Raise :class:`UsageError` for a keyword that is no field of :class:`ServiceOptions`."""
+    known = sorted(field.name for field in fields(ServiceOptions))
+    if unknown := sorted(set(keywords) - set(known)):
+        renamed = f"; {parameter('brake')} is now {parameter('cancel')}" if unknown[0] == "brake" else ""
+        raise UsageError(f"unknown option {unknown[0]!r}{renamed}; known are {', '.join(known)}")
 
 
 def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:

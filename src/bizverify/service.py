@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 from bizverify import client
+from bizverify.client import *  # noqa: F403
+
+__all__ = client.__all__
 
 warnings.warn("bizverify.service is now bizverify.client", DeprecationWarning, stacklevel=2)
-sys.modules[__name__] = client

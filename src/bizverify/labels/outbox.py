@@ -69,7 +69,7 @@ class LabelSender:
 
     def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
         """Send the labels, and return why that was stopped, if it was; raise what ends a run."""
-        key = self.terms.api_key or ApiKey.load(self.terms.key_file)
+        key = self.terms.load_key()
         outcome = "failed"
         try:
             halt = run_async(lambda: self._send_all(key, run_id, labels, cancel), cancel)

@@ -14,12 +14,12 @@ from typing import Any, Final, Literal, Self
 
 import polars as pl
 
-from bizverify.client import ApiKey, BaseUrl, BlockingClient
+from bizverify.client import BaseUrl, BlockingClient
 from bizverify.engine import LocalEngine
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.ledger import Ledger, LedgerRun
 from bizverify.ledger.schema import ledger_path
-from bizverify.options import ENGINE_KINDS, EngineKind, ServiceOptions, engine_kind
+from bizverify.options import ENGINE_KINDS, EngineKind, ServiceOptions, choose_options, engine_kind
 from bizverify.purchase import answer_join, selection
 from bizverify.purchase.purchase_context import why_stopped
 from bizverify.purchase.purchase_run import PaidRun, quota_of
@@ -48,7 +48,8 @@ class PaidEngine(ABC):
     """
 
     def __init__(self, kind: EngineKind, options: ServiceOptions | None, local: LocalEngine | None) -> None:
-        self.kind, self.options, self.local = kind, options or ServiceOptions(), local or LocalEngine()
+        self.kind, self.local = kind, local or LocalEngine()
+        self.options = choose_options("options", options, ServiceOptions())
         self.options.check_kind(kind)
         self.url = BaseUrl.parse(
             self.options.base_url, allow_http=self.options.allow_http, known_as=self.options.known_as
@@ -206,7 +207,7 @@ class PaidEngine(ABC):
     def _ask_quota(self) -> tuple[QuotaStatus | None, UsageError | ServiceError | None]:
         """Return what is left of the quota, or why that cannot be asked: no key, or no service that answers."""
         try:
-            key = self.options.api_key or ApiKey.load(self.options.key_file)
+            key = self.options.load_key()
             timeout = self.options.timeout
             with BlockingClient(self.url, key, concurrency=1, timeout=timeout, max_retries=0) as client:
                 return quota_of(client.me()), None

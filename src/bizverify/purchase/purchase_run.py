@@ -93,7 +93,7 @@ class PaidRun:
     def _ask(self) -> Halt | None:
         """Ask the service; return why that was stopped, if it was, and raise what ends the run."""
         options = self._engine.options
-        key = options.api_key or ApiKey.load(options.key_file)
+        key = options.load_key()
         try:
             halt = run_async(lambda: self._buy(key), self._cancel)
         except KeyboardInterrupt:

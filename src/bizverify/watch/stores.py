@@ -91,7 +91,7 @@ class ServiceStore:
     """The watch list at the hosted service (INTERFACE §4.5 to §4.8)."""
 
     def __init__(self, **terms: Any) -> None:
-        from bizverify.client import ApiKey, BaseUrl
+        from bizverify.client import BaseUrl
 
         if unknown := sorted(set(terms) - set(ServiceTerms.__annotations__)):
             raise UsageError(
@@ -99,7 +99,7 @@ class ServiceStore:
             )
         self._terms = service_options("verify", terms)  # type: ignore[arg-type]
         self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
-        self._key = self._terms.api_key or ApiKey.load(self._terms.key_file)
+        self._key = self._terms.load_key()
         self.name = self._url.origin
 
     def frame(self) -> pl.DataFrame:

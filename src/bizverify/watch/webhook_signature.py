@@ -98,7 +98,8 @@ def _key(secret: str) -> bytes:
     if secret.startswith(_PREFIX):
         try:
             text = secret.removeprefix(_PREFIX)
-            return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+            if key := base64.b64decode(text + "=" * (-len(text) % 4), validate=True):
+                return key
         except ValueError:  # a text of the user's own
             pass
     return secret.encode()
