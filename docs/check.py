@@ -49,8 +49,16 @@ def faults() -> list[str]:
         found += [f"{where}: the link {link} leads nowhere" for link in inner if not (page.parent / link).exists()]
         named = re.findall(r"`((?:src|tests|docs|benchmarks|sample_data|notebooks)/[\w./-]+)`", text)
         found += [f"{where}: names {path}, which does not exist" for path in named if not (ROOT / path).exists()]
+        files = re.findall(r"`((?:\w+/)*\w+\.(?:py|toml))`", text)
+        found += [f"{where}: names {path}, which no file is called" for path in files if not is_somewhere(path)]
         found += [f"{where}: there is no test {name}" for name in unknown_tests(text)]
     return found
+
+
+def is_somewhere(path: str) -> bool:
+    """Whether a file of that name, or of that end of a path, is in the repository."""
+    folders = ("src", "tests", "docs", "benchmarks", "sample_data")
+    return (ROOT / path).exists() or any(True for folder in folders for _ in (ROOT / folder).glob(f"**/{path}"))
 
 
 def unknown_tests(text: str) -> list[str]:
