@@ -28,8 +28,7 @@ from risk_worlds import World, draw, frame
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import make_challenger, predict
-from bizverify.learning.design_matrix import count_patterns, design
-from bizverify.learning.fit import fit_points
+from bizverify.learning.fit import count_patterns, design, fit_points
 from bizverify.learning.gate import evaluate_challenger
 from bizverify.learning.quarantine import distrust, label_doubts
 from bizverify.learning.training_data import RIPE_AT

@@ -36,8 +36,7 @@ from bizverify.engine.risk.features import FEATURES, levels
 from bizverify.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.calibration import Calibration, calibration
-from bizverify.learning.design_matrix import count_patterns, design, expert_points
-from bizverify.learning.fit import Priors, fit_points
+from bizverify.learning.fit import Priors, count_patterns, design, expert_points, fit_points
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Model = Callable[[pl.DataFrame, pl.DataFrame, Scorecard], Array]

@@ -1,7 +1,7 @@
 """How long it takes to learn from a million labelled letters, and how much memory.
 
 ``python benchmarks/risk_refit.py [ROWS]``. The refit: evidence in a Parquet file, counted by pattern and fitted. The
-calibration: the whole of ``bizverify.learning.calibrate`` on a label book of one mailing, the gate's fits among it.
+calibration: the whole of ``bizverify.learning.calibrate`` on a label store of one mailing, the gate's fits among it.
 Baseline: polars reading the same columns and counting them by level. Whole processes, in turn, medians of three.
 """
 
@@ -22,7 +22,7 @@ from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.labels.label_store import METADATA_KEY, STORE_SCHEMA, MailingMetadata
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.learning.challenger import predict
-from bizverify.learning.design_matrix import TERMS, design
+from bizverify.learning.fit import TERMS, design
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BASELINE = """
@@ -35,7 +35,7 @@ REFIT = """
 import polars as pl, sys
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.fit import fitted
-from bizverify.learning.design_matrix import patterns
+from bizverify.learning.fit import patterns
 counted = patterns(pl.scan_parquet(sys.argv[1]))
 print(counted.height, fitted(counted, Scorecard.load()).base)
 """
@@ -51,7 +51,7 @@ print(calibrate(labels=book, store=ModelStore(book / "models"), today=date(2026,
 
 
 def book_file(folder: Path, rows: int) -> Path:
-    """A label book of one mailing of so many letters; returns its only file."""
+    """A label store of one mailing of so many letters; returns its only file."""
     rng = np.random.default_rng(1)
     drawn = draw(rng, rows)
     levels = frame(drawn)

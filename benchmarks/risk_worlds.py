@@ -18,7 +18,7 @@ import polars as pl
 
 from bizverify.engine.risk.features import FEATURES
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
-from bizverify.learning.design_matrix import TERMS
+from bizverify.learning.fit import TERMS
 
 Levels = Mapping[str, np.ndarray]
 

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 import anyio
 
-from bizverify.server.clock import SEOUL, Clock
+from bizverify.schema import SEOUL
+from bizverify.server.clock import Clock
 
 _PATIENCE = 60.0
 

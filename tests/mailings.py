@@ -16,7 +16,7 @@ from bizverify.labels.label_store import KNOWN, LabelBatch, LabelStore, MailingM
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA
 from bizverify.learning.challenger import predict
-from bizverify.learning.design_matrix import design
+from bizverify.learning.fit import design
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

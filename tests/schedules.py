@@ -488,7 +488,7 @@ class History:
             wanted = not standing.wanted.is_empty()
             if self.service.healed or self.dice.random() < 0.5:
                 ledger.allow_trial(ORIGIN)
-            if wanted or standing.running or ledger.repeatable(ORIGIN):
+            if wanted or standing.running or ledger.pending_requests(ORIGIN):
                 self._process(ledger, standing, ending)
             if not self.killed:
                 self.check(ledger)

@@ -1,4 +1,4 @@
-"""`calibrate`, from a label book to a scorecard that answers, or to the champion that stays."""
+"""`calibrate`, from a label store to a scorecard that answers, or to the champion that stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bizverify.errors import LabelError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.learning import audit_sample, calibrate
 from bizverify.learning.challenger import predict
-from bizverify.learning.design_matrix import design
+from bizverify.learning.fit import design
 from bizverify.learning.training_data import RIPE_DAYS
 from bizverify.model_store import ModelStore, resolve_model
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail

@@ -180,7 +180,7 @@ def test_without_numpy_the_way_to_have_it_is_told(monkeypatch: pytest.MonkeyPatc
     """Learning is an extra; the report is not."""
     import sys
 
-    from bizverify.learning.design_matrix import numpy
+    from bizverify.learning.fit import numpy
 
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(UsageError, match=r'pip install "bizverify\[learn\]"'):

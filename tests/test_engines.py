@@ -168,9 +168,9 @@ def test_what_a_public_signature_names_can_be_imported() -> None:
 
 def test_an_engine_of_the_user_s_own_answers(tmp_path: Path) -> None:
     """Whatever has the methods of :class:`bizverify.Engine` is asked as the others are: no name is compared."""
-    from bizverify.run.engine import LocalAnswers
+    from bizverify.run.engine import LocalEngineAdapter
 
-    class Careful(LocalAnswers):
+    class Careful(LocalEngineAdapter):
         def answer(self, rows: pl.LazyFrame, context: Any) -> tuple[pl.LazyFrame, None]:
             answers, _ = super().answer(rows, context)
             return answers.with_columns(pl.lit("hold").alias("action")), None

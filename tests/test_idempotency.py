@@ -145,7 +145,7 @@ class Bench:
 
     def held(self) -> list[Any]:
         with Ledger.open(self.ledger) as ledger:
-            return [*ledger.doubts(), *ledger.repeatable("")]
+            return [*ledger.doubts(), *ledger.pending_requests("")]
 
 
 LOST: list[Act] = [Reset("after"), Reset("reply"), Status(500, paid=True), Status(503, retry_after=0), Status(500)]

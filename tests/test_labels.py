@@ -296,7 +296,7 @@ def test_the_label_book_is_never_an_output(label: Any, tmp_path: Path) -> None:
     report = label("row_id,반송여부\n0,Y\n", book=book)
     before = Path(report.book).read_bytes()
     for written in ({"output": report.book}, {"unmatched": report.book}, {"output": book / "new.parquet"}):
-        with pytest.raises(UsageError, match="of the label book itself"):
+        with pytest.raises(UsageError, match="of the label store itself"):
             label("row_id,반송여부\n0,Y\n", book=book, **written)
     assert Path(report.book).read_bytes() == before
     assert len(list(book.glob("*.parquet"))) == 1

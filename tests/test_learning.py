@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import MOST, changed_points, make_challenger, points_frame, predict, saving
-from bizverify.learning.design_matrix import TERMS, count_patterns, design, expert_points
-from bizverify.learning.fit import Priors, fit_points
+from bizverify.learning.fit import TERMS, Priors, count_patterns, design, expert_points, fit_points
 from bizverify.learning.gate import ENOUGH, blocks, evaluate_challenger, run_gate
 from bizverify.learning.quarantine import label_doubts
 from bizverify.learning.training_data import RIPE_AT

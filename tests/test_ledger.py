@@ -46,7 +46,7 @@ from bizverify.ledger import (
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.schema import Answer
 from bizverify.storage import sqlite
-from bizverify.storage.network_filesystem import mount_table, network_file_system
+from bizverify.storage.filesystem import mount_table, network_file_system
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"

@@ -255,7 +255,7 @@ def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> Non
 
 def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is what counts: without it the file that was written before means nothing."""
-    from bizverify.model_store import scorecard_store as module
+    from bizverify import model_store as module
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -292,7 +292,7 @@ def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: 
     """Writing waits, and then says why it does not go on."""
     from filelock import FileLock
 
-    from bizverify.model_store import scorecard_store as module
+    from bizverify import model_store as module
 
     monkeypatch.setattr(module, "_WAIT", 0.05)
     store.folder.mkdir()

@@ -87,7 +87,7 @@ def failing(first: int, error: ServiceError = LOST) -> Callable[[str, int], Serv
 
 def left(ledger: Ledger) -> int:
     """Requests that are kept to be repeated."""
-    return len(ledger.repeatable(ORIGIN))
+    return len(ledger.pending_requests(ORIGIN))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_clock_that_was_set_back_tells_no_ages(ledger: Ledger, hands: Hands, b
     ledger.end("run-1", "paused")
     asked = len(shop.asked)
     hands.now -= back
-    assert [one.age < 0 for one in ledger.repeatable(ORIGIN)] == [True]
+    assert [one.age < 0 for one in ledger.pending_requests(ORIGIN)] == [True]
     bought(ledger, shop, wanted([]), by=settling)
     assert len(shop.asked) == asked
 

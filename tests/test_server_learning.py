@@ -80,7 +80,7 @@ class Scene:
         return Asking(self.server.url, self.server.key(**more))
 
     def learned(self) -> None:
-        """Let time pass until every outcome is in a label book."""
+        """Let time pass until every outcome is in a label store."""
         waits = "SELECT count(*) FROM labels WHERE learned IS NULL"
         self.clock.until(lambda: rows_of(self.server.db, waits) == [(0,)], seconds=1)
 
@@ -268,7 +268,7 @@ def test_who_joins_the_pool_brings_nothing_and_leaves_nothing(tmp_path: Path) ->
 
 
 def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:
-    """What was told before a crash is learned after it; recorded once more, it leaves the label book as it is."""
+    """What was told before a crash is learned after it; recorded once more, it leaves the label store as it is."""
     clock = HandClock()
     with scene(tmp_path, clock) as one:
         secret = one.server.key()
@@ -436,7 +436,7 @@ def test_a_given_model_is_not_replaced(tmp_path: Path, caplog: pytest.LogCapture
 def test_without_numpy_outcomes_are_recorded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without numpy the server says once what is missing, and outcomes reach the label book all the same."""
+    """Without numpy the server says once what is missing, and outcomes reach the label store all the same."""
     with ripe(tmp_path, 20, caplog, learn_hours=1) as one:
         monkeypatch.setitem(sys.modules, "numpy", None)
         one.clock.until(lambda: "learning needs numpy" in caplog.text, hours=1)

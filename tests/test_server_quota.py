@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.server.clock import SEOUL, Clock
+from bizverify.schema import SEOUL
+from bizverify.server.clock import Clock
 from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.store import key_table

@@ -119,7 +119,7 @@ def test_what_is_read_in_a_process_of_its_own_is_read(poor: Run, tmp_path: Path)
 
 
 def test_outcomes_are_recorded_and_learned_from(poor: Run, tmp_path: Path) -> None:
-    """The label book is written twice, the second time over a file that has just been read."""
+    """The label store is written twice, the second time over a file that has just been read."""
     shutil.copy(SAMPLE / "customers.csv", tmp_path)
     assert poor("enrich", "customers.csv", "--registry", SAMPLE / "registry.parquet").returncode == 0
     label = ("label", SAMPLE / "outcomes.csv", "--file", "customers.enriched.csv", "--returns-requested")

@@ -35,10 +35,10 @@ from bizverify.options import (
 )
 from bizverify.report import Report
 from bizverify.run import accounting
-from bizverify.run.engine import Engine, LocalAnswers, Progress, RunContext
+from bizverify.run.engine import Engine, LocalEngineAdapter, Progress, RunContext
 from bizverify.run.records import ROW_ID, with_digits
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
-from bizverify.storage.paths import new_run_id
+from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
 
 AnyEngine = EngineName | LocalEngine | Engine
@@ -120,7 +120,7 @@ def enrich(
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
     adds a sheet with the run's figures to a new workbook. ``dry_run`` plans only and writes nothing.
 
-    ``labels``: the folder of the label book, where :func:`bizverify.label` records what came back; by default the
+    ``labels``: the folder of the label store, where :func:`bizverify.label` records what came back; by default the
     user's own, if there is one, and ``False`` for none. The local engine takes the history of each addressee from it.
     ``with_outcomes`` adds ``bounced``, ``bounce_reason`` and ``bounced_at`` behind the nine: what became of the last
     letter to this number at this address.
@@ -144,7 +144,7 @@ def enrich(
     writes = choose_options("write", write, flat)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     if writes.with_outcomes and labels is False:
-        raise UsageError("`with_outcomes=True` takes the outcomes from the label book; leave `labels=False` out")
+        raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
     known = read_history(labels)
     return enrich_file(
         Path(input),
@@ -342,7 +342,7 @@ class _EngineRequest:
             raise UsageError(
                 f"{parameter(said[0])} is said when an engine is made; it is given as {parameter('engine')}"
             )
-        given = LocalAnswers(engine) if isinstance(engine, LocalEngine) else engine
+        given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
             raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
@@ -358,7 +358,7 @@ class _EngineRequest:
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
         local = LocalEngine(**of_local)
         if not self.kind.buys:
-            return LocalAnswers(local)
+            return LocalEngineAdapter(local)
         from bizverify.purchase.paid_engines import paid_engine
 
         return paid_engine(self.kind, self._service, local)

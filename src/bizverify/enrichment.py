@@ -55,7 +55,7 @@ from bizverify.run.output_layout import (
 )
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
-from bizverify.storage.paths import new_run_id
+from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, kept_columns, named_column, own_columns
 from bizverify.tables.nested import choose_nested, held_choice

@@ -16,7 +16,7 @@ from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import StatusCounts, is_majority
 from bizverify.schema import Choice, pluralize
-from bizverify.storage.paths import state_directory
+from bizverify.storage.filesystem import state_directory
 from bizverify.tables.table import Section
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class LetterHistory:
-    """What was known of earlier letters: ``letters`` of ``mailings``, out of the label book in ``folder``."""
+    """What was known of earlier letters: ``letters`` of ``mailings``, out of the label store in ``folder``."""
 
     letters: int
     mailings: int

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta, timezone
 from typing import Final, Literal
 
 Lang = Literal["en", "ko"]
 LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
+
+SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
+"""The time zone of days and months. Korea has had no summer time since 1988, so that no time zone database is
+needed."""
 
 ANSWER_COLUMNS: Final = (
     "biz_status",

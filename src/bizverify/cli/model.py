@@ -13,8 +13,7 @@ from bizverify.schema import pluralize
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import Event, ModelStore, ScorecardDifference
-    from bizverify.model_store.scorecard_store import StoredScorecard
+    from bizverify.model_store import Event, ModelStore, ScorecardDifference, StoredScorecard
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
@@ -103,8 +102,7 @@ def rollback(version: str | None, as_json: bool) -> None:
 def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
     """Return a scorecard and its name for people: by default the champion."""
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import BUILTIN, resolve_model
-    from bizverify.model_store.scorecard_store import StoredScorecard
+    from bizverify.model_store import BUILTIN, StoredScorecard, resolve_model
 
     if which is None:
         version = store.champion_version()

@@ -3,7 +3,7 @@
 - ``outcomes``, ``mailing``: the two inputs, a table of outcomes and the enriched file that was mailed
 - ``mailing_terms``: what the user says of a mailing (day, returns requested, complete, sent)
 - ``matching``: which outcome is of which mailed row
-- ``label_store``: the label book, one Parquet file a mailing, and the history that a run takes from it
+- ``label_store``: the label store, one Parquet file a mailing, and the history that a run takes from it
 - ``output_columns``: the three label columns in the enriched file
 - ``label_sender``, ``outbox``: labels for the service: which of them, and how they are sent
 - ``report``: what labelling did
@@ -161,7 +161,7 @@ class _Outputs:
         """
         for path in (outcomes, mailing.path, self.labelled, self.unmatched):
             if path is not None and store.is_own(path):
-                raise UsageError(f"{path}: is of the label book itself, which only `label` writes; give another file")
+                raise UsageError(f"{path}: is of the label store itself, which only `label` writes; give another file")
         keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
         read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": self.labelled}
         keep_apart(read, {"output": None, "list (`unmatched=`)": self.unmatched}, False)

@@ -28,7 +28,7 @@ from bizverify.options import ServiceOptions
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, pluralize
-from bizverify.storage.paths import new_run_id
+from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested

@@ -1,4 +1,4 @@
-"""The label store (for users the label book): the outcomes of each mailing, and what was known when it went out."""
+"""The label store: the outcomes of each mailing, and what was known when it went out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bizverify.errors import LabelError
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, merge_labels
-from bizverify.storage.paths import state_directory
+from bizverify.storage.filesystem import state_directory
 from bizverify.tables import publish_file
 
 METADATA_KEY: Final = "bizverify.labels"
@@ -239,7 +239,7 @@ class LabelStore:
 
     def _files(self) -> list[Path]:
         if self.folder.exists() and not self.folder.is_dir():
-            raise LabelError(f"{self.folder}: is a file; a label book is a folder")
+            raise LabelError(f"{self.folder}: is a file; a label store is a folder")
         return sorted(self.folder.glob("*.parquet"))
 
     @contextmanager
@@ -254,7 +254,7 @@ class LabelStore:
             ) from error
         except OSError as error:
             why = error.strerror or str(error)
-            raise LabelError(f"{self.folder}: the label book cannot be written: {why}") from error
+            raise LabelError(f"{self.folder}: the label store cannot be written: {why}") from error
 
     def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
         """Return a mailing's rows and metadata with those of a batch; nothing is written."""
@@ -380,7 +380,7 @@ def _collect(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
 def _damaged_file(path: Path, error: BaseException) -> LabelError:
     lines = str(error).strip("'\"").splitlines()
     return LabelError(
-        f"{path}: is damaged, or no file of the label book ({lines[0] if lines else type(error).__name__}); move it "
+        f"{path}: is damaged, or no file of the label store ({lines[0] if lines else type(error).__name__}); move it "
         "away and record that mailing's outcomes again with `bizverify label`"
     )
 
@@ -434,5 +434,5 @@ def _open_store(labels: Labels) -> LabelStore | None:
         return None
     store = LabelStore(None if labels is None else Path(labels))
     if labels is not None and not store.folder.is_dir():
-        raise LabelError(f"{store.folder}: there is no such folder; give `labels=` the folder of a label book")
+        raise LabelError(f"{store.folder}: there is no such folder; give `labels=` the folder of a label store")
     return store

@@ -18,7 +18,7 @@ from bizverify import business_number
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, pluralize
-from bizverify.storage.paths import state_directory
+from bizverify.storage.filesystem import state_directory
 from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.nested import choose_nested, unfold

@@ -1,7 +1,7 @@
 """The scorecard learns from what really bounced, behind its gate.
 
 - ``training_data``: the rows of the label store that may be used; ``quarantine``: doubtful labels, and their audit
-- ``design_matrix``: letters counted by pattern, as numbers; ``fit``: the points that follow from them
+- ``fit``: letters counted by pattern, as numbers, and the points that follow from them
 - ``challenger``: a scorecard made of a fit, and what it would change
 - ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole, with its report
 - ``calibration``: probabilities held against outcomes; ``significance``: intervals and drift
@@ -15,7 +15,7 @@ from pathlib import Path
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
 from bizverify.learning.calibration_run import Calibrated, CalibrationRun
-from bizverify.learning.design_matrix import numpy
+from bizverify.learning.fit import numpy
 from bizverify.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
 from bizverify.model_store import ModelStore
 

@@ -14,13 +14,12 @@ from bizverify.engine.text_values import day_given
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
 from bizverify.learning.challenger import Saving, held_share, points_frame, saving
-from bizverify.learning.design_matrix import count_patterns
+from bizverify.learning.fit import count_patterns
 from bizverify.learning.gate import ENOUGH, Decision, JudgedLabels, continue_test, evaluate_challenger, last_test
 from bizverify.learning.quarantine import Audit, distrust
 from bizverify.learning.significance import level_counts, overall_calibration, stability_index
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
-from bizverify.model_store import ModelStore
-from bizverify.model_store.scorecard_store import DECIDING, PROMOTED
+from bizverify.model_store import DECIDING, PROMOTED, ModelStore
 from bizverify.report_display import Shown
 from bizverify.schema import pluralize
 

@@ -10,14 +10,13 @@ import msgspec
 import polars as pl
 
 from bizverify.engine.risk.scorecard import Level, Scorecard
-from bizverify.learning.design_matrix import TERMS, Design, design, expert_points, numpy
-from bizverify.learning.fit import Fit
+from bizverify.learning.fit import TERMS, Design, Fit, design, expert_points, numpy
 from bizverify.schema import GRADES
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from bizverify.learning.design_matrix import Array
+    from bizverify.learning.fit import Array
 
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 

@@ -26,14 +26,13 @@ import polars as pl
 
 from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.learning.challenger import make_challenger, predict
-from bizverify.learning.design_matrix import count_patterns, design, merge_patterns, numpy
-from bizverify.learning.fit import Fit, fit_points
+from bizverify.learning.fit import Fit, count_patterns, design, fit_points, merge_patterns, numpy
 from bizverify.learning.quarantine import label_doubts
 from bizverify.learning.training_data import RIPE_AT
-from bizverify.model_store.scorecard_store import DECIDING, Event
+from bizverify.model_store import DECIDING, Event
 
 if TYPE_CHECKING:
-    from bizverify.learning.design_matrix import Array
+    from bizverify.learning.fit import Array
 
 
 ENOUGH: Final = 20.0

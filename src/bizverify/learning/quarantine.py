@@ -14,8 +14,7 @@ from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
 from bizverify.labels.outcomes import came_back
 from bizverify.learning.challenger import predict
-from bizverify.learning.design_matrix import design, numpy
-from bizverify.learning.fit import fit_points
+from bizverify.learning.fit import design, fit_points, numpy
 from bizverify.learning.significance import interval
 from bizverify.tables import open_table, publish_file, reading
 

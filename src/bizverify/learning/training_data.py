@@ -12,7 +12,7 @@ import polars as pl
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.labels.label_store import LabelStore
 from bizverify.labels.mailing_terms import MailingTerms
-from bizverify.learning.design_matrix import LEVELS, count_patterns
+from bizverify.learning.fit import LEVELS, count_patterns
 from bizverify.learning.quarantine import ENOUGH_TO_FIT, label_doubts, one_class
 
 RIPE_DAYS: Final = 45

@@ -1,14 +1,14 @@
 """The ledger: the SQLite file that holds every lookup paid; cache, resume point and record of the quota in one.
 
-- ``ledger``: :class:`Ledger`, one connection for one process; ``schema``: its file;
-- ``journal``: :class:`Journal`, many tasks that share one commit;
+- ``ledger``: :class:`Ledger`, one connection for one process, and :class:`Journal`, many tasks that share one commit;
+- ``schema``: its file;
 - ``transitions`` and ``transaction``: what can happen to a lookup and to an upload, and what writes it;
-- ``recovery``: what is settled by hand, or after a process was killed; ``retention``: what is deleted when it is old;
-- ``pending_requests``: requests that may be repeated with their key; ``trial_limits``: what a broken service may cost;
+- ``recovery``: what is settled by hand, after a process was killed, or by sending a request again with its key;
+- ``retention``: what is deleted when it is old;
+- ``trial_limits``: what a broken service may cost;
 - ``queries``: what is read; ``label_outbox``: labels on their way to the service.
 """
 
-from bizverify.ledger.journal import Journal
 from bizverify.ledger.label_outbox import (
     HeldLabel,
     JobNumbered,
@@ -22,16 +22,17 @@ from bizverify.ledger.label_outbox import (
     QueuedLabel,
     WantedLabel,
 )
-from bizverify.ledger.ledger import Ledger, LedgerRun
-from bizverify.ledger.pending_requests import (
+from bizverify.ledger.ledger import Journal, Ledger, LedgerRun
+from bizverify.ledger.queries import Doubt, LedgerEntry, RunRecord, StoredUpload
+from bizverify.ledger.recovery import (
+    KILLED,
     LookupSettled,
-    Repeatable,
+    PendingRequest,
+    RecoveryCounts,
     Repetition,
     RequestRepeated,
     UploadSettled,
 )
-from bizverify.ledger.queries import Doubt, LedgerEntry, RunRecord, StoredUpload
-from bizverify.ledger.recovery import KILLED, RecoveryCounts
 from bizverify.ledger.retention import PurgeCounts
 from bizverify.ledger.transaction import StoredRequest
 from bizverify.ledger.transitions import (
@@ -86,10 +87,10 @@ __all__ = [
     "LookupRetracted",
     "LookupSettled",
     "LookupUnreadable",
+    "PendingRequest",
     "PurgeCounts",
     "QueuedLabel",
     "RecoveryCounts",
-    "Repeatable",
     "Repetition",
     "RequestRepeated",
     "RunRecord",

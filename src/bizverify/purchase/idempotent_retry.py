@@ -24,13 +24,13 @@ from bizverify.dispatch import Slot, Task
 from bizverify.dispatch.error_actions import is_long_wait, may_pass
 from bizverify.errors import DoubtError, ServiceError, ShapeError
 from bizverify.ledger import LookupSettled, RequestRepeated, StoredRequest, UploadSettled
-from bizverify.ledger.pending_requests import REPEATS
+from bizverify.ledger.recovery import REPEATS
 from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.result_matching import EMPTY_ANSWER
 
 if TYPE_CHECKING:
     from bizverify.client import Client, Verified
-    from bizverify.ledger import Repeatable
+    from bizverify.ledger import PendingRequest
     from bizverify.run.lookups import Lookup
 
 log = logging.getLogger(__name__)
@@ -122,14 +122,14 @@ async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | No
     """
     requests = [
         request
-        for request in context.ledger.repeatable(context.client.origin)
+        for request in context.ledger.pending_requests(context.client.origin)
         if wanted is None or any(key in wanted for key in request.keys)
     ]
     if not requests:
         return 0
     source, read, settled, tried = iter(requests), anyio.current_time(), 0, 0
 
-    async def repeat(request: Repeatable, slot: Slot) -> None:
+    async def repeat(request: PendingRequest, slot: Slot) -> None:
         nonlocal settled
         if await _settle_request(context, request, read, slot):
             settled += request.rows
@@ -147,7 +147,7 @@ async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | No
     return settled
 
 
-async def _settle_request(context: PurchaseContext, request: Repeatable, read: float, slot: Slot) -> bool:
+async def _settle_request(context: PurchaseContext, request: PendingRequest, read: float, slot: Slot) -> bool:
     """Repeat a request of an earlier run; return whether it was answered. If not, it stays as it is in the ledger."""
     if request.age < 0:  # the clock was set back: how old the key is, is not known
         return False

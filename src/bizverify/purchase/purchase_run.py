@@ -172,7 +172,7 @@ class PaidRun:
             return False
         if self._engine.why_stopped(self._ledger) is not None:  # where a promise is not kept, repeating pays again
             return False
-        return bool(self._ledger.repeatable(self._engine.url.name))
+        return bool(self._ledger.pending_requests(self._engine.url.name))
 
     async def _settle(self, context: PurchaseContext) -> bool:
         """Settle such lookups; whether there were any. From then on they stand as if they had been bought before."""

@@ -155,16 +155,16 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalAnswers:
+class LocalEngineAdapter:
     """The local engine as a run's :class:`Engine`."""
 
     local: LocalEngine
     kind: EngineKind = ENGINE_KINDS["local"]
     priority: str | None = None
 
-    def with_history(self, history: pl.LazyFrame | None) -> LocalAnswers:
+    def with_history(self, history: pl.LazyFrame | None) -> LocalEngineAdapter:
         """See :meth:`Engine.with_history`."""
-        return LocalAnswers(self.local.with_history(history))
+        return LocalEngineAdapter(self.local.with_history(history))
 
     def files(self) -> Mapping[str, Path | None]:
         """Its registry and its gazetteer."""

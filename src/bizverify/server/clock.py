@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
-from typing import Final
+from datetime import date, datetime
 
 import anyio
 
-SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
-"""Korea has had no summer time since 1988, so that no time zone database is needed."""
+from bizverify.schema import SEOUL
 
 
 @dataclass(frozen=True, slots=True)

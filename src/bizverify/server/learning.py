@@ -28,8 +28,8 @@ from bizverify.labels.matching import LABEL_SCHEMA, address_keys, find_candidate
 from bizverify.labels.outcomes import reason_code
 from bizverify.learning import Calibrated, calibrate
 from bizverify.model_store import ModelStore
-from bizverify.schema import REASON_SEPARATOR
-from bizverify.server.clock import SEOUL, Clock, WakeUp
+from bizverify.schema import REASON_SEPARATOR, SEOUL
+from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
@@ -160,7 +160,7 @@ class OutcomeLearner:
         self._wake_up.ring()
 
     async def run(self) -> None:
-        """Take new outcomes into the label books soon after they were reported, and calibrate when it is due."""
+        """Take new outcomes into the label stores soon after they were reported, and calibrate when it is due."""
         for scope in await anyio.to_thread.run_sync(self._scopes):
             self._due.setdefault(scope, 0.0)
         while True:

@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from bizverify.errors import StoreError
-from bizverify.server.clock import SEOUL
+from bizverify.schema import SEOUL
 
 ROOT: Final = "bizverify"
 _RENDERED: Final = "bizverify_rendered"

@@ -1,4 +1,4 @@
-"""Private files, and what puts them on the disk, the same way on every platform.
+"""Private files and their folder, what puts them on the disk the same way on every platform, and network mounts.
 
 What Windows lacks (modes of open files, folders that can be synced, `flock`, `pread`) is found missing here and nowhere
 else. What it refuses beside, to move or remove a file that is open, the callers heed: they close first.
@@ -8,9 +8,63 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+_TABLE: Final = Path("/proc/self/mountinfo")
+_NETWORK: Final = frozenset(
+    (
+        *("afs", "afpfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.ceph", "fuse.davfs2", "fuse.gcsfuse"),
+        *("fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "ncp", "ncpfs", "nfs"),
+        *("nfs4", "orangefs", "pvfs2", "smb2", "smb3", "smbfs"),
+    )
+)
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+def mount_table() -> str:
+    """The kernel's list of mounts; empty where there is none (other platforms)."""
+    try:
+        return _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def network_file_system(folder: Path, table: str) -> str | None:
+    """Return the kind of network file system that ``folder`` (absolute, without links) is on, or ``None``.
+
+    The mount with the longest path above it counts, and of two at one path the later: it hides the earlier.
+    """
+    above = {str(folder), *map(str, folder.parents)}
+    longest, kind = "", ""
+    for line in table.splitlines():
+        left, separator, right = line.partition(" - ")
+        fields, kinds = left.split(" "), right.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = _ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), fields[4])
+        if point in above and len(point) >= len(longest):
+            longest, kind = point, kinds[0]
+    return kind if kind in _NETWORK else None
+
+
+def new_run_id(started: datetime) -> str:
+    """A run's id: when it started, and a random part (``20261121T081500-3f9a2c``)."""
+    return f"{started.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def state_directory() -> Path:
+    """Where manifests are kept: ``BIZVERIFY_STATE_DIR``, or the user's state directory of the platform."""
+    if given := os.environ.get("BIZVERIFY_STATE_DIR"):
+        return Path(given)
+    from platformdirs import user_state_path
+
+    return user_state_path("bizverify", appauthor=False)
+
 
 PRIVATE: Final = 0o600
 _BYTES: Final[int] = getattr(os, "O_BINARY", 0)

@@ -21,9 +21,14 @@ from weakref import WeakValueDictionary
 from filelock import FileLock, Timeout
 
 from bizverify.errors import LedgerError, StoreError, parameter
-from bizverify.storage.filesystem import PRIVATE, create_private, sync_folder
-from bizverify.storage.network_filesystem import mount_table, network_file_system
-from bizverify.storage.paths import state_directory
+from bizverify.storage.filesystem import (
+    PRIVATE,
+    create_private,
+    mount_table,
+    network_file_system,
+    state_directory,
+    sync_folder,
+)
 
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100

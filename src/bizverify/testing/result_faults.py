@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
@@ -15,7 +16,7 @@ from bizverify.testing.verdicts import Lookup
 _FIELDS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
 
 
-class _ResultsFault(Act):
+class _ResultsFault(Act, ABC):
     """An act that changes the results of a job's record."""
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
@@ -23,9 +24,9 @@ class _ResultsFault(Act):
         request.edits.append(lambda results: self.edit(request, results))
         return None
 
+    @abstractmethod
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         """Return the results that are sent in place of the true ones."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
 from bizverify.errors import OutputError
+from bizverify.schema import SEOUL
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
 from bizverify.watch.webhook_signature import signature_headers
 
@@ -45,8 +46,6 @@ _UNDER_WAY: Final = 5.0
 
 CLOSED: Final = "closed"
 """The ``biz_status`` that is notified of."""
-SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
-"""Korea has had no summer time since 1988, so that no time zone database is needed."""
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
 """The channels, as they are written in the database."""

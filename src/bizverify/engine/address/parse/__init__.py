@@ -1,10 +1,9 @@
 """Read an address as people write it: region, road or lot, number, building, detail.
 
 - ``normalise``: uniform characters, the postal code taken out, odd spellings rewritten
-- ``brackets``: references in brackets, taken out; other brackets, hidden
 - ``forms``: patterns of roads and lots, and the fast reader of the usual forms
 - ``road``, ``lot``: what the fast reader leaves
-- ``detail``: unit, building name and 동 after the number
+- ``detail``: references in brackets, taken out first; unit, building name and 동 after the number
 
 To read another spelling: a pattern in ``normalise`` (:func:`~.normalise.rewrite_spellings`) that rewrites it.
 """
@@ -18,8 +17,7 @@ import polars as pl
 from bizverify.engine.address import regions
 from bizverify.engine.address.batches import where
 from bizverify.engine.address.parse import lot, road
-from bizverify.engine.address.parse.brackets import read_brackets
-from bizverify.engine.address.parse.detail import read_detail
+from bizverify.engine.address.parse.detail import read_brackets, read_detail
 from bizverify.engine.address.parse.normalise import MOST_BYTES, normalise, rewrite_spellings
 
 PARSED: Final[dict[str, pl.DataType]] = {

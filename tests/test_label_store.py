@@ -1,4 +1,4 @@
-"""The label book: labels are united, never counted twice, and say no more than is known."""
+"""The label store: labels are united, never counted twice, and say no more than is known."""
 
 from __future__ import annotations
 

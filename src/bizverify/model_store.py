@@ -26,8 +26,7 @@ from bizverify.engine.risk.features import FEATURES
 from bizverify.engine.risk.scorecard import Level, Scorecard, check_scorecard
 from bizverify.errors import ModelError, parameter
 from bizverify.schema import GRADES
-from bizverify.storage.filesystem import open_private
-from bizverify.storage.paths import state_directory
+from bizverify.storage.filesystem import open_private, state_directory
 from bizverify.tables.publish import publish_file
 
 PROMOTED: Final = "promoted"
