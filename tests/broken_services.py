@@ -295,10 +295,12 @@ def _judge(row: dict[str, str | None]) -> str:
 
 def _is_same(cell: str | None, wanted: object) -> bool:
     """Whether a cell says what it should; a character that could not be read stands for any."""
-    if isinstance(wanted, float):
-        return cell is not None and float(cell) == wanted
+    if cell == wanted:
+        return True
     if cell is None or wanted is None:
-        return cell is wanted
+        return False
+    if isinstance(wanted, float):
+        return float(cell) == wanted
     pattern = ".".join(map(re.escape, re.split("\ufffd+", cell)))
     return re.fullmatch(pattern, str(wanted)) is not None
 
