@@ -88,7 +88,7 @@ def main() -> None:
             times.append((seconds(frame) - floor) / frame.height)
         row, base = max(statistics.median(times), 0), statistics.median(usual)
         size = len(frame["address"][0].encode("utf-8", "replace"))
-        _, peak = once([sys.executable, __file__, "--only", name])
+        peak = once([sys.executable, __file__, "--only", name]).peak
         figures = f"{row * 1e6:>10.1f}{row / base:>12.2f}{row / size * 1e9:>9.1f}{peak:>6.0f}"
         print(f"{name:<16}{frame.height:>7}{size:>9}{figures}")
 

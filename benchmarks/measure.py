@@ -12,23 +12,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Usage(NamedTuple):
+    """What a process took: wall seconds, CPU seconds of all its threads (user and system), peak memory in MB."""
+
+    seconds: float
+    cpu: float
+    peak: float
 
 
 @dataclass
 class Figures:
-    """Wall seconds and peak memory (MB) of each run of a command."""
+    """What each run of a command took."""
 
     name: str
-    seconds: list[float] = field(default_factory=list)
-    peaks: list[float] = field(default_factory=list)
+    runs: list[Usage] = field(default_factory=list)
 
     @property
     def median(self) -> float:
-        return statistics.median(self.seconds)
+        """The median of the wall seconds."""
+        return statistics.median(run.seconds for run in self.runs)
+
+    @property
+    def cpu(self) -> float:
+        """The median of the CPU seconds."""
+        return statistics.median(run.cpu for run in self.runs)
 
     def __str__(self) -> str:
-        low, high = min(self.seconds), max(self.seconds)
-        return f"{self.name:<34}{self.median:8.2f} s  ({low:.2f} to {high:.2f})  peak {max(self.peaks):7,.0f} MB"
+        seconds, peak = [run.seconds for run in self.runs], max(run.peak for run in self.runs)
+        spread = f"({min(seconds):.2f} to {max(seconds):.2f})"
+        return f"{self.name:<34}{self.median:8.2f} s  {spread}  CPU {self.cpu:7.2f} s  peak {peak:7,.0f} MB"
 
 
 def alternate(commands: dict[str, list[str]], runs: int = 3) -> dict[str, Figures]:
@@ -36,15 +51,14 @@ def alternate(commands: dict[str, list[str]], runs: int = 3) -> dict[str, Figure
     figures = {name: Figures(name) for name in commands}
     for place in range(runs + 1):
         for name, command in commands.items():
-            seconds, peak = once(command)
+            usage = once(command)
             if place:
-                figures[name].seconds.append(seconds)
-                figures[name].peaks.append(peak)
+                figures[name].runs.append(usage)
     return figures
 
 
-def once(command: list[str], cwd: Path | None = None) -> tuple[float, float]:
-    """Run a command; return its wall seconds and its peak memory in MB."""
+def once(command: list[str], cwd: Path | None = None) -> Usage:
+    """Run a command; return what it took."""
     with tempfile.TemporaryFile() as said:
         started = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=cwd)
@@ -55,7 +69,7 @@ def once(command: list[str], cwd: Path | None = None) -> tuple[float, float]:
     process.returncode = os.waitstatus_to_exitcode(status)
     if status:
         sys.exit(f"{' '.join(command)} failed: {words}")
-    return seconds, usage.ru_maxrss / 1024
+    return Usage(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def bizverify(*arguments: object) -> list[str]:

@@ -29,18 +29,18 @@ def main() -> None:
         source = folder / "customers.csv"
         once([sys.executable, "-c", MAKE, str(source), str(options.rows), str(Path(__file__).parent)])
         os.environ |= {"BIZVERIFY_API_KEY": "benchmark-key", "BIZVERIFY_STATE_DIR": str(folder / "state")}
-        local, local_peak = once(bizverify("enrich", source, "-o", folder / "local.csv", "--progress", "none"))
+        local = once(bizverify("enrich", source, "-o", folder / "local.csv", "--progress", "none"))
         paying = bizverify("enrich", source, "-o", folder / "paid.csv", "--engine", "batch", "--base-url", url)
-        first, first_peak = once([*paying, "--progress", "none"])
-        again, again_peak = once([*paying, "--progress", "none"])
+        first = once([*paying, "--progress", "none"])
+        again = once([*paying, "--progress", "none"])
         ledger = (folder / "state" / "ledger.sqlite").stat().st_size / 1e6
-        for what, seconds, peak in (
-            ("local engine (baseline)", local, local_peak),
-            ("batch, all bought", first, first_peak),
-            ("batch, all cached", again, again_peak),
+        for what, took in (
+            ("local engine (baseline)", local),
+            ("batch, all bought", first),
+            ("batch, all cached", again),
         ):
-            print(f"{what:<26}{seconds:8.1f} s = {seconds / local:5.1f}x  peak {peak:6,.0f} MB")
-        print(f"ledger {ledger:,.0f} MB, {options.rows / first:,.0f} rows/s bought")
+            print(f"{what:<26}{took.seconds:8.1f} s = {took.seconds / local.seconds:5.1f}x  peak {took.peak:6,.0f} MB")
+        print(f"ledger {ledger:,.0f} MB, {options.rows / first.seconds:,.0f} rows/s bought")
 
 
 if __name__ == "__main__":

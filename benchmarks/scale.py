@@ -1,24 +1,30 @@
 """Local enrichment of a big CSV against the bare read → write of the same file.
 
-    python benchmarks/scale.py [--rows 1000000] [--runs 3] [--folder DIR]
+    python benchmarks/scale.py [--rows 1000000] [--runs 5] [--folder DIR]
 
 Baseline: polars ``scan_csv`` → nine constant columns as wide as ours → ``sink_csv``, in a process of its own. Measured:
 ``bizverify enrich FILE --registry R``, the whole process with its start, its hash of the input, its count of the output
 and its fsync. The registry has as many businesses as the file has rows, every second of them in the file. Goal: at
-most 4 times the baseline, and at most 2.5 GB for 10 million rows.
+most 3 times the baseline, and at most 1.2 GB for 10 million rows.
+
+Below the ratios stands what each stage takes, so that a regression names its stage (``benchmarks/stages.py``). Wall
+seconds are those of a quiet machine or of none; CPU seconds bear some company.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
-from measure import alternate, bizverify, once
+from measure import Figures, alternate, bizverify, once
 
 import bizverify as bv
 
@@ -102,10 +108,31 @@ pl.scan_csv(sys.argv[1], infer_schema=False).with_columns(
 """
 
 
+def stages_of(source: Path, registry: Path, output: Path, runs: int) -> dict[str, tuple[float, float]]:
+    """CPU and wall seconds of each stage of an enrichment, medians, in the order of ``benchmarks/stages.py``."""
+    command = [sys.executable, str(Path(__file__).parent / "stages.py"), str(source), str(registry), str(output)]
+    done = [subprocess.run(command, capture_output=True, text=True) for _ in range(runs)]
+    if failed := next((run.stderr for run in done if run.returncode), None):
+        sys.exit(f"{' '.join(command)} failed: {failed}")
+    taken = [json.loads(run.stdout) for run in done]
+    return {
+        stage: (statistics.median(run[stage][0] for run in taken), statistics.median(run[stage][1] for run in taken))
+        for stage in taken[0]
+    }
+
+
+def print_stages(stages: dict[str, tuple[float, float]], base: Figures) -> None:
+    """Print the stages with their share of the whole, in seconds and in times the baseline."""
+    print(f"{'stage, with registry':<34}{'CPU s':>8}{'x base':>8}{'wall s':>9}{'x base':>8}")
+    total = tuple(map(sum, zip(*stages.values(), strict=True)))
+    for stage, (cpu, wall) in (*stages.items(), ("all of them", total)):
+        print(f"{stage:<34}{cpu:8.2f}{cpu / base.cpu:8.2f}{wall:9.2f}{wall / base.median:8.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the files go; default: a temporary folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bizverify-bench-", dir=options.folder) as name:
@@ -122,11 +149,13 @@ def main() -> None:
             },
             options.runs,
         )
+        stages = stages_of(source, registry, folder / "a.csv", options.runs)
     base, *others = figures.values()
     print(f"{options.rows:,} rows, {options.runs} runs each, in turn; {os.cpu_count()} CPUs, polars {pl.__version__}")
     print(base)
     for figure in others:
-        print(f"{figure}  = {figure.median / base.median:.2f}x")
+        print(f"{figure}  = {figure.median / base.median:.2f}x, CPU {figure.cpu / base.cpu:.2f}x")
+    print_stages(stages, base)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def main(rows: int) -> None:
                     if run:
                         times.append(took)
             bare, ours = (statistics.median(times) for times in taken.values())
-            peaks = [once([sys.executable, "-c", code, str(path)])[1] for code in taken]
+            peaks = [once([sys.executable, "-c", code, str(path)]).peak for code in taken]
             print(
                 f"{rows:,} rows, {kind} strings: bare fastexcel {bare:.2f} s, peak {peaks[0]:,.0f} MB; "
                 f"ours {ours:.2f} s, peak {peaks[1]:,.0f} MB; ratio {ours / bare:.2f} (goal {GOAL})"

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measure import Figures, bizverify, once
+from measure import Figures, Usage, bizverify, once
 
 RUNS = 3
 HEADERS = ("코드", "사업자번호", "상호", "대표자", "주소", "우편번호", "금액", "날짜")
@@ -43,14 +43,10 @@ def main() -> None:
         found = {name: Figures(name) for name in figures}
         for _ in range(RUNS):
             for name, (how, source) in figures.items():
-                seconds, peak = timed([sys.executable, __file__, how, str(source), f"{folder}/out.xlsx"])
-                found[name].seconds.append(seconds)
-                found[name].peaks.append(peak)
+                found[name].runs.append(timed([sys.executable, __file__, how, str(source), f"{folder}/out.xlsx"]))
         whole = Figures("bizverify enrich, the process")
         for _ in range(RUNS):
-            seconds, peak = once(bizverify("enrich", book, "-o", f"{folder}/out.xlsx"))
-            whole.seconds.append(seconds)
-            whole.peaks.append(peak)
+            whole.runs.append(once(bizverify("enrich", book, "-o", f"{folder}/out.xlsx")))
     print(f"{rows:,} rows of {len(HEADERS)} columns, 9 added; reading and writing, without imports")
     for figure in [*found.values(), whole]:
         print(figure)
@@ -59,8 +55,8 @@ def main() -> None:
     print(f"new workbook: {new / ours:.1f}x as fast as xlsxwriter (goal: 5x)")
 
 
-def timed(command: list[str]) -> tuple[float, float]:
-    """Run one of the ways below; return the seconds that it says it took, and its peak memory in MB."""
+def timed(command: list[str]) -> Usage:
+    """Run one of the ways below; return the seconds that it says it took, and what its process took."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=said)
         _, status, usage = os.wait4(process.pid, 0)
@@ -68,7 +64,7 @@ def timed(command: list[str]) -> tuple[float, float]:
         if status:
             sys.exit(f"{' '.join(command)} failed")
         said.seek(0)
-        return float(said.read()), usage.ru_maxrss / 1024
+        return Usage(float(said.read()), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def make(book: str, table: str, rows: str) -> None:

@@ -20,7 +20,7 @@ def peak_memory(folder: Path, rows: int) -> float:
     import scale
 
     source, registry = scale.prepared(folder, rows)
-    return measure.once(measure.bizverify("enrich", source, "--registry", registry, "--progress", "none"))[1]
+    return measure.once(measure.bizverify("enrich", source, "--registry", registry, "--progress", "none")).peak
 
 
 def test_three_million_rows_stay_under_1600_megabytes(tmp_path: Path) -> None:

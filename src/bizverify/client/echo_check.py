@@ -27,6 +27,9 @@ _FORMS: Final = re.compile(r"\((?:주|유|사|재|합|의)\)|주식회사|유한
 _MASKS: Final = re.compile(r"[*●○■□…\ufffd]|\.\.\.")
 _CUT: Final = 20
 """Characters from which on a text may have been cut in the middle of a number."""
+_HOLDERS: Final = (*field_aliases.ECHOES, *field_aliases.VERIFY_WRAPPERS, *field_aliases.ANSWERS)
+"""The names under which an answer holds an echo, or itself."""
+
 _ALIKE: Final = 2 / 3
 """The share of the longer text's letters that both have in the same order, if one may have been made of the other
 though each has something that the other has not."""
@@ -97,8 +100,8 @@ def _echoes(answer: Object, depth: int = 0) -> Iterator[Object]:
     yield answer
     if depth == _DEEPEST:
         return
-    for name in (*field_aliases.ECHOES, *field_aliases.VERIFY_WRAPPERS, *field_aliases.ANSWERS):
-        inner = answer.get(name)
+    for name in [name for name in _HOLDERS if name in answer]:
+        inner = answer[name]
         inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
         if isinstance(inner, dict):
             yield from _echoes(inner, depth + 1)
