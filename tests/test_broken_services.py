@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from broken_services import RIGHT, ROWS, TABLE, WRONG, Engine, campaign
+from broken_services import RIGHT, ROWS, TABLE, USUAL, WRONG, Engine, campaign
 
-CASES = [(engine, name) for engine, cases in TABLE.items() for name in cases]
+CASES = [
+    pytest.param(engine, name, marks=() if name in USUAL[engine] else pytest.mark.fuzz, id=f"{engine}-{name}")
+    for engine, cases in TABLE.items()
+    for name in cases
+]
 
 
-@pytest.mark.parametrize(("engine", "name"), CASES, ids=["-".join(case) for case in CASES])
+def test_the_usual_cases_are_cases() -> None:
+    assert [USUAL[engine] - cases.keys() for engine, cases in TABLE.items()] == [set(), set()]
+
+
+@pytest.mark.parametrize(("engine", "name"), CASES)
 def test_a_broken_service_takes_little_and_misleads_nobody(engine: Engine, name: str, tmp_path: Path) -> None:
     """The command and three repeats: few lookups spent, none twice, no row with a wrong answer, and everything told."""
     case = TABLE[engine][name]

@@ -222,7 +222,9 @@ def until_it_writes(process: subprocess.Popen[Any], folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has one way to end a process, which lets it do nothing more")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+@pytest.mark.parametrize(
+    "name", ["SIGINT", *(pytest.param(name, marks=pytest.mark.crash) for name in ("SIGTERM", "SIGHUP", "SIGKILL"))]
+)
 def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path, name: str) -> None:
     """Whenever a run dies, the output is the old one, whole; when it can, it says so, exits 130 and tidies up."""
     os.link(big_list, tmp_path / "big.csv")
@@ -284,6 +286,7 @@ def test_signals_that_the_caller_ignores_stay_ignored() -> None:
         assert process.communicate(timeout=60) == ("interrupted\n", None)
 
 
+@pytest.mark.crash
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a caller could ignore")
 @pytest.mark.parametrize(("ends", "code"), [(False, 0), (True, 130)], ids=["SIGINT and SIGHUP", "SIGTERM"])
 def test_a_run_under_nohup_goes_on_until_it_is_stopped(big_list: Path, tmp_path: Path, ends: bool, code: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.services import FAKES, FOREIGN, OURS, target_of
+from conformance.services import FAKES, FOREIGN, OURS, USUAL, target_of
 from conformance.target import LOOKUPS, Target, finished, found, upload
 
 ONLY_OURS = {"conformance.test_ours", "conformance.test_command"}
@@ -24,11 +24,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("base_url"):
-        names = [FOREIGN]
+        names: list[Any] = [FOREIGN]
     elif metafunc.module.__name__ in ONLY_OURS:
         names = [OURS]
     else:
-        names = [OURS, *FAKES]
+        names = [OURS, *(name if name in USUAL else pytest.param(name, marks=pytest.mark.fuzz) for name in FAKES)]
     metafunc.parametrize("target", names, indirect=True, scope="session")
 
 

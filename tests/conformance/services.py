@@ -13,10 +13,12 @@ import pytest
 from bizverify.server.settings import load_plans
 from bizverify.testing import DIALECTS, FakeService, serve
 from conformance.target import Account, Key, Target
-from serving import served
+from serving import read_here, served
 
 OURS = "ours"
 FAKES = [f"fake:{name}" for name in DIALECTS]
+USUAL = ("fake:wrapped", "fake:terse")
+"""The dialects of the default suite, as far from each other as any two; `-m fuzz` asks the others."""
 FOREIGN = "foreign"
 
 FAKE_EXEMPT = {
@@ -49,6 +51,7 @@ def ours(folder: Path) -> Iterator[Target]:
     plans["business"] = msgspec.structs.replace(plans["business"], upload_bytes=_UPLOAD_BYTES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        read_here(patch)  # each in a process of its own: that is asked of `bizverify serve` in test_command
         with served(folder / "db.sqlite", plans=plans) as server:
             keys = (server.key(), server.key(plan="free"), server.key(quota=2), server.key())
             account, free, small, other = (Account(server.url, Key(key)) for key in keys)

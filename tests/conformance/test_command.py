@@ -21,6 +21,7 @@ def a_key(db: Path, *options: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
+@pytest.mark.fuzz
 def test_the_command_passes_and_the_suite_spends_what_it_says(tmp_path: Path) -> None:
     """§1 to §8 hold for `bizverify serve`; a run against a URL spends LOOKUPS lookups and shows no key."""
     db = tmp_path / "service.sqlite"

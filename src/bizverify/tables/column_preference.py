@@ -127,7 +127,8 @@ class ColumnCandidates:
 
     def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
         """An alert where there are parts of addresses and no column with addresses."""
-        headers = [header if place in places else "" for place, header in enumerate(self.table.headers)]
+        ours = set(places)
+        headers = [header if place in ours else "" for place, header in enumerate(self.table.headers)]
         parts = [
             Candidate(Choice(place, headers[place], 1.0, "header"), None, "any", 0.0, 0.0, 0.0)
             for place in address_parts(headers)

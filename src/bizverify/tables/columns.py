@@ -314,7 +314,8 @@ def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headle
     unless the list is ``headless`` and both of two are right.
     """
     shares: dict[int, _Shares] = dict.fromkeys(places, (None, None))
-    ids = {id_: place for place in places if (id_ := table.ids[place]) in sample.columns}
+    names, sampled = table.ids, set(sample.columns)
+    ids = {names[place]: place for place in places if names[place] in sampled}
     if not ids:
         return shares
     # all columns below one another, so that the rule is planned and run once however many there are

@@ -132,7 +132,8 @@ def content_role(
     if role == "zipcode":
         places = [place for place in places if address is not None and abs(place - address.column) == 1]
     pattern = {"address": ADDRESS, "zipcode": _ZIPCODE, "name": _NAME}[role]
-    ids = {table.ids[place]: place for place in places if table.ids[place] in sample.columns}
+    names, sampled = table.ids, set(sample.columns)
+    ids = {names[place]: place for place in places if names[place] in sampled}
     held = sample.select((is_filled(pl.col(id_)) & pl.col(id_).str.contains(pattern)).mean() for id_ in ids)
     shares = dict(zip(ids.values(), held.row(0), strict=True)) if ids else {}
     best = max(shares, key=lambda place: shares[place] or 0.0, default=None)
