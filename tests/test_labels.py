@@ -16,7 +16,8 @@ import xlsxwriter
 import bizverify as bv
 from bizverify import tables
 from bizverify.errors import ColumnError, InputError, LabelError, OutputError, UsageError
-from bizverify.labels import LabelReport, LabelStore
+from bizverify.labels.label_store import LabelStore
+from bizverify.labels.report import LabelReport
 from bizverify.testing import FakeService, serve
 from conftest import SAMPLE, json_of, spreadsheet, write
 from customers import KEY, customers
@@ -360,7 +361,7 @@ def test_a_defect_is_not_laid_to_the_file(label: Any, monkeypatch: pytest.Monkey
     def broken(*_: Any, **__: Any) -> None:
         raise pl.exceptions.ComputeError("a defect")
 
-    monkeypatch.setattr("bizverify.labels.match", broken)
+    monkeypatch.setattr("bizverify.labels.labelling.match", broken)
     with pytest.raises(pl.exceptions.ComputeError, match="a defect"):
         label("row_id,반송여부\n0,Y\n")
 
