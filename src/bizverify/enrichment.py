@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -243,8 +244,13 @@ class EnrichmentRun:
         """Answer the rows, write them, check that they balance, publish, and return what was done."""
         record = manifest or default_manifest(self.start.run_id)
         table, format = self.prepared.table, target.format
-        # the backup is undone last, when it is known whether the old file was replaced
-        with publish_file(record) as record_file, ExitStack() as backup, publish_file(target.path) as temporary:
+        with (
+            publish_file(record) as record_file,
+            ExitStack() as backup,  # undone behind the output: it is known then whether the old file was replaced
+            publish_file(target.path) as temporary,
+            ThreadPoolExecutor(1) as beside,
+        ):
+            sha256 = beside.submit(sha256_of, self.path)  # hashlib works without Python's lock, beside the query
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
             warnings: list[str] = []
@@ -265,7 +271,7 @@ class EnrichmentRun:
                 addresses=match_counts(tallied),
                 output=str(target.path),
                 manifest=str(record),
-                input_sha256=sha256_of(self.path),
+                input_sha256=sha256.result(),
                 backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
             )
             write_manifest(report, record_file)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import xor
 from typing import Final
 
 import polars as pl
@@ -83,8 +85,10 @@ def _lookup_key(names: list[str]) -> pl.Expr:
     """A hash of a row's canonical (b_no, name, address): equal records are one lookup."""
     if LOOKUP in names:
         return pl.col(LOOKUP).hash(seed=0)
-    texts = [pl.col(name).cast(pl.String).str.strip_chars() for name in ("name", "address") if name in names]
-    return pl.concat_str(DIGITS, *(text.fill_null("") for text in texts), separator="\x1f").hash(seed=0)
+    texts = [
+        pl.col(name).cast(pl.String).str.strip_chars().fill_null("") for name in ("name", "address") if name in names
+    ]
+    return reduce(xor, (text.hash(seed=place) for place, text in enumerate([pl.col(DIGITS), *texts])))
 
 
 PLAN_COUNTS: Final = (

@@ -36,7 +36,8 @@ _BETWEEN: Final = (b"\n", b"\r", b",", b" ", b"\t", b";")
 """Bytes that are never part of a longer character: what is before them can be decoded."""
 SAMPLE: Final = 1 << 18
 _LONGEST_SAMPLE: Final = 8 << 20
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 18
+"""Bytes read at once: as many as the caches of a processor hold."""
 _LONGEST: Final = 64 << 20
 _TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
 _KOREAN: Final = re.compile("[\t\r\n -~가-힣]")
@@ -211,7 +212,7 @@ def _few_lines(head: bytes) -> bool:
 
 
 def blocks(file: File, coding: Coding) -> Iterator[bytes]:
-    """Yield the whole file as UTF-8 without its mark: blocks of whole lines, of about a megabyte.
+    """Yield the whole file as UTF-8 without its mark: blocks of whole lines, of about 256 KB.
 
     Raises :class:`Undecodable`; :class:`InputError` for a line of absurd length, and for line ends of both kinds where
     the first part of the file has nothing but bare CR.
@@ -223,8 +224,9 @@ def blocks(file: File, coding: Coding) -> Iterator[bytes]:
         if cut:
             yield b"".join((*rest, part[:cut]))
             rest, held = [], 0
-        rest.append(part[cut:])
-        held += len(part) - cut
+        if cut < len(part):
+            rest.append(part[cut:])
+            held += len(part) - cut
         if held > _LONGEST:
             raise InputError(f"{file.path}: has a line of more than {_LONGEST >> 20} MB; this is no table")
     if held:
@@ -233,7 +235,7 @@ def blocks(file: File, coding: Coding) -> Iterator[bytes]:
 
 def parts(file: File, coding: Coding) -> Iterator[bytes]:
     """Yield the whole file as UTF-8 without its mark, cut between characters. Raises as :func:`blocks` does."""
-    with file.data.open("rb") as stream:
+    with file.data.open("rb", buffering=0) as stream:
         stream.seek(len(coding.mark))
         yield from _verify_utf8(stream, coding) if coding.is_plain else _decode_chunks(stream, coding, file)
 
@@ -273,18 +275,15 @@ def _unmarked_utf16(head: bytes) -> Coding | None:
 
 
 def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
-    """The bytes of a UTF-8 file as they are, cut between characters."""
-    rest, done = b"", stream.tell()
-    while chunk := stream.read(_CHUNK):
-        part = rest + chunk
-        cut = len(part) - _cut_off(part)
-        part, rest = part[:cut], part[cut:]
+    """The bytes of a UTF-8 file as they are, cut behind a line end where there is one, else between characters."""
+    done = stream.tell()
+    while chunk := stream.read(_CHUNK + 3):  # one whole character at least
+        part = chunk[: chunk.rfind(b"\n") + 1 or len(chunk) - _cut_off(chunk) or len(chunk)]
         if not _is_utf8(part):
             _refuse_bad(stream, coding, done, part)
         yield part
         done += len(part)
-    if rest:
-        _refuse_bad(stream, coding, done, rest)
+        stream.seek(done)  # cheaper than to carry the rest over: no byte is copied twice
 
 
 def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> None:

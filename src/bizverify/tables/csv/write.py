@@ -22,6 +22,8 @@ from bizverify.tables.table import Enriched, Table, flat, positional, refuse_bin
 
 _CHUNK: Final = 1 << 20
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_ABOVE_FORMULA: Final = "A"
+"""The first text behind all that begin with one of :data:`_FORMULA`."""
 _UNQUOTED: Final = {"bounce_prob", "bounced", "bounced_at"}
 """Columns of ours that hold no text."""
 
@@ -114,13 +116,13 @@ def _escape_formulas(result: Enriched) -> pl.LazyFrame:
     """Our own texts with a ``'`` before what a spreadsheet would take for a formula."""
     schema = result.frame.collect_schema()
     ours = [name for name, _ in result.layout if name in OUR_COLUMNS and schema[name] == pl.String]
-    return result.frame.with_columns(
-        pl.when(pl.col(name).str.slice(0, 1).is_in(_FORMULA))
-        .then("'" + pl.col(name))
-        .otherwise(pl.col(name))
-        .alias(name)
-        for name in ours
-    )
+    return result.frame.with_columns(pl.coalesce(_escaped(pl.col(name)), name).alias(name) for name in ours)
+
+
+def _escaped(text: pl.Expr) -> pl.Expr:
+    """A text that begins a formula with a ``'`` in front, null for any other: one comparison tells most of them."""
+    low = pl.when(text < _ABOVE_FORMULA).then(text)
+    return "'" + pl.when(low.str.slice(0, 1).is_in(_FORMULA)).then(low)
 
 
 def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
