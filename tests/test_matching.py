@@ -12,12 +12,15 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach
+from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach, stored_section
 from bizverify.engine.address.batches import built_once
-from bizverify.reference import build_gazetteer
+from bizverify.engine.address.gazetteer import read_section
+from bizverify.engine.address.match import open_lookups
+from bizverify.reference import build_gazetteer, gazetteer_builder
+from examples import examples
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")
 JONGNO, GANGNAM = ("11110", "서울특별시", "종로구"), ("11680", "서울특별시", "강남구")
@@ -137,6 +140,39 @@ def ask(gazetteer: Gazetteer, answered: dict[Key, dict[str, Any]]) -> Callable[.
         return answer or matched(gazetteer, [(address, zipcode)], lang).row(0, named=True)
 
     return one
+
+
+def test_a_few_rows_are_answered_from_parts_of_the_file_as_from_the_whole_of_it(
+    answered: dict[Key, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
+    parted = gazetteer_of(BUILDINGS, tmp_path)
+    monkeypatch.setattr(open_lookups, "FEW", len(answered))
+    rows = [(address, zipcode) for address, zipcode, lang in answered if lang == "en"]
+    assert matched(parted, rows, "en").rows(named=True) == [answered[*row, "en"] for row in rows]
+
+
+def test_a_few_rows_read_the_row_groups_of_their_roads_and_many_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
+    parted = gazetteer_of(BUILDINGS, tmp_path)
+    read: list[tuple[str, list[int]]] = []
+
+    def count(gazetteer: Gazetteer, name: str, columns: Any = None, groups: Any = None) -> pl.DataFrame:
+        read.append((name, groups))
+        return read_section(gazetteer, name, columns, groups)
+
+    monkeypatch.setattr(stored_section, "read_section", count)
+    address = [("서울특별시 강남구 테헤란로 152", None)]
+    matched(parted, address, "en")
+    assert len({str(groups) for name, groups in read if name == "building"}) == 1
+    assert "lot" not in {name for name, _ in read}
+    for _ in range(open_lookups.FEW - 1):
+        matched(parted, address, "en")
+    read.clear()
+    matched(parted, address, "en")
+    assert read == []
 
 
 HALL = "세종특별자치시 한누리대로 2130 (보람동)"
@@ -381,7 +417,7 @@ def test_hostile_addresses_are_answered_none(ask: Callable[..., dict[str, Any]],
     assert answer["match_level"] in (None, *LEVELS)
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(st.lists(st.text(max_size=60), max_size=8), st.text(max_size=8))
 def test_any_text_gives_one_line_each(gazetteer: Gazetteer, addresses: list[str], zipcode: str) -> None:
     """Whatever is written, rows and order stay, the level is a known one, and the answer is whole or absent."""
@@ -400,7 +436,7 @@ WORDS = ["세종시", "충남 공주시", "서울 종로구", "조치원읍", "�
 WORDS += ["38", "63-22", "24", ",", "(보람동)"]
 
 
-@settings(deadline=None, max_examples=12)
+@examples(20)
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=20, max_size=60))
 def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addresses: list[str]) -> None:
     """However the words of addresses are thrown together, a region that is written first is never crossed."""
@@ -417,6 +453,7 @@ def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addr
                 assert fixed.startswith(official)
 
 
+@pytest.mark.fuzz
 def test_batches_keep_rows_and_order(gazetteer: Gazetteer) -> None:
     """A streaming query over many batches and threads gives each row its own answer."""
     dice = random.Random(5)

@@ -152,7 +152,7 @@ def observations(
     strange = [pl.when(meanings[what].is_null() & (given != "")).then(given) for what, given in words.items()]
     taxed, was_merged = meanings["taxation"], meanings["merged"]
     return frame.select(
-        business_number.key_expr(business_number.compact_expr(pl.col(b_no))).alias("b_no"),
+        business_number.key_expr(pl.col(b_no)).alias("b_no"),
         pl.when(meaning.is_in(STATUSES)).then(meaning).cast(STATUS_DTYPE).alias("biz_status"),
         _day_expr(since).alias("since"),
         _day_expr(opened).alias("opened"),

@@ -1,10 +1,13 @@
-"""Score, probability, grade, action and reasons of a batch of rows, looked up in tables made beforehand.
+"""Score, probability, grade, action and reasons of a batch of rows: worked out once for each pattern of levels.
 
-All reasons that there can be stand in one order, that of their points. Cut into groups of a few side by side, the text
-of a group depends on few features: it has some hundreds of different ones, so all are made beforehand, with the points
-they come to (:class:`ReasonTable`). A row's text is then one look-up for each table, joined; nothing grows with the
-rows or with the number of different patterns among them. What follows from the score has one line a possible score.
-Only what is put into the placeholders of a text is the row's own.
+What is known of a row is one number, its *pattern*: the codes of its levels and the day of its status, as digits.
+Thousands of rows share one, so each pattern is worked out once, kept for the batches to come, and gathered by the rows
+that have it. What is put into a text from the row itself (a date, a name, a change) is the only work done row by row.
+
+A pattern is worked out from tables made beforehand. All reasons that there can be stand in one order, that of their
+points. Cut into groups of a few side by side, the text of a group depends on few features: it has some hundreds of
+different ones, so all are made, with the points they come to (:class:`ReasonTable`). What follows from the score has
+one line a possible score.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable
+from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, WRITING, Levels, is_assessable, with_writing
 from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDERS, Term, list_reasons
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR, Lang
@@ -30,16 +33,41 @@ if TYPE_CHECKING:
 
 ASSESSABLE: Final = "assessable"
 _MOST: Final = 1024
-"""How many different texts a run may have: enough for half a dozen runs, few enough to make in milliseconds."""
+"""How many different texts a group may have: enough for half a dozen groups, few enough to make in milliseconds."""
 
-_MOST_PLACEHOLDERS: Final = 2
 _MARK: Final = "\x00"
-"""Stands around a placeholder's name in a text of a run; the texts of a scorecard hold no control characters."""
+"""Stands around a placeholder's name in a text; the texts of a scorecard hold no control characters."""
 
-_NAMES: Final = pl.Enum(list(PLACEHOLDERS))
 POINTS: Final = ("score", "repair", "others", "at_best")
 MILDEST: Final = ("send", "confirm", "hold")
 """Actions that a level can set as the mildest one; their places are the values of ``at_best``."""
+
+ADDED: Final[dict[str, type[pl.DataType]]] = {
+    "score": pl.Int32,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "action": pl.String,
+    "reasons": pl.String,
+}
+"""The columns that :func:`assess` adds, beside ``assessable`` and the levels."""
+
+_ACTIONS: Final = {"usual": pl.String, "action": pl.String}
+_GIVEN: Final = "given"
+_RESTRAINED: Final = "restrained"
+"""Whether a level has kept a row from being sent (Boolean)."""
+
+_PATTERN: Final = "pattern"
+_PARTS: Final = "parts"
+_ANSWERS: Final = {_PATTERN: pl.UInt64, **ADDED, _PARTS: pl.List(pl.String)}
+_STATES: Final = 3
+"""The first digit of a pattern: neither name nor address given, one given, assessable."""
+
+_DAY: Final = "as_of"
+_YEAR_0: Final = 719_529
+"""Days from the first of year 0 to 1970: a day's digit in a pattern is not negative, and 0 where there is none."""
+
+_MOST_KEPT: Final = 1 << 17
+"""How many patterns are kept, of some hundred bytes each; when they are more, only the newest are."""
 
 
 def column_of(term: Term) -> str:
@@ -58,27 +86,25 @@ class ReasonTable:
 
     ``digits``: for each column the part of the combination's number that each of its codes gives. ``combinations``:
     one line each: ``score``, ``repair`` and ``others`` (the points in all, and the most that one reason gives for and
-    against a repair), ``at_best`` (the place in :data:`MILDEST` of the mildest action that its levels allow),
-    ``text:0``, ``name:1``, ``text:2`` …: the text, cut at its placeholders. ``names``: the placeholders that can stand
-    at each ``name:…``.
+    against a repair), ``at_best`` (the place in :data:`MILDEST` of the mildest action that its levels allow), ``text``
+    (a separator before each reason, marks around the names of placeholders; null without a reason).
     """
 
     digits: dict[str, pl.Series]
     combinations: pl.DataFrame
-    names: dict[str, list[str]]
 
-    def look_up(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the line of the table for each row."""
+    def look_up(self, patterns: pl.DataFrame) -> pl.DataFrame:
+        """Return the line of the table for each row of a frame with the columns of the levels."""
         # by index, not .gather(), which is a query of its own each time: most of the work where rows are few
-        parts = [digits[rows[column].cast(pl.UInt32)] for column, digits in self.digits.items()]
+        parts = [digits[patterns[column]] for column, digits in self.digits.items()]
         return self.combinations[reduce(add, parts)]
 
 
 def make_reason_tables(terms: Sequence[Term], lang: Lang, repairs: Iterable[str]) -> list[ReasonTable]:
-    """Cut the reasons, in their order, into runs; ``repairs``: the features that speak for a repair of the address."""
+    """Cut the reasons, in their order, into groups; ``repairs``: the features that speak for a repair."""
     cut: list[list[Term]] = []
     for term in terms:
-        if cut and _is_small([*cut[-1], term], lang):
+        if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MOST:
             cut[-1].append(term)
         else:
             cut.append([term])
@@ -90,12 +116,6 @@ def _by_column(terms: Sequence[Term]) -> dict[str, list[Term]]:
     for term in terms:
         columns.setdefault(column_of(term), []).append(term)
     return columns
-
-
-def _is_small(terms: Sequence[Term], lang: Lang) -> bool:
-    columns = _by_column(terms).values()
-    placeholders = sum(max(len(term.placeholders(lang)) for term in column) for column in columns)
-    return prod(len(column) + 1 for column in columns) <= _MOST and placeholders <= _MOST_PLACEHOLDERS
 
 
 def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str]) -> ReasonTable:
@@ -111,10 +131,7 @@ def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str
         codes.append((pl.int_range(strides[-1]) // stride % size).alias(column))
     holds = [pl.col(column_of(term)) == columns[column_of(term)].index(term) + 1 for term in terms]
     table = pl.select(codes).select(*_points(terms, holds, repairs), _text(terms, holds, lang).alias("text"))
-    cut = _cut(table)
-    named = [column for column in cut.columns if column.startswith("name:")]
-    names = {column: cut[column].drop_nulls().unique().cast(pl.String).sort().to_list() for column in named}
-    return ReasonTable(digits, cut, names)
+    return ReasonTable(digits, table)
 
 
 def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]) -> list[pl.Expr]:
@@ -144,46 +161,21 @@ def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang) -> pl.Expr:
     return pl.when(pl.any_horizontal(holds)).then(pl.concat_str(texts, ignore_nulls=True))
 
 
-def _cut(table: pl.DataFrame) -> pl.DataFrame:
-    """Cut the texts at their marks: what stands at even places is text, at odd ones the name of a placeholder."""
-    parts = pl.col("text").str.split(_MARK)
-    count = table.select(parts.list.len().max().fill_null(1)).item()
-    places = [parts.list.get(place, null_on_oob=True) for place in range(count)]
-    cut = [
-        part.cast(_NAMES).alias(f"name:{place}") if place % 2 else part.alias(f"text:{place}")
-        for place, part in enumerate(places)
-    ]
-    return table.select(*POINTS, *cut)
-
-
-ADDED: Final[dict[str, type[pl.DataType]]] = {
-    "score": pl.Int32,
-    "bounce_prob": pl.Float64,
-    "grade": pl.String,
-    "action": pl.String,
-    "reasons": pl.String,
-}
-"""The columns that :func:`assess` adds, beside ``assessable`` and the levels."""
-
-_ACTIONS: Final = {"usual": pl.String, "action": pl.String}
-_GIVEN: Final = "given"
-_RESTRAINED: Final = "restrained"
-"""Whether a level has kept a row from being sent (Boolean)."""
-
-
 def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang) -> pl.LazyFrame:
     """Add ``assessable``, the code of each level (``level:<feature>``, UInt8) and the columns of :data:`ADDED`.
 
     A code is the level's place in :data:`FEATURES` from 1, 0 where none holds. See :meth:`Scorecard.assess`.
     """
     answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang)
-    frame = frame.with_columns(is_assessable().alias(ASSESSABLE))
+    frame = with_writing(frame).with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, and on nulls patterns cost nothing
     name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
     frame = frame.with_columns(*_level_codes(levels), (~is_blank(name) | ~is_blank(address)).alias(_GIVEN))
-    answered = pl.struct(answers.columns).map_batches(answers, return_dtype=pl.Struct(ADDED), is_elementwise=True)
+    answered = pl.struct(answers.pattern_expr(), *answers.sources).map_batches(
+        answers, return_dtype=pl.Struct(ADDED), is_elementwise=True
+    )
     frame = frame.with_columns(answered.alias("bv:risk"))
-    return frame.with_columns(pl.col("bv:risk").struct.field(*ADDED)).drop("bv:risk", _GIVEN)
+    return frame.with_columns(pl.col("bv:risk").struct.field(*ADDED)).drop("bv:risk", WRITING, _GIVEN)
 
 
 def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
@@ -208,20 +200,26 @@ def _assessor_of(card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], .
 
 
 class _Assessor:
-    """Assesses batches of rows by one card in one language; called with Struct(:attr:`columns`).
+    """Assesses batches of rows by one card in one language; called with Struct(pattern, *:attr:`sources`).
 
-    ``possible``: for each feature the levels that can hold at all.
+    ``possible``: for each feature the levels that can hold at all. ``sources``: the columns of the placeholders that
+    are filled row by row.
     """
 
     def __init__(self, card: Scorecard, possible: Mapping[str, Collection[str]], lang: Lang) -> None:
         terms = list_reasons(card, possible)
-        names = [name for term in terms for name in term.placeholders(lang)]
+        names = dict.fromkeys(name for term in terms for name in term.placeholders(lang))
         self.lang: Lang = lang
-        self.placeholders = {name: PLACEHOLDERS[name] for name in dict.fromkeys(names)}
+        self._dated = _DAY in names
+        self._of_rows = {name: PLACEHOLDERS[name] for name in names if name != _DAY}
+        self.sources = list(dict.fromkeys(placeholder.column for placeholder in self._of_rows.values()))
+        columns = {column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
+        self._strides = dict(zip(columns, accumulate(columns.values(), mul, initial=_STATES), strict=False))
+        self._day_stride = prod(columns.values()) * _STATES
         deciding = [term for term in terms if term.at_best == "confirm" and not term.level.points]
         repairs = card.actions.repair_features
         self.tables = make_reason_tables(deciding, lang, repairs)
-        self._deciding = range(len(self.tables))
+        self._deciding = len(self.tables)
         self.tables += make_reason_tables([term for term in terms if term not in deciding], lang, repairs)
         self.base = Term(None, BASE, card.base)
         bounds = pl.concat(
@@ -229,38 +227,99 @@ class _Assessor:
         ).sum()
         self.lowest = bounds["low"].item() + card.base.points
         self.outcomes = _outcomes(card, self.lowest, bounds["high"].item() + card.base.points)
-        sources = [placeholder.column for placeholder in self.placeholders.values()]
-        self.columns = list(dict.fromkeys([ASSESSABLE, _GIVEN, *map(column_of, terms), *sources]))
-        # made once: for a few rows, making the expressions would take as long as computing them
+        # the expressions are made once: for a few rows, making them would take as long as computing them
+        self._digits = self._read_digits()
         self._prefixed = [
             {name: f"{at}:{name}" for name in table.combinations.columns} for at, table in enumerate(self.tables)
         ]
         self._sums = self._sum_tables()
         self._reasons = self._join_reasons()
+        # one line behind all patterns that occur, so that a search never ends outside
+        self._known = pl.DataFrame([{_PATTERN: 2**64 - 1}], schema=_ANSWERS)
+
+    def pattern_expr(self) -> pl.Expr:
+        """All that is known of a row (UInt64), as digits: state, code of each level that counts, day of the status."""
+        state = pl.when(ASSESSABLE).then(pl.lit(_STATES - 1, pl.UInt64)).otherwise(pl.col(_GIVEN).cast(pl.UInt64))
+        digits = [state, *(pl.col(column).cast(pl.UInt64) * stride for column, stride in self._strides.items())]
+        if self._dated:
+            days = (pl.col(_DAY).to_physical().cast(pl.Int64) + _YEAR_0 + 1).fill_null(0)
+            digits.append(days.cast(pl.UInt64) * self._day_stride)
+        return reduce(add, digits).alias(_PATTERN)
 
     def __call__(self, rows: pl.Series) -> pl.Series:
         """Return Struct(:data:`ADDED`)."""
         try:
-            return self._answers(rows.struct.unnest())
+            return self._answer(rows.struct.unnest())
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
             raise RuntimeError(f"the risk could not be worked out: {error}") from error
 
-    def _answers(self, rows: pl.DataFrame) -> pl.Series:
+    def _answer(self, rows: pl.DataFrame) -> pl.Series:
+        answers = self._look_up(rows[_PATTERN])
+        if answers[_PARTS].count():
+            answers = self._fill(pl.concat([answers, rows.drop(_PATTERN)], how="horizontal"))
+        return answers.select(pl.struct(*ADDED)).to_series()
+
+    def _fill(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Join the reasons that are cut, each with the values of its row between."""
+        pieces = [f"piece:{place}" for place in range(rows.select(pl.col(_PARTS).list.len().max()).item())]
+        rows = rows.with_columns(
+            pl.col(_PARTS).list.get(place, null_on_oob=True).alias(piece) for place, piece in enumerate(pieces)
+        )
+        texts = [self._value(pl.col(piece)) if place % 2 else pl.col(piece) for place, piece in enumerate(pieces)]
+        whole = pl.when(pl.col(_PARTS).is_not_null()).then(pl.concat_str(texts, ignore_nulls=True))
+        return rows.with_columns(pl.coalesce(whole, "reasons").alias("reasons"))
+
+    def _value(self, name: pl.Expr) -> pl.Expr:
+        """What a row puts in the place of a name."""
+        value = pl.lit(None, pl.String)
+        for known, placeholder in self._of_rows.items():
+            value = pl.when(name == known).then(placeholder.fill(self.lang)).otherwise(value)
+        return value
+
+    def _look_up(self, patterns: pl.Series) -> pl.DataFrame:
+        """Return the line of each pattern; those that are new are worked out and kept."""
+        known = self._known
+        lines = known[_PATTERN].search_sorted(patterns)
+        if (known[_PATTERN][lines] != patterns).any():
+            new = patterns.filter(known[_PATTERN][lines] != patterns).unique()
+            told = self._explain(new)
+            known = pl.concat([known, told]).sort(_PATTERN)
+            lines = known[_PATTERN].search_sorted(patterns)
+            self._known = known if known.height <= _MOST_KEPT else pl.concat([told, known.tail(1)]).sort(_PATTERN)
+        return known[lines]
+
+    def _explain(self, patterns: pl.Series) -> pl.DataFrame:
+        """Return a line for each pattern: :data:`ADDED`, ``parts``: the reasons cut where values of the row belong.
+
+        ``parts`` is null where the reasons are whole.
+        """
+        frame = patterns.to_frame().with_columns(self._digits)
         looked_up = [
-            table.look_up(rows).rename(names) for table, names in zip(self.tables, self._prefixed, strict=True)
+            table.look_up(frame).rename(names) for table, names in zip(self.tables, self._prefixed, strict=True)
         ]
-        frame = pl.concat([rows, *looked_up], how="horizontal").with_columns(self._sums)
+        frame = pl.concat([frame, *looked_up], how="horizontal").with_columns(self._sums)
         outcomes = self.outcomes[frame.select(self._place())["place"]]
         frame = pl.concat([frame, outcomes], how="horizontal").with_columns(self._reasons)
-        return frame.select(pl.struct(*ADDED)).to_series()
+        parts = pl.when(pl.col("reasons").str.contains(_MARK, literal=True)).then(pl.col("reasons").str.split(_MARK))
+        return frame.select(_PATTERN, *ADDED, parts.alias(_PARTS))
+
+    def _read_digits(self) -> list[pl.Expr]:
+        """Return the columns that a pattern is made of, read back from it."""
+        pattern, columns = pl.col(_PATTERN), []
+        for column, stride in self._strides.items():
+            size = len(FEATURES[column.removeprefix("level:")]) + 1
+            columns.append((pattern // stride % size).cast(pl.UInt32).alias(column))
+        state = pattern % _STATES
+        day = pattern // self._day_stride
+        days = pl.when(day > 0).then(day.cast(pl.Int64) - _YEAR_0 - 1).cast(pl.Int32).cast(pl.Date)
+        return [*columns, (state == _STATES - 1).alias(ASSESSABLE), (state == 1).alias(_GIVEN), days.alias(_DAY)]
 
     def _sum_tables(self) -> list[pl.Expr]:
-        """Return the sums over the lines of all tables, and the values of the placeholders."""
+        """Return the sums over the lines of all tables."""
         score = pl.sum_horizontal(self._every("score")) + self.base.level.points
         return [
             score.cast(pl.Int32).alias("score"),
             *(pl.max_horizontal(self._every(name)).alias(name) for name in POINTS[1:]),
-            *self._values(),
         ]
 
     def _place(self) -> pl.Expr:
@@ -271,44 +330,19 @@ class _Assessor:
 
     def _join_reasons(self) -> pl.Expr:
         """The reasons as one text: what kept a row from being sent, the largest effect first, the base last."""
-        deciding = [piece for at in self._deciding for piece in self._pieces(at, self.tables[at])]
-        weighing = [
-            piece
-            for at, table in enumerate(self.tables)
-            if at not in self._deciding
-            for piece in self._pieces(at, table)
-        ]
+        texts = self._every("text")
         first, later = (
-            [pl.when(pl.col(_RESTRAINED) == restrained).then(piece) for piece in deciding]
+            [pl.when(pl.col(_RESTRAINED) == restrained).then(text) for text in texts[: self._deciding]]
             for restrained in (True, False)
         )
         base = pl.when(ASSESSABLE).then(pl.lit(REASON_SEPARATOR + self.base.text(self.lang)))
-        pieces = [*first, *weighing, *later, base]
-        return pl.concat_str(pieces, ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons")
+        pieces = [*first, *texts[self._deciding :], *later, base]
+        day = PLACEHOLDERS[_DAY].fill(self.lang)
+        text = pl.concat_str(pieces, ignore_nulls=True).str.slice(len(REASON_SEPARATOR))
+        return text.str.replace_all(f"{_MARK}{_DAY}{_MARK}", day, literal=True).alias("reasons")
 
     def _every(self, name: str) -> list[pl.Expr]:
         return [pl.col(f"{at}:{name}") for at in range(len(self.tables))]
-
-    def _values(self) -> list[pl.Expr]:
-        """Return the text for each placeholder in the rows that have it; null elsewhere, as nulls cost nothing."""
-        named = [pl.col(f"{at}:{name}") for at, table in enumerate(self.tables) for name in table.names]
-        return [
-            placeholder.fill(pl.any_horizontal(column == name for column in named), self.lang).alias(f"value:{name}")
-            for name, placeholder in self.placeholders.items()
-        ]
-
-    def _pieces(self, at: int, table: ReasonTable) -> list[pl.Expr]:
-        """The texts of a run with the values between."""
-        pieces = []
-        for column in table.combinations.columns[len(POINTS) :]:
-            piece = pl.col(f"{at}:{column}")
-            if column.startswith("name:"):
-                value = pl.lit(None, pl.String)
-                for name in table.names[column]:
-                    value = pl.when(piece == name).then(pl.col(f"value:{name}")).otherwise(value)
-                piece = value
-            pieces.append(piece)
-        return pieces
 
 
 def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:

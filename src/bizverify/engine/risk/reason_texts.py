@@ -36,10 +36,9 @@ class Placeholder:
     pattern: str
     sample: str
 
-    def fill(self, wanted: pl.Expr, lang: Lang) -> pl.Expr:
-        """Return what stands in its place in the rows that want it, null in the others."""
-        text = self.text(pl.when(wanted).then(pl.col(self.column)))
-        return pl.when(wanted).then(text.fill_null(self.unknown[lang]))
+    def fill(self, lang: Lang) -> pl.Expr:
+        """Return what stands in its place."""
+        return self.text(pl.col(self.column)).fill_null(self.unknown[lang])
 
     def matching(self) -> str:
         """Return the pattern of all that can stand in its place."""
