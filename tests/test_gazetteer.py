@@ -590,21 +590,27 @@ def test_a_gazetteer_that_is_replaced_while_in_use_is_not_mixed_with_the_new_one
         tables.lot_key  # noqa: B018
 
 
-def test_a_changed_bit_is_noticed_when_the_section_is_read(full: Path) -> None:
+STEPS = pytest.mark.parametrize("step", [151, pytest.param(37, marks=pytest.mark.fuzz)])
+"""Every how many bytes one is changed."""
+
+
+@STEPS
+def test_a_changed_bit_is_noticed_when_the_section_is_read(full: Path, step: int) -> None:
     """A postal code with another digit would be an authority for a wrong one."""
     _, tables = build(full)
     right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list())
     output = full / "out.parquet"
     whole = output.read_bytes()
     footer = int.from_bytes(whole[-8:-4], "little")
-    for place in range(4, len(whole) - 8 - footer, 41):
+    for place in range(4, len(whole) - 8 - footer, step):
         output.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
         with suppress(GazetteerError):
             tables = Tables(Gazetteer.open(output))
             assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
 
 
-def test_a_damaged_footer_is_an_error_and_no_defect(full: Path) -> None:
+@STEPS
+def test_a_damaged_footer_is_an_error_and_no_defect(full: Path, step: int) -> None:
     """The footer has no checksum of its own: whatever a byte in it becomes, what is read is right or refused."""
     _, tables = build(full)
     right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list())
@@ -612,7 +618,7 @@ def test_a_damaged_footer_is_an_error_and_no_defect(full: Path) -> None:
     whole = output.read_bytes()
     begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     about = whole.index(b'"sections"')
-    for place in [*range(begin, len(whole), 37), *range(about, about + 60, 3)]:
+    for place in [*range(begin, len(whole), step), *range(about, about + 60, step // 12)]:
         for bit in (1, 128):
             output.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
             with suppress(GazetteerError):
