@@ -27,7 +27,7 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable
+from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable, with_writing
 from bizverify.engine.risk.scorecard import Level, Scorecard
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR
@@ -127,7 +127,7 @@ def ours(frame: pl.LazyFrame) -> pl.LazyFrame:
 def row_by_row(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Make the same answers with expressions over all rows."""
     card = Scorecard.load()
-    frame = frame.with_columns(is_assessable().alias("assessable")).with_columns(_codes())
+    frame = with_writing(frame).with_columns(is_assessable().alias("assessable")).with_columns(_codes())
     frame = frame.with_columns(score=_score(card), reasons=_reasons(card))
     grade = pl.lit(GRADES[-1])
     for name in reversed(GRADES[:-1]):

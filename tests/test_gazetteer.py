@@ -19,8 +19,9 @@ import pytest
 import bizverify as bv
 from bizverify.engine.address import attach
 from bizverify.engine.address.gazetteer import METADATA_KEY, Gazetteer, Tables, building_key, compact_name, lot_key
+from bizverify.engine.address.stored_section import StoredSection
 from bizverify.errors import GazetteerError, UsageError
-from bizverify.reference import GazetteerReport
+from bizverify.reference import GazetteerReport, gazetteer_builder
 from bizverify.reference.source_files import shown_name
 
 REASON = 20
@@ -617,6 +618,31 @@ def test_a_damaged_footer_is_an_error_and_no_defect(full: Path) -> None:
             with suppress(GazetteerError):
                 tables = Tables(Gazetteer.open(output))
                 assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
+
+
+def test_a_damaged_footer_hides_no_building_from_a_few_rows(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The footer says which row groups may hold a key: what it says must be borne out by what is read there."""
+    monkeypatch.setattr(gazetteer_builder, "_GROUP", 1)
+    _, tables = build(full)
+    right = [(place, key) for place, key in enumerate(tables.building_key)]
+    output = full / "out.parquet"
+    whole = output.read_bytes()
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    refused = 0
+    for place in range(begin, len(whole), 41):
+        output.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            section = StoredSection(Gazetteer.open(output), "building")
+            for at, key in right:
+                asked = pl.Series([key], dtype=pl.UInt64)
+                assert (at, key) in section.between(asked, asked).rows()
+                assert section.gather("zipcode", pl.Series([at, None], dtype=pl.UInt32)).to_list() == [
+                    tables.building_zip[at],
+                    None,
+                ]
+        except GazetteerError:
+            refused += 1
+    assert refused
 
 
 def test_a_gazetteer_that_is_gone_is_said_to_be_gone(full: Path) -> None:

@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach
+from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach, stored_section
 from bizverify.engine.address.batches import built_once
-from bizverify.reference import build_gazetteer
+from bizverify.engine.address.gazetteer import read_section
+from bizverify.engine.address.match import open_lookups
+from bizverify.reference import build_gazetteer, gazetteer_builder
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")
 JONGNO, GANGNAM = ("11110", "서울특별시", "종로구"), ("11680", "서울특별시", "강남구")
@@ -137,6 +139,39 @@ def ask(gazetteer: Gazetteer, answered: dict[Key, dict[str, Any]]) -> Callable[.
         return answer or matched(gazetteer, [(address, zipcode)], lang).row(0, named=True)
 
     return one
+
+
+def test_a_few_rows_are_answered_from_parts_of_the_file_as_from_the_whole_of_it(
+    answered: dict[Key, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
+    parted = gazetteer_of(BUILDINGS, tmp_path)
+    monkeypatch.setattr(open_lookups, "FEW", len(answered))
+    rows = [(address, zipcode) for address, zipcode, lang in answered if lang == "en"]
+    assert matched(parted, rows, "en").rows(named=True) == [answered[*row, "en"] for row in rows]
+
+
+def test_a_few_rows_read_the_row_groups_of_their_roads_and_many_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
+    parted = gazetteer_of(BUILDINGS, tmp_path)
+    read: list[tuple[str, list[int]]] = []
+
+    def count(gazetteer: Gazetteer, name: str, columns: Any = None, groups: Any = None) -> pl.DataFrame:
+        read.append((name, groups))
+        return read_section(gazetteer, name, columns, groups)
+
+    monkeypatch.setattr(stored_section, "read_section", count)
+    address = [("서울특별시 강남구 테헤란로 152", None)]
+    matched(parted, address, "en")
+    assert len({str(groups) for name, groups in read if name == "building"}) == 1
+    assert "lot" not in {name for name, _ in read}
+    for _ in range(open_lookups.FEW - 1):
+        matched(parted, address, "en")
+    read.clear()
+    matched(parted, address, "en")
+    assert read == []
 
 
 HALL = "세종특별자치시 한누리대로 2130 (보람동)"

@@ -23,7 +23,7 @@ from bizverify.engine.address.regions import (
     split_region,
     without_gazetteer,
 )
-from bizverify.engine.address.regions.reader import split_anywhere
+from bizverify.engine.address.regions.reader import BeginningsRead, split_anywhere
 from bizverify.engine.address.regions.region_table import regions, spellings
 
 TODAY = districts().rows()
@@ -615,6 +615,25 @@ def test_without_a_gazetteer_a_batch_of_many_kinds_is_judged_as_each_row_alone()
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     alone = pl.concat(without_gazetteer(row.lazy()).collect() for row in frame.iter_slices(1))
     assert without_gazetteer(frame.lazy()).collect().equals(alone)
+
+
+def test_beginnings_that_were_read_are_kept_up_to_a_limit_and_say_the_same_ever_after() -> None:
+    """Null, a usual head and a strange one; once more than the limit are known, reading starts anew."""
+    texts = [
+        "서울특별시 강남구 1",
+        "부산광역시 해운대구 2",
+        "가나다 라마",
+        None,
+        "경기도 오산시 3",
+        "대구광역시 군위군 4",
+    ]
+    few, many = BeginningsRead(11, most=3), BeginningsRead(11)
+    expected = many.find(pl.Series(texts, dtype=pl.String)).to_list()
+    assert [place is None for place in expected] == [False, False, True, True, False, False]
+    for _ in range(3):
+        assert [few.find(pl.Series([text], dtype=pl.String)).item() for text in texts] == expected
+        assert many.find(pl.Series(texts[::-1], dtype=pl.String)).to_list() == expected[::-1]
+    assert few.find(pl.Series(texts, dtype=pl.String)).to_list() == expected
 
 
 def test_without_a_gazetteer_the_query_streams_and_keeps_every_row() -> None:

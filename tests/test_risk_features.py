@@ -17,7 +17,8 @@ from bizverify.engine.address import Gazetteer, attach
 from bizverify.engine.address.regions import districts
 from bizverify.engine.business_names import names_differ
 from bizverify.engine.registry import MORE
-from bizverify.engine.risk.features import FEATURES, OPTIONAL, levels
+from bizverify.engine.risk.features import FEATURES, OPTIONAL, WRITING, levels, with_writing
+from bizverify.engine.text_values import is_blank, is_masked
 from conftest import SAMPLE, write
 
 TODAY = date(2026, 11, 21)
@@ -291,6 +292,39 @@ def test_all_levels_of_all_features_add_up_in_every_row(lang: bv.model.Lang) -> 
         assert assessed["bounce_prob"].to_list() == pytest.approx(expected, abs=5.1e-5)
         assert assessed["score"].to_list() == scores.to_list()
     assert seen == {f"{feature}.{name}" for feature, names in FEATURES.items() for name in names}
+
+
+def test_how_an_address_is_written_says_what_the_patterns_say() -> None:
+    """Blank and masked are what the patterns find, and a plain address has Hangul and a number behind it."""
+    chance = random.Random(16)
+    pieces = [
+        "",
+        " ",
+        "-",
+        "가",
+        "힣",
+        "\ud7a4",
+        "강남로",
+        "1",
+        "１",
+        "06236",
+        "135-080",
+        "*",
+        "○",
+        "Seoul",
+        "없음",
+        "미상",
+        "N/A",
+    ]
+    texts = ["".join(chance.choices(pieces, k=chance.randrange(5))) for _ in range(20_000)]
+    frame = pl.LazyFrame({"address": [None, *texts]}, schema={"address": pl.String})
+    address, writing = pl.col("address"), pl.col(WRITING)
+    found = with_writing(frame).collect()
+    assert found.filter((writing == "blank") != is_blank(address)).is_empty()
+    assert found.filter((writing == "masked") != is_masked(address)).is_empty()
+    plain = found.filter(writing == "plain")
+    assert plain.filter(~address.str.contains(r"^[가-힣].*[0-9]")).is_empty()
+    assert found[WRITING].n_unique() == 4
 
 
 # ── unknown stays unknown ────────────────────────────────────────────────────────────────────────────────────────────

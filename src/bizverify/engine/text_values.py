@@ -24,6 +24,15 @@ def is_masked(text: pl.Expr) -> pl.Expr:
     return text.str.contains(_MASK).fill_null(False)
 
 
+def is_plain(address: pl.Expr) -> pl.Expr:
+    """Whether an address begins with a Hangul syllable, has a digit and hides nothing, as most do; null for null.
+
+    So it is not blank, is in Korean, and has a number but no postal code in front. Patterns need to look at the few
+    others only: on nulls they cost nothing.
+    """
+    return (address >= "가") & (address < "\ud7a4") & address.str.contains("[0-9]") & ~is_masked(address)
+
+
 _DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)?$"
 
 

@@ -43,6 +43,7 @@ _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
 """What :func:`bizverify.engine.address.parse.forms.plain_numbers` tells of an address."""
 
+_NO_ROWS: Final = pl.Series(dtype=pl.get_index_type())
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
@@ -62,9 +63,8 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     if "b_no" not in names or "address" not in names:
         return rows
     found = _hash_rows(rows)
-    known = found.drop_nulls()
     says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
-    marks = {CROWDED: _find_crowded(rows, found, known), SEVERAL: _find_several(rows, found, known)}
+    marks = {CROWDED: _find_crowded(rows, found), SEVERAL: _find_several(rows, found)}
     facts = found.select(
         pl.when(says).then(pl.repeat(False, found.height, eager=True).scatter(ids, True)).alias(name)
         for name, ids in marks.items()
@@ -92,9 +92,11 @@ def _hash_rows(rows: pl.LazyFrame) -> pl.DataFrame:
     return work.select(_NUMBER, _PLACE).collect(engine="streaming")
 
 
-def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
+def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
     """The ``row_id`` of the rows at a crowded address."""
-    alike = _find_with_different(known.filter(_is_among(_PLACE, _find_repeated(known[_PLACE], ALIKE))), _PLACE, ALIKE)
+    alike = _find_with_different(_with_repeated(found, _PLACE, ALIKE), _PLACE, ALIKE)
+    if alike.is_empty():
+        return _NO_ROWS
     # what is spelled alike has one key: it is made of the first of these rows
     spelled = _select_rows(rows, found, _is_among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
     keys = spelled.select(ROW_ID, address_key(pl.col("address")).alias(_KEY)).drop_nulls()
@@ -105,9 +107,11 @@ def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) 
     return there.filter(_is_among(_KEY, crowds))[ROW_ID]
 
 
-def _find_several(rows: pl.LazyFrame, found: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
+def _find_several(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
     """The ``row_id`` of the rows whose number has several addresses."""
-    respelled = _find_with_different(known.filter(_is_among(_NUMBER, _find_repeated(known[_NUMBER], 2))), _NUMBER, 2)
+    respelled = _find_with_different(_with_repeated(found, _NUMBER, 2), _NUMBER, 2)
+    if respelled.is_empty():
+        return _NO_ROWS
     address = pl.col("address").cast(pl.String)
     asked = _select_rows(rows, found, _is_among(_NUMBER, respelled))
     said = asked.select(ROW_ID, pl.when(~is_masked(address)).then(address).alias("address"))
@@ -121,6 +125,12 @@ def _business_expr() -> pl.Expr:
     """The number, null where it is none: with a wrong check digit, or, as telephone numbers, from 0 on."""
     key = pl.col(_NUMBER)
     return pl.when(business_number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)).then(key).alias(_NUMBER)
+
+
+def _with_repeated(found: pl.DataFrame, column: str, times: int) -> pl.DataFrame:
+    """The numbers and addresses, both known, whose value in a column stands there at least so often; no others."""
+    often = _find_repeated(found[column], times)
+    return found.filter(_is_among(column, often)).drop_nulls() if len(often) else found.clear()
 
 
 def _find_with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
@@ -144,10 +154,8 @@ def _is_among(column: str, values: pl.Series) -> pl.Expr:
 
 
 def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
-    """The rows of the file for which ``which`` holds of what was found; none, without reading, where it never does."""
+    """The rows of the file for which ``which`` holds of what was found."""
     holds = found.select(which.fill_null(False)).to_series()
-    if not holds.any():
-        return rows.select(ROW_ID, "address").clear()
     wanted = pl.col(ROW_ID).map_batches(partial(_gather_values, holds), pl.Boolean, is_elementwise=True)
     return rows.select(ROW_ID, "address").filter(wanted)
 

@@ -66,7 +66,7 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
 
 
 def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
-    lookups = lookups_of(gazetteer)
+    lookups = lookups_of(gazetteer, len(addresses))
     try:
         parsed = parse.parse(addresses.struct.unnest().lazy()).collect()
         answers = format_match(lookups, match_addresses(lookups, parsed), lang)

@@ -76,6 +76,8 @@ class built_once(Generic[T]):
         self._name = name
 
     def __get__(self, found: Any, owner: type) -> T:
+        if found is None:  # the class is asked, as by ABC: for what marks an abstract method
+            return self  # type: ignore[return-value]
         kept = vars(found)
         if self._name not in kept:
             kept.setdefault(self._name, self._build(found))

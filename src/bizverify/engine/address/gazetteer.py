@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -162,16 +162,16 @@ class Tables:
         self._gazetteer = gazetteer
         self._read_names: pl.Series | None = None
         self._read_lots: pl.DataFrame | None = None
-        self.regions = self._section("region")
-        self.dongs = self._section("dong")
-        self.admins = self._section("admin")
-        self.roads = self._section("road").rename({"road_key": "key"})
-        buildings = self._section("building", ("key", "zipcode", "dong", "apartment"))
+        self.regions = read_section(gazetteer, "region")
+        self.dongs = read_section(gazetteer, "dong")
+        self.admins = read_section(gazetteer, "admin")
+        self.roads = read_section(gazetteer, "road").rename({"road_key": "key"})
+        buildings = read_section(gazetteer, "building", ("key", "zipcode", "dong", "apartment"))
         self.building_key = buildings["key"].alias("building_key").set_sorted()
         self.building_zip = buildings["zipcode"].alias("building_zip")
         self.building_dong = buildings["dong"].alias("building_dong")
         self.building_apartment = buildings["apartment"].alias("building_apartment")
-        gone = self._section("gone")
+        gone = read_section(gazetteer, "gone")
         self.gone_key = gone["key"].alias("gone_key").set_sorted()
         self.gone_building = gone["building"].alias("gone_building")
 
@@ -201,36 +201,64 @@ class Tables:
     @property
     def _names(self) -> pl.Series:
         if self._read_names is None:
-            self._read_names = self._section("building", ("name",))["name"].alias("building_name")
+            self._read_names = read_section(self._gazetteer, "building", ("name",))["name"].alias("building_name")
         return self._read_names
 
     def _all_lots(self) -> pl.DataFrame:
         if self._read_lots is None:
-            self._read_lots = self._section("lot").with_columns(pl.col("key").set_sorted())
+            self._read_lots = read_section(self._gazetteer, "lot").with_columns(pl.col("key").set_sorted())
         return self._read_lots
 
-    def _section(self, name: str, columns: tuple[str, ...] | None = None) -> pl.DataFrame:
-        import pyarrow as pa
 
-        path = self._gazetteer.path
-        with _parquet(path) as file:
-            about = _about(path, file)
-            if about["version"] != self._gazetteer.version:
-                raise GazetteerError(
-                    f"{path}: was replaced by version {about['version']} while version {self._gazetteer.version} "
-                    "was in use; open it again"
-                )
-            later = _LATER[about["format"]]
-            first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
-            columns = columns or SECTIONS[name]
-            there = [column for column in columns if column not in later]
-            try:
-                found = file.read_row_groups(list(range(first, last)), columns=there)
-                frame = pl.DataFrame(found).rechunk()  # one piece: it is searched
-            except (pa.ArrowException, OSError, pl.exceptions.PanicException) as error:
-                raise _damage_error(path, error) from error
-            frame = frame.with_columns(pl.lit(None).alias(column) for column in columns if column in later)
-        return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
+def read_section(
+    gazetteer: Gazetteer, name: str, columns: tuple[str, ...] | None = None, groups: Sequence[int] | None = None
+) -> pl.DataFrame:
+    """Read columns of a section, by default all, in one piece; ``groups``: which of its row groups, by default all.
+
+    Raises :class:`GazetteerError` where the file is damaged or holds another version.
+    """
+    import pyarrow as pa
+
+    path = gazetteer.path
+    with _parquet(path) as file:
+        about = _about(path, file)
+        if about["version"] != gazetteer.version:
+            raise GazetteerError(
+                f"{path}: was replaced by version {about['version']} while version {gazetteer.version} "
+                "was in use; open it again"
+            )
+        later = _LATER[about["format"]]
+        first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
+        wanted = range(first, last) if groups is None else [first + group for group in groups]
+        columns = columns or SECTIONS[name]
+        there = [column for column in columns if column not in later]
+        try:
+            found = file.read_row_groups(list(wanted), columns=there)
+            frame = pl.DataFrame(found).rechunk()  # one piece: it is searched
+        except (pa.ArrowException, OSError, pl.exceptions.PanicException) as error:
+            raise _damage_error(path, error) from error
+        frame = frame.with_columns(pl.lit(None).alias(column) for column in columns if column in later)
+    return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
+
+
+def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
+    """Return for each row group of a section sorted by ``key``: ``first``, ``last`` key (UInt64), ``rows`` (UInt32).
+
+    They are what the footer says. Raises :class:`GazetteerError` where it contradicts itself.
+    """
+    with _parquet(gazetteer.path) as file:
+        section = _about(gazetteer.path, file)["sections"].get(name, {"groups": (0, 0), "rows": 0})
+        key, groups = file.schema_arrow.names.index("key"), map(file.metadata.row_group, range(*section["groups"]))
+        ranges = [(stats.min, stats.max, group.num_rows) for group in groups if (stats := group.column(key).statistics)]
+    bounds = [bound for first, last, _ in ranges for bound in (first, last)]
+    if bounds != sorted(bounds) or sum(rows for *_, rows in ranges) != section["rows"]:
+        raise key_range_error(gazetteer)
+    return pl.DataFrame(ranges, schema={"first": pl.UInt64, "last": pl.UInt64, "rows": pl.UInt32}, orient="row")
+
+
+def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
+    """The footer says other keys than there are."""
+    return GazetteerError(f"{gazetteer.path}: the gazetteer is damaged, build it again: its keys are not as it says")
 
 
 def compact_name(text: pl.Expr) -> pl.Expr:

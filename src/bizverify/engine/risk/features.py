@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.business_names import names_differ
-from bizverify.engine.text_values import is_blank, is_masked
+from bizverify.engine.text_values import is_blank, is_masked, is_plain
 
 Levels = dict[str, pl.Expr]
 
@@ -129,9 +129,35 @@ _OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
 _LOST_ZERO: Final = "^[1-9][0-9]{3}$"
 
 
+WRITING: Final = "writing"
+"""How the address is written (Enum): blank, masked, plain (:func:`~bizverify.engine.text_values.is_plain`), or odd."""
+
+_WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
+_OTHER: Final = "address:other"
+
+
+def with_writing(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`WRITING`, which tells once for all levels how ``address`` is written."""
+    address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
+    writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
+    writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))
+    for name, holds in reversed(writings.items()):
+        writing = pl.when(holds).then(pl.lit(name, _WRITINGS)).otherwise(writing)
+    return (
+        frame.with_columns(pl.when(~is_plain(address)).then(address).alias(_OTHER))
+        .with_columns(writing.alias(WRITING))
+        .drop(_OTHER)
+    )
+
+
 def is_assessable() -> pl.Expr:
     """Whether a risk can be given: there is an address and it can be read."""
-    return ~is_blank(pl.col("address")) & ~is_masked(pl.col("address"))
+    return ~pl.col(WRITING).is_in(["blank", "masked"])
+
+
+def _odd_address() -> pl.Expr:
+    """The address where it is neither plain nor blank nor masked, else null."""
+    return pl.when(pl.col(WRITING) == "odd").then("address")
 
 
 OPTIONAL: Final = (
@@ -152,8 +178,8 @@ def levels(
     """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
 
     ``registry``, ``gazetteer``: whether one was given. ``stale_after``: days after which a status has to be checked
-    again. The frame must have ``name``, ``address``, ``zipcode`` (String), ``kind`` (String), ``check_digit_ok``
-    (Boolean), the registry's ``biz_status``, ``since``, ``opened``, ``as_of``, and the columns of
+    again. The frame must have ``name``, ``address``, ``zipcode`` (String), :data:`WRITING`, ``kind`` (String),
+    ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``, ``opened``, ``as_of``, and the columns of
     :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
 
     ``columns``: which of :data:`OPTIONAL` the frame has too; levels that need another are not among those returned.
@@ -241,15 +267,15 @@ def _status(today: date, fresh: pl.Expr, *, registry: bool) -> dict[str, Levels]
 
 
 def _address() -> Levels:
-    address = pl.col("address")
-    blank = is_blank(address)
-    coded = pl.when(address.str.contains(_STARTS_LIKE_POSTAL)).then(address)
-    numbered = pl.coalesce(coded.str.replace(_POSTAL_AT_HEAD, ""), address).str.contains(_DIGIT)
+    odd = _odd_address()
+    coded = pl.when(odd.str.contains(_STARTS_LIKE_POSTAL)).then(odd)
+    numbered = pl.coalesce(coded.str.replace(_POSTAL_AT_HEAD, ""), odd).str.contains(_DIGIT)
     return {
-        "blank": blank & ~is_blank(pl.col("name")),  # with the number alone, no address was asked about
-        "masked": is_masked(address),
-        "not_korean": (~blank & ~address.str.contains(_HANGUL)) | (pl.col("form") == "english").fill_null(False),
-        "no_number": ~blank & ~numbered,
+        # with the number alone, no address was asked about
+        "blank": ~is_blank(pl.when(pl.col(WRITING) == "blank").then("name")),
+        "masked": pl.col(WRITING) == "masked",
+        "not_korean": ~odd.str.contains(_HANGUL) | (pl.col("form") == "english").fill_null(False),
+        "no_number": ~numbered,
     }
 
 
@@ -271,7 +297,7 @@ def _match_levels() -> Levels:
         "lot_unknown": without_building & (pl.col("form") == "lot"),
         "no_road_or_lot": covered & level.is_in(("region_only", "none")) & (pl.col("form") == "neither"),
         "not_covered": (level == "region_only") & ~covered,
-        "not_found": ~is_blank(pl.col("address")),
+        "not_found": pl.col(WRITING) != "blank",
     }
 
 
@@ -321,8 +347,7 @@ def _postal(gazetteer: bool) -> Levels:
     }
     return (judged if gazetteer else {}) | {
         "outside_region": elsewhere & ~lost,
-        "old_six_digits": (blank & pl.col("address").str.contains(_OLD_POSTAL_AT_HEAD))
-        | code.str.contains(_OLD_POSTAL),
+        "old_six_digits": (blank & _odd_address().str.contains(_OLD_POSTAL_AT_HEAD)) | code.str.contains(_OLD_POSTAL),
         "malformed": (~blank & ~code.str.contains(_POSTAL) & ~lost) | (lost & elsewhere),
     }
 

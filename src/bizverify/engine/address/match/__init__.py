@@ -6,10 +6,11 @@
 - ``ambiguity``: second thoughts on what was decided
 - ``format``: the official address and what was changed
 - ``gazetteer_lookups``: the gazetteer, searchable by name, number and region
+- ``open_lookups``: opens it, whole or for a few rows
 """
 
 from bizverify.engine.address.match.format import format_match
-from bizverify.engine.address.match.gazetteer_lookups import lookups_of
 from bizverify.engine.address.match.matcher import LEVELS, match_addresses
+from bizverify.engine.address.match.open_lookups import lookups_of
 
 __all__ = ["LEVELS", "format_match", "lookups_of", "match_addresses"]

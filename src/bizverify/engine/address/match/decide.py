@@ -110,7 +110,7 @@ def _decide_by_witnesses(
 
 def _on_twin_road(lookups: Lookups, pairs: pl.DataFrame) -> pl.Expr:
     """Whether a road is written that the district has twice: the other one may have that number, too, by now."""
-    return pl.col("main").is_not_null() & pl.lit(lookups.on_twin_road.gather(pairs["place"]))
+    return pl.col("main").is_not_null() & pl.lit(lookups.is_on_twin_road(pairs["place"]))
 
 
 def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
 
 import polars as pl
 
 from bizverify.engine.address.batches import ROW, Index, built_once, text_key
-from bizverify.engine.address.gazetteer import Gazetteer, Tables, building_key
+from bizverify.engine.address.gazetteer import building_key
 from bizverify.engine.address.misspellings import gaps, holes
 from bizverify.engine.address.regions import members
 
 _NUMBERED_DONG: Final = r"^(.*[가-힣])제?[0-9]+(동|리)$"
 _ROAD_BITS: Final = 36
-_KEPT: Final = 2
-_lock = threading.Lock()
-_opened: dict[tuple[str, str], Lookups] = {}
-
-
-def lookups_of(gazetteer: Gazetteer) -> Lookups:
-    """Return the lookups of a gazetteer, the same ones for all threads; those of the last two are kept."""
-    key = (str(gazetteer.path), gazetteer.version)
-    if (found := _opened.get(key)) is not None:
-        return found
-    made = Lookups(gazetteer.tables)  # without the lock, see built_once
-    with _lock:
-        while len(_opened) >= _KEPT and key not in _opened:
-            _opened.pop(next(iter(_opened)))
-        return _opened.setdefault(key, made)
+_ZIP_BITS: Final = 32
 
 
 def without_number(dong: pl.Expr) -> pl.Expr:
@@ -36,41 +24,75 @@ def without_number(dong: pl.Expr) -> pl.Expr:
     return pl.when(dong.str.contains(_NUMBERED_DONG)).then(dong.str.replace(_NUMBERED_DONG, "$1$2"))
 
 
-class Lookups:
+class Column(Protocol):
+    """A column of the gazetteer's buildings."""
+
+    def gather(self, places: pl.Series, /) -> pl.Series:
+        """Return the value at each place, null where the place is."""
+
+
+class NamesAndBuildings(Protocol):
+    """What is looked up, as in :class:`~bizverify.engine.address.gazetteer.Tables`: names whole, buildings by place."""
+
+    @property
+    def regions(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def dongs(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def admins(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def roads(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def building_key(self) -> Column: ...  # noqa: D102
+    @property
+    def building_zip(self) -> Column: ...  # noqa: D102
+    @property
+    def building_dong(self) -> Column: ...  # noqa: D102
+    @property
+    def building_apartment(self) -> Column: ...  # noqa: D102
+    @property
+    def building_name(self) -> Column: ...  # noqa: D102
+
+
+class Lookups(ABC):
     """Indexes over the tables of a gazetteer. Each is built when it is first needed."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: NamesAndBuildings) -> None:
         self.tables = tables
+
+    @abstractmethod
+    def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
+        """The index that ``build`` makes of names; they and what is looked up have a ``region``."""
+
+    @abstractmethod
+    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
+        """The index that ``build`` makes of ``zip``, ``dong``, ``road``; its keys have the code from bit ``zip_at``."""
 
     # ── buildings and lots ───────────────────────────────────────────────────────────────────────────────────────
 
-    @built_once
+    @property
+    @abstractmethod
     def buildings(self) -> Index:
         """``building_key`` → place of the building."""
-        return Index(self.tables.building_key)
 
-    @built_once
+    @property
+    @abstractmethod
     def abolished_buildings(self) -> Index:
         """``building_key`` of an abolished address → place of its successor, null where none is certain."""
-        return Index(self.tables.gone_key, self.tables.gone_building)
 
-    @built_once
-    def on_twin_road(self) -> pl.Series:
-        """By place of the building: whether its district has another road of that name."""
-        road = (self.tables.building_key // 2**_ROAD_BITS).cast(pl.UInt32)
-        return self.tables.roads["several"].fill_null(False).gather(road)
-
-    @built_once
+    @property
+    @abstractmethod
     def lots(self) -> Index:
         """``lot_key`` → places of the buildings on the lot."""
-        return Index(self.tables.lot_key, self.tables.lot_building)
 
-    @built_once
+    @property
+    @abstractmethod
     def names_in_dong(self) -> Index:
         """(dong, compact name of a building) → places."""
-        named = pl.DataFrame({"dong": self.tables.building_dong, "name": self.tables.building_name})
-        named = named.with_row_index("place").drop_nulls("name")
-        return Index.of(named, text_key("dong", compact_building(pl.col("name"))), "place")
+
+    def is_on_twin_road(self, place: pl.Series) -> pl.Series:
+        """Tell for each building whether its district has another road of that name."""
+        return self.tables.roads["several"].gather(_road_of(self.tables.building_key.gather(place))).fill_null(False)
 
     def describe(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add what is known of the building at ``place``: ``zip``, ``dong``, ``road_id``, ``home`` (its region)."""
@@ -78,7 +100,7 @@ class Lookups:
         frame = frame.with_columns(
             self.tables.building_zip.gather(place).alias("zip"),
             self.tables.building_dong.gather(place).alias("dong"),
-            (self.tables.building_key.gather(place) // 2**_ROAD_BITS).cast(pl.UInt32).alias("road_id"),
+            _road_of(self.tables.building_key.gather(place)).alias("road_id"),
         )
         return frame.with_columns(self.tables.roads["region"].gather(frame["road_id"]).alias("home"))
 
@@ -87,7 +109,7 @@ class Lookups:
     @built_once
     def roads_here(self) -> Index:
         """(region, compact name) → road."""
-        return Index.of(self.tables.roads, text_key("region", "key"), "road")
+        return self._index(self.tables.roads, lambda roads: Index.of(roads, text_key("region", "key"), "road"))
 
     @built_once
     def roads_anywhere(self) -> Index:
@@ -97,18 +119,22 @@ class Lookups:
     @built_once
     def roads_without_digits(self) -> Index:
         """(region, name with its digits unreadable) → roads that have digits."""
-        numbered = self.tables.roads.filter(pl.col("key").str.contains("[0-9]"))
-        return Index.of(numbered, text_key("region", without_digits(pl.col("key"))), "road")
+
+        def build(roads: pl.DataFrame) -> Index:
+            numbered = roads.filter(pl.col("key").str.contains("[0-9]"))
+            return Index.of(numbered, text_key("region", without_digits(pl.col("key"))), "road")
+
+        return self._index(self.tables.roads, build)
 
     @built_once
     def roads_with_hole(self) -> Index:
         """(region, name with one syllable unreadable) → roads."""
-        return Index.of(holes(self.tables.roads, "key", "road", "region"), text_key("region", "pattern"), "road")
+        return self._index(self.tables.roads, partial(_index_slips, holes, "key", "road"))
 
     @built_once
     def roads_with_gap(self) -> Index:
         """(region, name with one syllable left out) → roads."""
-        return Index.of(gaps(self.tables.roads, "key", "road", "region"), text_key("region", "pattern"), "road")
+        return self._index(self.tables.roads, partial(_index_slips, gaps, "key", "road"))
 
     # ── dongs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,12 +175,12 @@ class Lookups:
     @built_once
     def dongs_with_hole(self) -> Index:
         """(region, name with one syllable unreadable) → dongs."""
-        return Index.of(holes(self.legal_names, "name", "dong", "region"), text_key("region", "pattern"), "dong")
+        return self._index(self.legal_names, partial(_index_slips, holes, "name", "dong"))
 
     @built_once
     def dongs_with_gap(self) -> Index:
         """(region, name with one syllable left out) → dongs."""
-        return Index.of(gaps(self.legal_names, "name", "dong", "region"), text_key("region", "pattern"), "dong")
+        return self._index(self.legal_names, partial(_index_slips, gaps, "name", "dong"))
 
     @built_once
     def _names_of_dong(self) -> Index:
@@ -192,36 +218,28 @@ class Lookups:
     # ── regions and postal codes ─────────────────────────────────────────────────────────────────────────────────
 
     @built_once
-    def _postal_places(self) -> pl.DataFrame:
-        tables = self.tables
-        return pl.DataFrame(
-            {
-                "zip": tables.building_zip,
-                "dong": tables.building_dong,
-                "road": (tables.building_key // 2**_ROAD_BITS).cast(pl.UInt32),
-            }
-        ).unique()
-
-    @built_once
     def zip_regions(self) -> Index:
         """Postal code → regions that have it."""
-        pairs = self._postal_places.select(
-            "zip", region=self.tables.roads["region"].gather(self._postal_places["road"])
-        )
-        return Index.of(pairs, pl.col("zip").cast(pl.UInt64), "region")
+        region = self.tables.roads["region"]
+
+        def build(places: pl.DataFrame) -> Index:
+            pairs = places.select(pl.col("zip").cast(pl.UInt64), region=region.gather(places["road"]))
+            return Index.of(pairs, pl.col("zip"), "region")
+
+        return self._index_postal(build, 0)
 
     @built_once
-    def _zip_in_dong(self) -> Index:
-        return Index.of(self._postal_places, text_key("zip", "dong"), "dong")
+    def _zip_dongs(self) -> Index:
+        return self._index_postal(lambda places: Index.of(places, _zip_key("zip", "dong"), "dong"), _ZIP_BITS)
 
     @built_once
-    def _zip_on_road(self) -> Index:
-        return Index.of(self._postal_places, text_key("zip", "road"), "road")
+    def _zip_roads(self) -> Index:
+        return self._index_postal(lambda places: Index.of(places, _zip_key("zip", "road"), "road"), _ZIP_BITS)
 
     def is_neighbouring(self, frame: pl.DataFrame) -> pl.Series:
         """Tell whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
-        keys = frame.select(dong=text_key("zip_given", "dong"), road=text_key("zip_given", "road_id"))
-        return self._zip_in_dong.holds(keys["dong"]) | self._zip_on_road.holds(keys["road"])
+        keys = frame.select(dong=_zip_key("zip_given", "dong"), road=_zip_key("zip_given", "road_id"))
+        return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road"])
 
     # ── scopes: the regions that the words of an address allow: one, several, all (no word) or none ───────────────
 
@@ -291,6 +309,30 @@ def without_digits(name: pl.Expr) -> pl.Expr:
 def compact_building(name: pl.Expr) -> pl.Expr:
     """Return a building's name as it is compared: no spaces, no signs, small letters."""
     return name.str.replace_all(r"[^가-힣A-Za-z0-9]", "").str.to_lowercase()
+
+
+def _index_slips(spell: Callable[..., pl.DataFrame], name: str, value: str, names: pl.DataFrame) -> Index:
+    """(region, ``name`` as ``spell`` spells it) → ``value``."""
+    return Index.of(spell(names, name, value, "region"), text_key("region", "pattern"), value)
+
+
+def index_building_names(named: pl.DataFrame) -> Index:
+    """(dong, compact name of a building) → places; ``named``: ``place``, ``dong``, ``name``."""
+    return Index.of(named.drop_nulls("name"), text_key("dong", compact_building(pl.col("name"))), "place")
+
+
+def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
+    """Return the dongs and roads that have a postal code: ``zip``, ``dong``, ``road`` (UInt32), each once."""
+    return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
+
+
+def _road_of(building: pl.Series) -> pl.Series:
+    """Return the road of each ``building_key`` (UInt32)."""
+    return building.to_frame("key").select((pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32)).to_series()
+
+
+def _zip_key(zipcode: str, other: str) -> pl.Expr:
+    return pl.col(zipcode).cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64) + pl.col(other)
 
 
 def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:

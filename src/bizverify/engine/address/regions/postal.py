@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -26,10 +27,15 @@ class _PrefixTable:
     """The number of each prefix, at the place that its digits are; null where it is nobody's."""
     width: int
     fits: pl.Series
+    """One of the constants below, null where the name has no prefixes that are known."""
 
     def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
-        """Return whether a prefix fits a name (Boolean), null where it cannot be said or either is not known."""
+        """Return whether a prefix fits a name (UInt8), null where it cannot be said or either is not known."""
         return pl.lit(self.fits).gather(number * self.width + pl.lit(self.prefixes).gather(prefix))
+
+
+_OTHER, _FITS, _GIVEN_UP = range(3)
+"""The prefix is another's, this one's, or this one's of before, so that nothing can be said."""
 
 
 def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
@@ -41,36 +47,35 @@ def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
     another's, true if no district was named and they are this one's.
     """
     code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
-    return fits_numbers(code, region_numbers(sido, sigungu))
+    return fits_numbers(code.cast(pl.UInt32, strict=False), region_numbers(sido, sigungu))
 
 
 def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
     """Return what :func:`fits_numbers` must know of a region: the numbers that its names have in the tables."""
-    districts, provinces, left = _prefix_tables()
+    districts, provinces = _prefix_tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
     numbers = {
         "district": districts.names.find(name),
         "province": provinces.names.find(sido),
-        "left": left.names.find(name),
         "whole": sigungu.is_null(),
     }
     return [number.alias(key) for key, number in numbers.items()]
 
 
 def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
-    """Tell as :func:`postal_fits` whether a code of five digits (or null) fits a region of :func:`region_numbers`."""
-    districts, provinces, left = _prefix_tables()
-    district, province, gave_up, whole = region
-    three = code.cast(pl.UInt32, strict=False) // 100
-    by_three = districts.find(district, three)
-    by_two = provinces.find(province, three // 10)
-    by_province = pl.when(~by_two | whole).then(by_two)
-    return pl.when(~left.find(gave_up, three).fill_null(False)).then(pl.coalesce(by_three, by_province))
+    """Tell as :func:`postal_fits` whether a code as a number fits a region of :func:`region_numbers`; null for null."""
+    districts, provinces = _prefix_tables()
+    district, province, whole = region
+    by_three = districts.find(district, code // 100)
+    by_two = provinces.find(province, code // 1000)
+    by_province = pl.when((by_two == _OTHER) | whole).then(by_two)
+    fits = pl.coalesce(by_three, by_province)
+    return pl.when(fits != _GIVEN_UP).then(fits == _FITS)
 
 
 @cache
-def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable, _PrefixTable]:
-    """Return the tables of districts by three digits, of provinces by two, and of what districts gave up."""
+def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable]:
+    """Return the tables of districts by three digits, with what they gave up, and of provinces by two."""
     digits: dict[str, frozenset[str]] = {}
     gone: dict[str, frozenset[str]] = {}
     for province in regions().provinces:
@@ -78,21 +83,28 @@ def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable, _PrefixTable]:
             places = _list_members(name)
             digits[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=False) for place in places))
             gone[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=True) for place in places))
-    known = {name: prefixes for name, prefixes in digits.items() if prefixes}
-    provinces = {province.name: province.postal for province in regions().provinces}
-    return (
-        _make_table(known),
-        _make_table(provinces),
-        _make_table({name: prefixes for name, prefixes in gone.items() if prefixes}),
-    )
+    return _make_table(digits, gone), _make_table({province.name: province.postal for province in regions().provinces})
 
 
-def _make_table(fitting: dict[str, frozenset[str]]) -> _PrefixTable:
-    prefixes = {prefix: number for number, prefix in enumerate(sorted(frozenset().union(*fitting.values())))}
-    fits = pl.Series([prefix in of_name for of_name in fitting.values() for prefix in prefixes])
+def _make_table(
+    fitting: Mapping[str, frozenset[str]], gone: Mapping[str, frozenset[str]] | None = None
+) -> _PrefixTable:
+    known = frozenset().union(*fitting.values())
+    every = known.union(*gone.values()) if gone else known
+    prefixes = {prefix: number for number, prefix in enumerate(sorted(every))}
+    others = [_OTHER if prefix in known else None for prefix in prefixes]
+    fits: list[int | None] = []
+    for name, of_name in fitting.items():
+        line = others.copy() if of_name else [None] * len(prefixes)
+        for prefix in of_name:
+            line[prefixes[prefix]] = _FITS
+        for prefix in gone[name] if gone else ():
+            line[prefixes[prefix]] = _GIVEN_UP
+        fits += line
     digits = len(next(iter(prefixes)))
     numbers = [prefixes.get(str(place).zfill(digits)) for place in range(10**digits)]
-    return _PrefixTable(TextIndex(fitting), pl.Series(numbers, dtype=pl.UInt32), len(prefixes), fits)
+    columns = pl.Series(numbers, dtype=pl.UInt32), len(prefixes), pl.Series(fits, dtype=pl.UInt8)
+    return _PrefixTable(TextIndex(fitting), *columns)
 
 
 def _list_districts(sido: str) -> list[Region]:
@@ -124,7 +136,7 @@ _JUDGED_COLUMNS: Final = {
 }
 _NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address")
 _STATE: Final = "r:judged"
-_CODE: Final = "^[0-9]{5}$"
+_CODE: Final = "^([0-9]{5})$"
 _LOST_ZERO: Final = "^([1-9][0-9]{3})$"
 _CODE_FIRST: Final = (
     r"^[^0-9가-힣]*(?:우편번호|우)?[^0-9가-힣]*(?:[0-9]{5}|[0-9]{3}-[0-9]{3})(?:[^0-9가-힣-][^0-9가-힣]*|$)"
@@ -165,13 +177,12 @@ def region_level(address: pl.Expr) -> pl.Expr:
 def _judge_batch(addresses: pl.Series) -> pl.Series:
     """Return the columns of ``_JUDGED`` as a Struct, for a batch: first what the usual heads say, then what is left."""
     frame = addresses.struct.unnest()
-    without_codes = frame["zipcode"].null_count() == len(frame)
-    frame = frame.with_columns(find_usual_heads(frame["address"]), _NO_CODE if without_codes else _given_zipcode())
+    frame = frame.with_columns(find_usual_heads(frame["address"]), zipcode_given=_find_five_digits(frame["zipcode"]))
     uncoded = frame.select(_perhaps_inside()).to_series()
     if uncoded.any():
         inside = frame.filter(uncoded).select(_code_in_address()).to_series()
         frame = frame.with_columns(zipcode_given=pl.coalesce("zipcode_given", scatter(inside, uncoded)))
-    judged = frame.select(_judge_place())
+    judged = frame.with_columns(_describe_place()).select(_judge_place())
     left = frame["place"].is_null() & frame["address"].is_not_null()
     if left.any():
         other = _judge_unusual(frame.filter(left).select("address", "zipcode_given"))
@@ -179,19 +190,14 @@ def _judge_batch(addresses: pl.Series) -> pl.Series:
     return judged.select(pl.struct(*_JUDGED_COLUMNS)).to_series()
 
 
-@cache
-def _given_zipcode() -> pl.Expr:
-    # expressions of a whole batch are made once: where rows are few, making them takes as long as computing them
-    return _five_digits(pl.col("zipcode")).alias("zipcode_given")
-
-
-_NO_CODE: Final = pl.lit(None, pl.String).alias("zipcode_given")
+# expressions of a whole batch are made once: where rows are few, making them takes as long as computing them
 
 
 @cache
 def _perhaps_inside() -> pl.Expr:
     """Whether there is no code but something in the address that may become one, if only when it is normalised."""
-    return pl.col("zipcode_given").is_null() & pl.col("address").str.contains(_PERHAPS_CODE).fill_null(False)
+    uncoded = pl.when(pl.col("zipcode_given").is_null()).then("address")
+    return uncoded.str.contains(_PERHAPS_CODE).fill_null(False)
 
 
 @cache
@@ -201,14 +207,22 @@ def _code_in_address() -> pl.Expr:
 
 
 @cache
+def _describe_place() -> list[pl.Expr]:
+    """What the usual head says, and the code as a number; each a column, as a step within a step is done twice."""
+    place = pl.col("place")
+    return [
+        (place.is_not_null() & ~is_masked(pl.col("address"))).alias("found"),
+        pl.col("zipcode_given").cast(pl.UInt32, strict=False).alias("code"),
+        pl.lit(_province_numbers()).gather(place).alias("region"),
+        *(pl.lit(numbers).gather(place).alias(numbers.name) for numbers in _region_number_columns()),
+    ]
+
+
+@cache
 def _judge_place() -> list[pl.Expr]:
     """The columns of ``_JUDGED`` where the head is a usual one."""
-    fits = fits_numbers(
-        pl.col("zipcode_given"), [pl.lit(numbers).gather(pl.col("place")) for numbers in _region_number_columns()]
-    )
-    level, postal = _levels_and_fits(pl.col("place").is_not_null() & ~is_masked(pl.col("address")), fits)
-    region = pl.lit(_province_numbers()).gather(pl.col("place")).alias("region")
-    return [region, pl.col("zipcode_given"), level, postal]
+    fits = fits_numbers(pl.col("code"), [pl.col(numbers.name) for numbers in _region_number_columns()])
+    return [pl.col("region", "zipcode_given"), *_levels_and_fits(pl.col("found"), fits)]
 
 
 def _judge_unusual(frame: pl.DataFrame) -> pl.DataFrame:
@@ -253,11 +267,13 @@ def _readable() -> pl.Expr:
     return pl.coalesce(odd, readable)
 
 
-def _five_digits(written: pl.Expr) -> pl.Expr:
-    """Return a postal code of five digits, as text or as a number that became text; null for anything else.
+def _find_five_digits(written: pl.Series) -> pl.Series:
+    """Return postal codes of five digits, as text or as numbers that became text; null for anything else.
 
     Four digits are a code of Seoul, the zero in front of which a spreadsheet dropped.
     """
-    other = pl.when(~written.str.contains(_CODE)).then(written)
-    odd = other.str.strip_chars(" '\u00a0").str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1")
-    return pl.coalesce(pl.when(written.str.contains(_CODE)).then(written), pl.when(odd.str.contains(_CODE)).then(odd))
+    odd = (~written.str.contains(_CODE)).fill_null(False)
+    if not odd.any():
+        return written
+    other = written.filter(odd).str.strip_chars(" '\u00a0").str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1")
+    return scatter(other.str.extract(_CODE), odd).zip_with(odd, written)

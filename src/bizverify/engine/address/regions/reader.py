@@ -81,11 +81,11 @@ def _find_usual() -> pl.Expr:
 
 def find_usual_heads(texts: pl.Series) -> pl.Series:
     """Return the place of each text's head in :func:`~.heads.heads` (UInt32), null for what is not usual."""
-    short = _by_beginning(texts, _SHORT)
+    short = _SHORT_BEGINNINGS.find(texts)
     if not short.null_count():
         return short
     left = short.is_null() & texts.is_not_null()
-    long = _by_beginning(texts.filter(left), _LONG)
+    long = _LONG_BEGINNINGS.find(texts.filter(left))
     return pl.select(pl.coalesce(short, scatter(long, left)).alias("place")).to_series()
 
 
@@ -122,12 +122,46 @@ def _describe_place() -> pl.Expr:
     return pl.struct(columns[name].alias(name) for name in ADDED).alias("region")
 
 
-def _by_beginning(texts: pl.Series, length: int) -> pl.Series:
-    beginnings = texts.str.head(length)
-    each = beginnings.unique().drop_nulls().alias("each")
-    split = each.str.splitn(" ", 5).struct.unnest().with_columns(field_5=pl.lit(None, pl.String))
-    places = split.select(_find_usual()).to_series()
-    return places.gather(beginnings.cast(pl.Enum(each)).to_physical()).alias("place")
+class BeginningsRead:
+    """Places of the heads of texts by their first characters, each distinct beginning read once a process.
+
+    Found by their hash, in order: files have few different beginnings, and to look a row's up costs a fraction of
+    what it costs to find the distinct ones of a batch. At most ``most`` are kept; then reading starts anew.
+    """
+
+    def __init__(self, length: int, most: int = 1 << 16) -> None:
+        self._length = length
+        self._most = most
+        self._known = _NOTHING_READ
+
+    def find(self, texts: pl.Series) -> pl.Series:
+        """Return the place of each text's head (UInt32), null for what is not usual."""
+        beginnings = texts.str.head(self._length)
+        keys = beginnings.hash(0)
+        known = self._known
+        lines = known["key"].search_sorted(keys)
+        new = known["key"].gather(lines) != keys
+        if new.any():
+            read = _read_beginnings(beginnings.filter(new))
+            if known.height + read.height > self._most:
+                known, read = _NOTHING_READ, _read_beginnings(beginnings)
+            # of several threads each reads what it lacks, and what the last of them knows is kept
+            self._known = known = pl.concat([known, read]).sort("key")
+            lines = known["key"].search_sorted(keys)
+        return known["place"].gather(lines)
+
+
+def _read_beginnings(beginnings: pl.Series) -> pl.DataFrame:
+    each = beginnings.unique().alias("each")
+    words = each.str.splitn(" ", 5).struct.unnest().with_columns(field_5=pl.lit(None, pl.String))
+    return words.select(each.hash(0).alias("key"), _find_usual().alias("place"))
+
+
+_NOTHING_READ: Final = pl.DataFrame({"key": [2**64 - 1], "place": [None]}, {"key": pl.UInt64, "place": pl.UInt32})
+"""The last of all keys, so that a search never ends behind the end."""
+
+_SHORT_BEGINNINGS: Final = BeginningsRead(_SHORT)
+_LONG_BEGINNINGS: Final = BeginningsRead(_LONG)
 
 
 _SEPARATORS: Final = r"[,/:.()]"
