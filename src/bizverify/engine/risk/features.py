@@ -323,8 +323,8 @@ def restored_zipcode() -> pl.Expr:
 
 def _odd_postal_code() -> pl.Expr:
     """The postal code as written, null where it is five digits: on nulls patterns cost nothing."""
-    written = pl.col("zipcode")
-    return pl.when(~written.str.contains(_POSTAL)).then(written).str.strip_chars().str.strip_suffix(".0")
+    odd = pl.col("zipcode").ne_missing(pl.col("zipcode_given"))
+    return pl.when(odd).then("zipcode").str.strip_chars().str.strip_suffix(".0")
 
 
 def _lost_zero() -> pl.Expr:
