@@ -1,4 +1,4 @@
-"""How many examples the tests draw that draw many: a quarter in the default suite, all behind the marker `fuzz`."""
+"""How many examples the tests draw that draw many: an eighth in the default suite, all behind the marker `fuzz`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 def few(count: int) -> int:
     """What is drawn in place of so many examples."""
-    return count if ALL else max(count // 4, 5)
+    return count if ALL else max(count // 8, 3)
 
 
 def examples(count: int) -> Callable[[Test], Test]:
-    """Draw so many examples of a test, or a quarter; they may share a ``tmp_path`` and take their time."""
+    """Draw so many examples of a test, or an eighth; they may share a ``tmp_path`` and take their time."""
     shared = [HealthCheck.function_scoped_fixture]
 
     def bounded(test: Test) -> Test:

@@ -49,7 +49,14 @@ def gazetteer(tmp_path_factory: pytest.TempPathFactory) -> Gazetteer:
 
 @pytest.fixture(scope="module")
 def ask(gazetteer: Gazetteer) -> Callable[..., dict[str, Any]]:
+    """What an address is taken for; those of the tables below are asked for by one query."""
+    tables = [case[:2] for table in (UNITS, SUPPORTED) for case in table]
+    tables += [(f"서울특별시 종로구 {address}", zipcode) for address, zipcode, *_ in ROADS]
+    known = dict(zip(tables, matched(gazetteer, tables, "en").iter_rows(named=True), strict=True))
+
     def one(address: str, zipcode: str | None = None) -> dict[str, Any]:
+        if found := known.get((address, zipcode)):
+            return found
         return matched(gazetteer, [(address, zipcode)], "en").row(0, named=True)
 
     return one

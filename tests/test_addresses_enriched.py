@@ -128,11 +128,11 @@ def test_rows_keep_their_order_and_their_own_answers_in_a_long_file(engine: bv.L
     """Over several batches and threads: each row has what it would have alone."""
     sample = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
     few = sample.select(b_no="사업자등록번호", name="상호", address="주소", zipcode="우편번호").fill_null("")
-    many = pl.concat([few] * 700).with_row_index("n")
+    many = pl.concat([few] * 350).with_row_index("n")
     found = engine.answer(many.lazy()).collect(engine="streaming")
     assert found["n"].equals(many["n"])
     alone = engine.answer(few.lazy()).collect().select("address", *NINE)
-    assert found.select("address", *NINE).equals(pl.concat([alone] * 700))
+    assert found.select("address", *NINE).equals(pl.concat([alone] * 350))
 
 
 # ── runs, frames, single lookups ─────────────────────────────────────────────────────────────────────────────────

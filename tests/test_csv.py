@@ -521,6 +521,7 @@ def test_a_file_of_pandas_comes_back_as_pandas_wrote_it(tmp_path: Path, quoting:
 
 @pytest.mark.parametrize(("charset", "encoding"), [(76, "utf-8"), (65535, "utf-16"), (79, "euc-kr")])
 @pytest.mark.parametrize("quote_all", ["false", "true"])
+@pytest.mark.process
 def test_a_file_of_libreoffice_comes_back_as_libreoffice_wrote_it(
     tmp_path: Path, charset: int, encoding: str, quote_all: str
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
         ("03_watch_list.ipynb", ("29 closed already", "472-20-00412", "83 removed, 178 watched", "<svg")),
     ],
 )
+@pytest.mark.process
 def test_the_notebooks_execute(name: str, shows: tuple[str, ...]) -> None:
     notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(ROOT / "notebooks")}}).execute()

@@ -963,6 +963,7 @@ def test_the_process_journals_what_is_paid_before_it_replies(process: subprocess
     assert (process.returncode, errors) == (130, "")
 
 
+@pytest.mark.process
 def test_the_page_for_users_works_as_it_is_written(tmp_path: Path) -> None:
     """Its blocks of Python are run as tests."""
     page = (Path(__file__).parent.parent / "docs" / "testing.md").read_text(encoding="utf-8")

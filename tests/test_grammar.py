@@ -9,10 +9,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine.address import parse
+from examples import examples
 
 
 def parsed(addresses: list[str | None], zipcodes: list[str | None] | None = None) -> pl.DataFrame:
@@ -260,7 +261,7 @@ WORDS = st.text(alphabet="가동리로길층호번지산 상아빌딩,()[]-·.01
 HEADS = ["테헤란로 152", "조치원읍 세종로 2449-1", "역삼동 823", "화심리 산 3-1", "종로 5길 지하 7"]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.lists(st.tuples(st.sampled_from(HEADS), WORDS), min_size=20, max_size=40))
 def test_every_letter_after_the_number_is_in_the_detail_or_the_brackets(addresses: list[tuple[str, str]]) -> None:
     found = parsed([f"{head}, 나{words}" for head, words in addresses])
@@ -284,7 +285,7 @@ def letters(text: str) -> list[str]:
     return re.findall("[0-9A-Za-z가-힣]", text)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=400), WORDS), max_size=20))
 def test_no_text_at_all_is_refused(addresses: list[str | None]) -> None:
     assert parsed(addresses, addresses)["address"].to_list() == addresses

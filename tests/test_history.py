@@ -14,8 +14,8 @@ import pytest
 import bizverify as bv
 from bizverify.engine.letter_history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
 from bizverify.errors import LabelError, UsageError
-from bizverify.labels import label
 from bizverify.labels.label_store import LabelStore
+from bizverify.labels.labelling import label
 from conftest import NINE, NOTHING_CHECKED, json_of, write
 
 TODAY = date(2026, 11, 22)

@@ -277,6 +277,7 @@ def _record(folder: Path, row: int) -> None:
     LabelStore(folder).record(batch([(row, True, None)], str(row)))
 
 
+@pytest.mark.process
 def test_processes_that_record_at_once_lose_nothing(tmp_path: Path) -> None:
     """Each waits for the other: all labels are in the book."""
     context = multiprocessing.get_context("spawn")

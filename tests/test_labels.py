@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -16,7 +17,8 @@ import xlsxwriter
 import bizverify as bv
 from bizverify import tables
 from bizverify.errors import ColumnError, InputError, LabelError, OutputError, UsageError
-from bizverify.labels import LabelReport, LabelStore
+from bizverify.labels.label_store import LabelStore
+from bizverify.labels.report import LabelReport
 from bizverify.testing import FakeService, serve
 from conftest import SAMPLE, json_of, spreadsheet, write
 from customers import KEY, customers
@@ -47,10 +49,21 @@ def lines(header: str, rows: list[list[str]]) -> str:
     return "\n".join([header, *(",".join(row) for row in rows)]) + "\n"
 
 
+@pytest.fixture(scope="module")
+def enriched_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("enriched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        bv.enrich(write(folder / "list.csv", lines(HEADER, ROWS)), folder / "mailed.csv")
+    return folder
+
+
 @pytest.fixture
-def enriched(tmp_path: Path) -> Path:
-    source = write(tmp_path / "list.csv", lines(HEADER, ROWS))
-    bv.enrich(source, tmp_path / "mailed.csv")
+def enriched(tmp_path: Path, state_directory: Path, enriched_once: Path) -> Path:
+    """A file that a run has written, with what is remembered of the run: copies of what is made once."""
+    shutil.copytree(enriched_once / "state", state_directory, dirs_exist_ok=True)
+    for name in ("list.csv", "mailed.csv"):
+        shutil.copy2(enriched_once / name, tmp_path)
     return tmp_path / "mailed.csv"
 
 
@@ -360,7 +373,7 @@ def test_a_defect_is_not_laid_to_the_file(label: Any, monkeypatch: pytest.Monkey
     def broken(*_: Any, **__: Any) -> None:
         raise pl.exceptions.ComputeError("a defect")
 
-    monkeypatch.setattr("bizverify.labels.match", broken)
+    monkeypatch.setattr("bizverify.labels.labelling.match", broken)
     with pytest.raises(pl.exceptions.ComputeError, match="a defect"):
         label("row_id,반송여부\n0,Y\n")
 

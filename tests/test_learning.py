@@ -155,6 +155,7 @@ def test_blocks_are_in_order_and_hold_every_letter() -> None:
     assert sizes == sorted(sizes[:-1]) + sizes[-1:]
 
 
+@pytest.mark.fuzz
 def test_where_the_expert_is_right_nothing_is_promoted() -> None:
     """Of 12 worlds in which the built-in scorecard is the truth, one at most lets a challenger through."""
     passed = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach, stored_section
@@ -20,6 +20,7 @@ from bizverify.engine.address.batches import built_once
 from bizverify.engine.address.gazetteer import read_section
 from bizverify.engine.address.match import open_lookups
 from bizverify.reference import build_gazetteer, gazetteer_builder
+from examples import examples
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")
 JONGNO, GANGNAM = ("11110", "서울특별시", "종로구"), ("11680", "서울특별시", "강남구")
@@ -416,7 +417,7 @@ def test_hostile_addresses_are_answered_none(ask: Callable[..., dict[str, Any]],
     assert answer["match_level"] in (None, *LEVELS)
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(st.lists(st.text(max_size=60), max_size=8), st.text(max_size=8))
 def test_any_text_gives_one_line_each(gazetteer: Gazetteer, addresses: list[str], zipcode: str) -> None:
     """Whatever is written, rows and order stay, the level is a known one, and the answer is whole or absent."""
@@ -435,7 +436,7 @@ WORDS = ["세종시", "충남 공주시", "서울 종로구", "조치원읍", "�
 WORDS += ["38", "63-22", "24", ",", "(보람동)"]
 
 
-@settings(deadline=None, max_examples=12)
+@examples(20)
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=20, max_size=60))
 def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addresses: list[str]) -> None:
     """However the words of addresses are thrown together, a region that is written first is never crossed."""
@@ -452,6 +453,7 @@ def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addr
                 assert fixed.startswith(official)
 
 
+@pytest.mark.fuzz
 def test_batches_keep_rows_and_order(gazetteer: Gazetteer) -> None:
     """A streaming query over many batches and threads gives each row its own answer."""
     dice = random.Random(5)

@@ -277,6 +277,7 @@ for count in range(25):
 """
 
 
+@pytest.mark.process
 def test_processes_that_write_at_once_lose_nothing(store: ModelStore) -> None:
     """Every event of each of three processes is there, whole and in its order."""
     folder = str(store.folder)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import gzip
+from itertools import cycle, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import openpyxl
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
@@ -18,6 +19,7 @@ from bizverify.errors import ColumnError, InputError, UsageError
 from bizverify.labels.mailing import open_mailing
 from bizverify.schema import Alert
 from conftest import NINE, write
+from examples import examples
 
 ROWS = [
     ("1", "주식회사 가나", "124-81-00998", "06236", "서울 강남구 테헤란로 152", "비고"),
@@ -52,8 +54,15 @@ def roles_of(report: bv.Report) -> dict[str, str]:
     return {role: choice.header for role, choice in report.columns.items()}
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.xlsx", "below.xlsx", "x.csv.gz"])
-@pytest.mark.parametrize("output", ["y.csv", "y.xlsx", "y.json"])
+NAMES, OUTPUTS = ("x.csv", "x.tsv", "x.xlsx", "below.xlsx", "x.csv.gz"), ("y.csv", "y.xlsx", "y.json")
+USUAL = [*zip(NAMES, cycle(OUTPUTS), strict=False)]
+"""Each input once: what the default suite tries of all pairs."""
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [pytest.param(*pair, marks=() if pair in USUAL else pytest.mark.fuzz) for pair in product(NAMES, OUTPUTS)],
+)
 def test_every_row_of_a_list_without_a_header_is_verified(tmp_path: Path, name: str, output: str) -> None:
     """No row is lost, the user's cells stay, columns are called by position and the roles found by content."""
     path = tmp_path / name
@@ -185,7 +194,7 @@ def test_what_cannot_be_read_without_a_header_is_refused(tmp_path: Path) -> None
 CELL = st.text(st.sampled_from("가1 ,;\"'\n-서울"), max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.tuples(CELL, CELL), max_size=5))
 def test_no_cell_of_a_list_without_a_header_is_lost_or_moved(cells: list[tuple[str, str]]) -> None:
     """Any texts before and between the numbers: as many rows, each with its cells."""

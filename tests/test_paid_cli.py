@@ -32,21 +32,19 @@ def service() -> FakeService:
     return FakeService(KEY, quota=1000)
 
 
-def test_the_whole_story_on_the_command_line(
-    service: FakeService, url: str, run: Run, apart: Run, tmp_path: Path
-) -> None:
+def test_the_whole_story_on_the_command_line(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
     """Me → plan → enrich → again: the plan says what it would cost, the report and the ledger what it did."""
     customers(tmp_path / "in.csv", 30, repeats=3)
-    assert "remaining   1,000" in apart("me").stdout
+    assert "remaining   1,000" in run("me").stdout
     planned = run("plan", "in.csv", "--engine", "verify")
     assert planned.returncode == 0
     assert "30 of 30 missing lookups" in planned.stderr
     assert service.paid_total == 0
-    bought = apart("enrich", "in.csv", "--engine", "verify", "--rate", "500/s", "--json")
+    bought = run("enrich", "in.csv", "--engine", "verify", "--rate", "500/s", "--json")
     report = json.loads(bought.stdout)
     assert report["lookups"] == {"planned": 30, "paid": 30, "cached": 0, "saved": 3}
     assert report["quota"] == {"before": 1000, "after": 970}
-    again = apart("enrich", "in.csv", "--engine", "batch")
+    again = run("enrich", "in.csv", "--engine", "batch")
     assert again.returncode == 0
     assert "paid            0 of 0 chosen lookups, 30 in the ledger" in again.stderr
     ledger = run("ledger").stdout
@@ -300,7 +298,7 @@ def test_two_runs_do_not_share_a_ledger(service: FakeService, url: str, run: Run
 
 @pytest.mark.parametrize("engine", ["verify", "batch"])
 def test_the_key_is_nowhere_to_be_seen(
-    engine: str, service: FakeService, url: str, run: Run, apart: Run, tmp_path: Path, state_directory: Path
+    engine: str, service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path
 ) -> None:
     """Not in a log at its most talkative, the report, the manifest, the ledger, the output; not even if echoed."""
     customers(tmp_path / "in.csv", 40)
@@ -313,7 +311,7 @@ def test_the_key_is_nowhere_to_be_seen(
         Fault("job", Status(500, body=echo), at=1),
     )
     loud = {"BIZVERIFY_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
-    done = apart("enrich", "in.csv", "--engine", engine, "--json", env=loud)
+    done = run("enrich", "in.csv", "--engine", engine, "--json", env=loud)
     assert done.returncode == 3, done.stderr
     assert "is not welcome" in done.stderr + done.stdout + (tmp_path / "in.enriched.csv").read_text()
     refused = run("enrich", "in.csv", "--engine", engine, env=loud | {"BIZVERIFY_API_KEY": KEY + "-wrong"})
@@ -379,7 +377,14 @@ def test_an_error_of_an_async_run_comes_as_it_is(service: FakeService, url: str,
 
 
 @pytest.mark.parametrize(
-    "command", [["me"], ["plan", "in.csv", "--engine", "verify"], ["enrich", "in.csv", "--engine", "batch"]]
+    "command",
+    [
+        *(
+            pytest.param(command, marks=pytest.mark.process)
+            for command in (["me"], ["plan", "in.csv", "--engine", "verify"])
+        ),
+        ["enrich", "in.csv", "--engine", "batch"],
+    ],
 )
 def test_an_interrupt_does_not_wait_for_what_costs_nothing(
     command: list[str], service: FakeService, url: str, run: Run, tmp_path: Path

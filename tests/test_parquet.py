@@ -283,7 +283,7 @@ from bizverify.errors import InputError
 source, out = Path(sys.argv[1]), Path(sys.argv[2])
 whole, chosen = source.read_bytes(), random.Random(int(sys.argv[3]))
 said = {"refused": 0, "read": 0}
-for _ in range(60):
+for _ in range(int(sys.argv[4])):
     data = bytearray(whole)
     for _ in range(chosen.randint(1, 4)):
         data[chosen.randrange(4, len(data) - 4)] = chosen.randrange(256)
@@ -297,13 +297,15 @@ print(said["refused"] + said["read"], said["refused"] > 0)
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_bytes_never_kill_the_process(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "times"), [(1, 12), *(pytest.param(seed, 60, marks=pytest.mark.fuzz) for seed in (1, 2))]
+)
+def test_damaged_bytes_never_kill_the_process(tmp_path: Path, seed: int, times: int) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(pa.table({"b_no": [N] * 500, "x": [str(place) for place in range(500)]}), source)
-    command = [sys.executable, "-W", "ignore", "-c", MUTATE, source, tmp_path / "out.parquet", str(seed)]
+    command = [sys.executable, "-W", "ignore", "-c", MUTATE, source, tmp_path / "out.parquet", f"{seed}", f"{times}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, done.stdout.split()) == (0, ["60", "True"]), done.stderr[-1500:]
+    assert (done.returncode, done.stdout.split()) == (0, [f"{times}", "True"]), done.stderr[-1500:]
 
 
 def test_names_that_are_blank_or_repeat_are_headers_like_others(tmp_path: Path) -> None:

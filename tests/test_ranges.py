@@ -377,10 +377,10 @@ def test_a_table_that_ends_before_the_last_record_is_widened_and_named(tmp_path:
 
 
 def test_the_command_line_shows_the_alert_before_the_notes(
-    apart: Callable[..., CompletedProcess[str]], tmp_path: Path
+    run: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
     source = made(tmp_path / "in.xlsx", lambda sheet: sheet.autofilter("B1:C4"))
-    done = apart("enrich", source, "-o", tmp_path / "out.xlsx")
+    done = run("enrich", source, "-o", tmp_path / "out.xlsx")
     assert done.returncode == 0
     lines = [line for line in done.stderr.splitlines() if line.startswith(("ATTENTION", "note"))]
     assert any(line.startswith("ATTENTION") and "B1:C4" in line for line in lines)

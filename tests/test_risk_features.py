@@ -317,7 +317,9 @@ def test_how_an_address_is_written_says_what_the_patterns_say() -> None:
         "N/A",
     ]
     texts = ["".join(chance.choices(pieces, k=chance.randrange(5))) for _ in range(20_000)]
-    frame = pl.LazyFrame({"address": [None, *texts]}, schema={"address": pl.String}).with_columns(zipcode="address")
+    frame = pl.LazyFrame({"address": [None, *texts]}, schema={"address": pl.String}).with_columns(
+        zipcode="address", zipcode_given="address"
+    )
     address, writing = pl.col("address"), pl.col(WRITING)
     found = with_looks(frame).collect()
     assert found.filter((writing == "blank") != is_blank(address)).is_empty()

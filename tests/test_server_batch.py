@@ -38,9 +38,15 @@ SEVEN = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed
 
 
 @pytest.fixture
-def quickly_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what is about jobs: their files are read here, not each in a process of its own."""
-    read_here(monkeypatch)
+def isolated() -> None:
+    """For what is about reading files in processes of their own."""
+
+
+@pytest.fixture(autouse=True)
+def quickly_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is about jobs: their files are read here."""
+    if "isolated" not in request.fixturenames:
+        read_here(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +283,6 @@ def sources(server: Served, *better: Any) -> None:
     server.app.state.context.jobs.sources = StatusSources(*better)
 
 
-@pytest.mark.usefixtures("quickly_read")
 def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
     """More jobs than plan or server take on: 503 with Retry-After, told before a byte of the body was sent."""
     held = Held()
@@ -311,7 +316,6 @@ def told_without_a_body(server: Served, key: str) -> bytes:
         return told
 
 
-@pytest.mark.usefixtures("quickly_read")
 @pytest.mark.parametrize("failures", [2, 3])
 def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure is tried again; after three the job has failed, its quota is back, and no person is named."""
@@ -329,7 +333,6 @@ def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, mo
         assert status["finished_at"] is not None
 
 
-@pytest.mark.usefixtures("quickly_read")
 def test_a_job_that_is_to_be_tried_again_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one key's job waits for its next attempt, the others' jobs are done."""
     monkeypatch.setattr(worker, "PAUSES", (3_600.0,))
@@ -368,7 +371,6 @@ def test_a_job_that_ends_the_server_is_given_up(tmp_path: Path, starts: int, sta
         StoreError("the disk is full"),
     ],
 )
-@pytest.mark.usefixtures("quickly_read")
 def test_a_full_disk_is_no_failure_of_a_job(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the disk has no room for a job's results, the job is done when there is room."""
     monkeypatch.setattr(worker, "_NO_ROOM", 0.0)
@@ -422,6 +424,7 @@ def test_an_end_is_told_once(tmp_path: Path) -> None:
         assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
 
 
+@pytest.mark.usefixtures("isolated")
 def test_files_that_take_long_to_read_hold_up_their_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While several files of one key take long to be read, another key's file is accepted; all are, in the end."""
     read_isolated, go, begun = accept.read_isolated, threading.Event(), threading.Event()
@@ -488,7 +491,6 @@ async def impatient(seconds: float) -> None:
     await (anyio.sleep(0.02) if seconds < 60 else anyio.sleep_forever())
 
 
-@pytest.mark.usefixtures("quickly_read")
 def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
     """A source that asks over the network is asked unless the job is offline, or looks nothing up."""
     live = Held()
@@ -505,7 +507,6 @@ def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
     assert StatusSources().source(offline=False).live is RegistrySnapshot.live is False
 
 
-@pytest.mark.usefixtures("quickly_read")
 def test_old_jobs_are_purged(tmp_path: Path) -> None:
     """A job is removed with its files when it ended long enough ago, but not while outcomes wait to be learned from."""
     now = [1.8e9]
@@ -535,7 +536,6 @@ def in_loop(server: Served, work: Callable[[], Any]) -> Any:
     return asyncio.run(work())
 
 
-@pytest.mark.usefixtures("quickly_read")
 def test_a_new_server_sweeps_what_a_killed_one_left(tmp_path: Path) -> None:
     """Uploads and folders of jobs that were never accepted go when the server starts; what people own is private."""
     with served(tmp_path / "db.sqlite") as server:

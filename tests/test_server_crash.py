@@ -108,6 +108,7 @@ def half_an_upload(server: Crashing) -> socket.socket:
     return connection
 
 
+@pytest.mark.crash
 def test_a_killed_server_ends_what_it_accepted(tmp_path: Path) -> None:
     """Killed with one upload coming in, one job running and one waiting: the jobs end, the upload leaves nothing."""
     server = Crashing(tmp_path, 1_500)

@@ -19,7 +19,7 @@ import bizverify as bv
 from bizverify.engine import LocalEngine, Scorecard
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import RegistryError
-from bizverify.labels import LabelStore
+from bizverify.labels.label_store import LabelStore
 from bizverify.server import engine_pool
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.settings import Settings

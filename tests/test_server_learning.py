@@ -17,7 +17,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.engine import Scorecard
-from bizverify.labels import LabelStore
+from bizverify.labels.label_store import LabelStore
 from bizverify.model_store import ModelStore
 from bizverify.server.store import job_table, open_server_file
 from handclock import HandClock

@@ -13,13 +13,14 @@ from typing import Any
 import anyio
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.server.store import Store
 from bizverify.server.watch.list_cache import RenderedList, WatchListCache
 from bizverify.watch import store as book
 from bizverify.watch.store import Business
+from examples import examples
 
 OWNERS = ("a", "b")
 
@@ -82,7 +83,7 @@ def entries(listed: RenderedList) -> list[tuple[str, str | None]]:
 steps = st.tuples(st.sampled_from(("add", "remove", "check", "look")), st.sampled_from(OWNERS), st.integers(0, 60))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(steps, min_size=3, max_size=30), st.sampled_from((0, 700, 1 << 20)))
 def test_a_list_is_what_a_fresh_reading_says(
     tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, str, int]], limit: int

@@ -198,6 +198,7 @@ def test_what_fails_after_midnight_goes_back_to_its_own_month(tmp_path: Path, mo
     assert rows_of(tmp_path / "db.sqlite", "SELECT month, used FROM usage") == [("2026-11", 0)]
 
 
+@pytest.mark.crash
 def test_every_answered_lookup_is_counted_when_the_server_is_killed(tmp_path: Path) -> None:
     """After SIGKILL in the middle of load the file has counted at least each lookup whose answer somebody got."""
     db = tmp_path / "db.sqlite"

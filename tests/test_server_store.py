@@ -272,6 +272,7 @@ for _ in range(8):
 """
 
 
+@pytest.mark.process
 def test_two_processes_write_at_once(store: Store) -> None:
     """While another process makes keys in the same file, every write of both is kept."""
     command = [sys.executable, "-c", WRITER, str(store.path), str(Path(__file__).parent)]

@@ -284,6 +284,7 @@ def hostile(folder: Path) -> dict[str, Path]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="looks at a process as Linux shows it")
+@pytest.mark.process
 def test_hostile_files_leave_the_server_as_it_was(tmp_path: Path) -> None:
     """Each is refused with a 4xx or taken as the harmless table it is; the server's own memory stays flat."""
     process = ServedProcess(tmp_path / "db.sqlite", env=STEADY)

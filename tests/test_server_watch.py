@@ -491,6 +491,7 @@ def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock)
         assert receiver.received[0].is_signed(secret, hand.seconds, 3600)
 
 
+@pytest.mark.crash
 def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
     """A server killed while a receiver has the notice sends the same one again when it is started again."""
     db, file = tmp_path / "db.sqlite", tmp_path / "closures.jsonl"

@@ -38,9 +38,9 @@ from bizverify.schema import ADDED_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.settings import load_plans
 from crashing import check_digit
-from serving import Served, ServedProcess, make_key, rows_of, served
+from serving import Served, ServedProcess, make_key, read_here, rows_of, served
 
-ROWS = 600
+ROWS = 300
 ROADS = (
     "서울특별시 중구 세종대로",
     "경기도 수원시 영통구 삼성로",
@@ -212,12 +212,13 @@ def all_paid_once(db: Path, lookups: int) -> None:
     assert jobs(db) == jobs(db, "done")
 
 
+@pytest.mark.crash
 def test_kills_on_both_sides_change_nothing(material: Material, tmp_path: Path) -> None:
     """The server is killed with jobs accepted, the client while it polls; started again, the same file comes out."""
     server = ServedProcess(tmp_path / "server.sqlite", "--registry", material.registry)
     url = server.start()
     key = make_key(server.db, quota=10_000)
-    command = Command(material, tmp_path, url, key, chunk=300)
+    command = Command(material, tmp_path, url, key, chunk=150)
     client = command.start()
     wait_for(lambda: jobs(server.db) > 0)
     server.kill()
@@ -282,19 +283,20 @@ def test_a_hundred_thousand_rows_survive_every_kill(tmp_path: Path, capsys: pyte
 
 
 @pytest.fixture
-def small(tmp_path: Path, material: Material) -> Iterator[Served]:
-    """A server whose plan takes 300 rows an upload and two jobs at a time."""
-    plan = msgspec.structs.replace(load_plans()["business"], rows=300, jobs=2)
+def small(tmp_path: Path, material: Material, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server whose plan takes 150 rows an upload and two jobs at a time."""
+    plan = msgspec.structs.replace(load_plans()["business"], rows=150, jobs=2)
+    read_here(monkeypatch)
     with served(tmp_path / "server.sqlite", registry=material.registry, plans={"business": plan}) as server:
         yield server
 
 
 def test_larger_uploads_than_the_plan_takes_are_halved(material: Material, small: Served, tmp_path: Path) -> None:
-    """413 for 500 rows: the client halves them until they are taken; 503 for a third job delays it, without a doubt."""
+    """413 for 200 rows: the client halves them until they are taken; 503 for a third job delays it, without a doubt."""
     report = material.bought(tmp_path / "out.csv", small.url, small.key(quota=10_000), "batch", jobs=4)
     assert report.exit_code == 0
     material.is_same(tmp_path / "out.csv")
-    assert rows_of(small.db, "SELECT max(total) <= 300, sum(total) FROM jobs") == [(1, material.lookups)]
+    assert rows_of(small.db, "SELECT max(total) <= 150, sum(total) FROM jobs") == [(1, material.lookups)]
     assert used(small.db) == material.lookups
 
 
@@ -309,6 +311,7 @@ def test_a_quota_that_ends_pauses_and_a_larger_one_goes_on(
     material: Material, tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The quota shrinks after the client has looked: 429, exit 5, pending rows. A larger quota: the same command."""
+    read_here(monkeypatch)
     ahead = 0.0
     clock = Clock(now=lambda: time.time() + ahead)
     with served(tmp_path / "server.sqlite", clock, registry=material.registry) as server:
@@ -317,7 +320,7 @@ def test_a_quota_that_ends_pauses_and_a_larger_one_goes_on(
         async def asked(self: Client) -> Any:
             nonlocal ahead
             account = await me(self)
-            set_quota(server.db, 400)
+            set_quota(server.db, 200)
             ahead += 10  # the server remembers what it knows of a key for a second
             return account
 
@@ -327,7 +330,7 @@ def test_a_quota_that_ends_pauses_and_a_larger_one_goes_on(
         assert report.exit_code == 5
         states = Counter(pl.read_csv(out, infer_schema=False)["row_status"].to_list())
         assert states["pending"]
-        assert states["verified"] == used(server.db) <= 400
+        assert states["verified"] == used(server.db) <= 200
         assert not states["in_doubt"]
         monkeypatch.setattr(Client, "me", me)
         set_quota(server.db, 10_000)

@@ -315,6 +315,7 @@ def test_widths_that_the_user_gave_our_columns_stay(tmp_path: Path) -> None:
     assert openpyxl.load_workbook(enriched(once)).active.column_dimensions["J"].width == 33
 
 
+@pytest.mark.process
 def test_libreoffice_opens_what_was_spliced(tmp_path: Path) -> None:
     by_xlsxwriter(tmp_path / "in.xlsx")
     shown = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,true"

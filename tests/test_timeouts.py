@@ -47,6 +47,7 @@ def output_of_hanging(tmp_path: Path, *options: str) -> str:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="no SIGALRM here: each hang ends its worker")
+@pytest.mark.process
 def test_a_test_that_hangs_fails_alone(tmp_path: Path) -> None:
     """One that lets no handler run ends its worker, which names it; another worker goes on."""
     said = output_of_hanging(tmp_path)
@@ -57,6 +58,7 @@ def test_a_test_that_hangs_fails_alone(tmp_path: Path) -> None:
     assert "5 failed, 1 passed" in said
 
 
+@pytest.mark.process
 def test_without_sigalrm_the_worker_names_the_test_that_hangs(tmp_path: Path) -> None:
     said = output_of_hanging(tmp_path, "--timeout-method", "thread", "-k", "lock or quick")
     assert "crashed while running 'test_hanging.py::test_lock'" in said
@@ -65,6 +67,7 @@ def test_without_sigalrm_the_worker_names_the_test_that_hangs(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no signals that a child could inherit")
+@pytest.mark.process
 def test_signals_can_be_sent_though_the_caller_ignores_them() -> None:
     """In a background job of a script and under `nohup`, whose children ignore SIGINT and SIGHUP, too."""
     tests = (

@@ -54,6 +54,8 @@ BROKEN: dict[str, Fault | Dialect] = {
     "the results are refused": Fault("job", Status(400)),
     "the results name no row": DIALECTS["terse"],
 }
+USUAL = ("the job is unknown", "the reply is lost", "the results name no row")
+"""What the default suite tries of them: one for each place at which an upload comes to nothing."""
 
 
 @pytest.fixture
@@ -73,13 +75,13 @@ def buy(source: Path, engine: str = "batch", **terms: Any) -> Report:
     return bv.enrich(source, engine=engine, **QUICK | terms)
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("how", [how if how in USUAL else pytest.param(how, marks=pytest.mark.fuzz) for how in BROKEN])
 def test_a_broken_service_is_paid_for_three_trials_at_most(
     how: str, service: FakeService, url: str, tmp_path: Path
 ) -> None:
     """However often the command is given, 300 lookups are spent; then no upload goes out, and the run says why."""
     breaks(service, BROKEN[how])
-    source = customers(tmp_path / "in.csv", 2000)
+    source = customers(tmp_path / "in.csv", 600)
     reports = [buy(source) for _ in range(5)]
     assert 100 <= service.paid_total <= 300
     assert service.paid_again == 0
@@ -87,7 +89,7 @@ def test_a_broken_service_is_paid_for_three_trials_at_most(
     last = buy(source)
     assert service.requests["batch"] == uploads
     assert [report.exit_code for report in reports] == [reports[0].exit_code] * 5 != [0] * 5
-    assert last.counts["pending"] >= 1700
+    assert last.counts["pending"] >= 300
     assert last.purchase is not None
     assert "bizverify resolve" in str(last.purchase.paused)
 
@@ -202,10 +204,10 @@ def test_an_upload_that_came_to_nothing_makes_the_next_ones_smaller(
 ) -> None:
     """Where only large uploads fail the run goes on with small ones, and pays for no second large one."""
     service.faults.add(Fault("batch", Status(502, paid=True), when=lambda asked: _length(asked) > 50_000))
-    report = buy(customers(tmp_path / "in.csv", 6000), chunk=2000, rate=1e5)
+    report = buy(customers(tmp_path / "in.csv", 3000), chunk=2000, rate=1e5)
     assert [upload.rows for upload in service.uploads if upload.rows > 400] == [1600]
-    assert report.counts["verified"] == 4400
-    buy(customers(tmp_path / "other.csv", 9000), chunk=2000, rate=1e5)
+    assert report.counts["verified"] == 1400
+    buy(customers(tmp_path / "other.csv", 3000), chunk=2000, rate=1e5)
     assert [upload.rows for upload in service.uploads if upload.rows > 400] == [1600], "later runs know it"
 
 
@@ -216,14 +218,14 @@ def _length(asked: Any) -> int:
 def test_single_requests_without_answers_stop_too(service: FakeService, url: str, tmp_path: Path) -> None:
     """Each run stops after some doubts in a row; all runs together after 300 and what was under way."""
     service.faults.add(Fault("verify", Status(500, paid=True)))
-    source = customers(tmp_path / "in.csv", 2000)
+    source = customers(tmp_path / "in.csv", 600)
     spent = [0]
     while (buy(source, "verify", concurrency=100), service.paid_total)[1] > spent[-1]:
         spent.append(service.paid_total)
     assert REQUESTS <= spent[-1] <= REQUESTS + 110
     service.faults.clear()
     assert buy(source, "verify").counts["verified"] == 0
-    assert buy(source, "verify", retry_trial=True).counts["verified"] == 2000 - spent[-1]
+    assert buy(source, "verify", retry_trial=True).counts["verified"] == 600 - spent[-1]
 
 
 def test_the_count_is_right_after_a_kill_and_a_purge(tmp_path: Path) -> None:
@@ -432,7 +434,7 @@ def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
     monkeypatch.setattr("bizverify.purchase.batch_jobs._DEADLINE", 0.1)
     monkeypatch.setattr("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
     service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
-    source = customers(tmp_path / "in.csv", 3000)
+    source = customers(tmp_path / "in.csv", 900)
     for _ in range(3):
         buy(source, rate=1e5)
     assert [upload.rows for upload in service.uploads if upload.rows > 100] == [400]

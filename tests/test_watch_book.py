@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import LocalEngine
@@ -19,6 +19,7 @@ from bizverify.watch import notifications, store
 from bizverify.watch.checking import LocalJudge, judge_watches
 from bizverify.watch.schema import DDL
 from bizverify.watch.store import VERDICT_COLUMNS, Business, CheckResult
+from examples import examples
 
 OWNER = "k1"
 NUMBER = "1248100998"
@@ -320,7 +321,7 @@ STATUS = st.sampled_from(["active", "suspended", "closed", "unregistered", "unkn
 CHECKS = st.lists(st.tuples(STATUS, st.sampled_from(["A", "C", "E", None]), st.booleans()), max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(CHECKS)
 def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]]) -> None:
     """History is the grades' changes as a plain loop finds them; each closure is told once, acknowledged or not."""

@@ -181,6 +181,7 @@ def test_a_list_that_would_be_emptied_needs_a_word(cli: Run, tmp_path: Path) -> 
     assert "0 added, 0 changed, 30 removed" in cli("sync", wrong, "--local", "--apply", "--force").stderr
 
 
+@pytest.mark.crash
 def test_killed_at_any_moment_a_check_tells_each_closure(tmp_path: Path) -> None:
     """SIGKILL again and again: what was printed and what the next check prints are all closures, none left out."""
     town = Town(tmp_path, 40)

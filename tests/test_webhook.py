@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
@@ -22,6 +22,7 @@ from bizverify.errors import OutputError, UsageError
 from bizverify.watch import verify_signature
 from bizverify.watch.notifications import Backoff, PendingDelivery, Webhook, append_lines, send_notification
 from bizverify.watch.webhook_signature import signature_headers
+from examples import examples
 from hooks import Answer, receiving
 
 SECRET = "whsec-do-not-tell"
@@ -236,7 +237,7 @@ def test_standard_signatures_that_are_none(value: str) -> None:
     assert not verify_signature(SECRET, headers, b"", now=1.0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=40), st.integers(0, 30), st.integers(1, 255), st.integers(0, 10**10))
 def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -> None:
     """A signature holds for its body, in any case of the header, and for no other body or time."""

@@ -63,6 +63,7 @@ def test_every_module_can_be_imported() -> None:
     subprocess.run([sys.executable, "-c", IMPORT_ALL], env=os.environ | POOR, check=True, timeout=200)
 
 
+@pytest.mark.process
 def test_every_test_can_be_collected() -> None:
     """What a test needs that Windows lacks skips that test, not all of them."""
     imported = "ignore::pytest.PytestAssertRewriteWarning"  # of what is there before the rest is taken away
@@ -72,7 +73,16 @@ def test_every_test_can_be_collected() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-@pytest.mark.parametrize("name", ["customers.csv", "customers_cp949.csv", "customers.xlsx", "customers.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "customers.csv",
+        *(
+            pytest.param(name, marks=pytest.mark.process)
+            for name in ("customers_cp949.csv", "customers.xlsx", "customers.json")
+        ),
+    ],
+)
 def test_the_main_job_gives_the_same_file(name: str, poor: Run, run: Run, tmp_path: Path) -> None:
     """Beside the list and in its place, with registry and gazetteer: what comes out is what comes out elsewhere."""
     shutil.copy(SAMPLE / name, tmp_path)
@@ -87,6 +97,7 @@ def test_the_main_job_gives_the_same_file(name: str, poor: Run, run: Run, tmp_pa
     assert (tmp_path / f"{name}.bak").read_bytes() == (SAMPLE / name).read_bytes()
 
 
+@pytest.mark.process
 def test_a_file_that_is_open_stays_as_it_is(poor: Run, tmp_path: Path) -> None:
     """Who has it open in Excel is told which file cannot be written; nothing is left beside it."""
     shutil.copy(SAMPLE / "customers.csv", tmp_path)
@@ -108,6 +119,7 @@ def content(path: Path) -> object:
     return [[[cell.value for cell in row] for row in sheet] for sheet in book if sheet.title != "bizverify"]
 
 
+@pytest.mark.process
 def test_what_is_read_in_a_process_of_its_own_is_read(poor: Run, tmp_path: Path) -> None:
     """An .ods, and a CSV packed with gzip."""
     spreadsheet(tmp_path / "list.ods", [["사업자등록번호", "상호"], ["124-81-00998", "삼성전자"]])
@@ -118,6 +130,7 @@ def test_what_is_read_in_a_process_of_its_own_is_read(poor: Run, tmp_path: Path)
         assert json.loads(done.stdout)["row_status"]["verified"] > 0
 
 
+@pytest.mark.process
 def test_outcomes_are_recorded_and_learned_from(poor: Run, tmp_path: Path) -> None:
     """The label store is written twice, the second time over a file that has just been read."""
     shutil.copy(SAMPLE / "customers.csv", tmp_path)
@@ -133,6 +146,7 @@ def test_outcomes_are_recorded_and_learned_from(poor: Run, tmp_path: Path) -> No
     assert "251 letters of 1 mailing" in learned.stdout, learned.stderr
 
 
+@pytest.mark.process
 def test_a_watch_list_in_a_file_is_kept_and_checked(poor: Run, tmp_path: Path) -> None:
     """A closure is appended to the file of notices, on its disk, and told once."""
     write(tmp_path / "list.csv", "사업자등록번호,상호\n124-81-00998,삼성전자\n301-58-57580,해오름\n")
@@ -148,6 +162,7 @@ def test_a_watch_list_in_a_file_is_kept_and_checked(poor: Run, tmp_path: Path) -
     assert told.count(b"3015857580") == told.count(b"\n") == 1
 
 
+@pytest.mark.process
 def test_lookups_are_bought_once_and_the_ledger_says_so(poor: Run, tmp_path: Path) -> None:
     customers(tmp_path / "in.csv", 12)
     service = FakeService(KEY, quota=100)
@@ -160,6 +175,7 @@ def test_lookups_are_bought_once_and_the_ledger_says_so(poor: Run, tmp_path: Pat
     assert len(json.loads(poor("ledger", "--json").stdout)["runs"]) == 2
 
 
+@pytest.mark.process
 def test_registry_and_gazetteer_are_built_over_older_ones(poor: Run, tmp_path: Path) -> None:
     for _ in range(2):
         for what, source in (("registry", "registry_source.csv"), ("gazetteer", "rnaddrkor_sample.txt")):
@@ -167,6 +183,7 @@ def test_registry_and_gazetteer_are_built_over_older_ones(poor: Run, tmp_path: P
             assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 def test_the_service_answers_and_reads_uploads(poor: Run, tmp_path: Path) -> None:
     """Its reader is a process of its own, the job's results appear, and a newer registry may take the older's place."""
     shutil.copy(SAMPLE / "registry.parquet", tmp_path)
@@ -185,6 +202,7 @@ def test_the_service_answers_and_reads_uploads(poor: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("encoding", ["cp949", "cp1252"])
+@pytest.mark.process
 def test_what_the_console_cannot_print_is_escaped(encoding: str, poor: Run, tmp_path: Path) -> None:
     """A name that CP949 lacks, and any Hangul on an English Windows, is no reason to end with a traceback."""
     write(tmp_path / "list.csv", "사업자등록번호,상호\n124-81-00998,Café 鷗 삼성\n")

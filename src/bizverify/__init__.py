@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
     from bizverify.errors import BizverifyError as BizverifyError
     from bizverify.errors import GazetteerError as GazetteerError
-    from bizverify.labels import LabelReport as LabelReport
-    from bizverify.labels import label as label
+    from bizverify.labels.labelling import label as label
+    from bizverify.labels.report import LabelReport as LabelReport
     from bizverify.learning import calibrate as calibrate
     from bizverify.options import EngineKind as EngineKind
     from bizverify.options import ReadOptions as ReadOptions
@@ -66,7 +66,7 @@ _HOMES = {
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
     "HybridEngine": "purchase.paid_engines",
-    "LabelReport": "labels",
+    "LabelReport": "labels.report",
     "LocalEngine": "engine",
     "ReadOptions": "options",
     "Registry": "engine",
@@ -82,7 +82,7 @@ _HOMES = {
     "build_registry": "reference",
     "calibrate": "learning",
     "enrich": "api",
-    "label": "labels",
+    "label": "labels.labelling",
     "plan": "api",
     "verify": "api",
     "verify_frame": "api",

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import msgspec
 import polars as pl
-from filelock import FileLock, Timeout
 
 from bizverify.engine.risk.features import FEATURES
 from bizverify.engine.risk.scorecard import Level, Scorecard, check_scorecard
@@ -358,6 +357,8 @@ class ModelStore:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """The only process that writes: what is decided depends on what was decided before."""
+        from filelock import FileLock, Timeout
+
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = FileLock(self.folder / "journal.lock", timeout=_WAIT, mode=0o600)

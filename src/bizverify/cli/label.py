@@ -90,7 +90,7 @@ def label(outcomes: Path, as_json: bool, mailed: datetime | None, **options: Any
     The same outcomes may be given again, in parts, in any order: each letter counts once. What fits no row, or
     contradicts, is listed and never guessed; the exit code is then 3.
     """
-    from bizverify.labels import label as record
+    from bizverify.labels.labelling import label as record
 
     day: date | None = mailed.date() if mailed else None
     report = record(outcomes, mailed=day, **given_options(options))

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 import polars as pl
-from filelock import FileLock, Timeout
 
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
@@ -244,6 +243,8 @@ class LabelStore:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
+        from filelock import FileLock, Timeout
+
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with FileLock(self.folder / ".lock", timeout=_WAIT, mode=0o600):

@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from bizverify.errors import OutputError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, pluralize
-from bizverify.tables import WORKBOOKS, Format, Table, excel, reading
+from bizverify.tables import WORKBOOKS, Format, Table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.compression import url_of
 from bizverify.tables.detect import default_output, output_format, refuse_in_place
-from bizverify.tables.json import not_finite
 from bizverify.tables.publish import same_file
 from bizverify.tables.table import unique_names
 
@@ -96,6 +95,8 @@ def refuse_wide(table: Table, target: Target, prefix: str) -> None:
     To choose among thousands of columns takes seconds, so this is asked before.
     """
     if target.format == "xlsx":
+        from bizverify.tables import excel
+
         ours = own_columns(table.headers, prefix)
         excel.refuse_wide(len(table.headers) + len(ADDED_COLUMNS) - len(ours))
 
@@ -118,6 +119,8 @@ def find_losses(
             f"{target.path}: with {option} the output is a new workbook, without {lost}; name it with `output=`"
         )
     if target.format == "xlsx":
+        from bizverify.tables import excel
+
         excel.refuse(table, target.path, anew=leaves_out, summary=target.summary)
     rebuilt = target.format == "xlsx" and anew and table.format in (*WORKBOOKS, "html")
     beside = "what the web page has beside its table is" if table.format == "html" else f"{lost} are"
@@ -151,6 +154,8 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
     """
     format = target.format
     if format == "xlsx":
+        from bizverify.tables import excel
+
         excel.refuse_wide(len(layout))
     if table.format == format or (format in _JSON and table.format in _JSON) or format not in (*_JSON, "parquet"):
         return ()
@@ -162,6 +167,8 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
         more = " and so on" if len(renamed) > _SHOWN else ""
         warnings = (f"headers that repeat or are blank get names of their own, as {format} needs: {named}{more}",)
     if format in _JSON:
+        from bizverify.tables.json import not_finite
+
         with reading(table):
             warnings += not_finite(table)
     return warnings

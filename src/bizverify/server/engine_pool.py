@@ -21,7 +21,7 @@ import polars as pl
 from bizverify.engine import LocalEngine, Registry, Scorecard
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
-from bizverify.labels import LabelStore
+from bizverify.labels.label_store import LabelStore
 from bizverify.model_store import ModelStore, resolve_model
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock

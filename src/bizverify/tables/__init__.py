@@ -7,6 +7,8 @@
 - ``heading``: the header among the first rows; ``header_vocabulary`` and ``headers.toml``: the words of headers
 - ``columns``: a column for each role; ``column_preference`` (one of several), ``given_columns`` (named by the user),
   ``role_content`` (found by content; joined values), ``nested`` (values within objects)
+
+Formats but CSV are imported when a file is of them: together they take as long as a small file.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import InputError, UsageError, parameter
-from bizverify.tables import csv, excel, html, json, parquet
+from bizverify.tables import csv
 from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
 from bizverify.tables.publish import publish_file
@@ -111,8 +113,12 @@ def _read_any(
     if format == "csv":
         return csv.read(file, encoding, resources, has_header=has_header)
     if format in WORKBOOKS:
+        from bizverify.tables import excel
+
         return excel.read(file, format, sheet, has_header=has_header)
     if format == "html":
+        from bizverify.tables import html
+
         return html.read(file, encoding, sheet)
     return _read(file, format, json_path, resources)
 
@@ -138,24 +144,34 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     if encoding is not None and format != "csv":
         raise UsageError(f"{target}: `output_encoding=` is for CSV files")
     if format == "xlsx":
+        from bizverify.tables import excel
+
         return excel.write(result, target)
     if format == "parquet":
+        from bizverify.tables import parquet
+
         return parquet.write(result, target)
     with sink(target, packing_of(target)) as stream:
         if format == "csv":
             return csv.write(result, target, stream, encoding)
+        from bizverify.tables import json
+
         return json.write(result, stream, format)
 
 
 def written_rows(table: Table, path: Path, format: Format, encoding: str | None) -> int:
     """Read back an output that was made from ``table`` and count its rows."""
     if format == "xlsx":
+        from bizverify.tables import excel
+
         return excel.count_rows(table, path)
     with ExitStack() as resources:
         file = open_file(path, resources)
         if format == "csv":
             return csv.written_rows(file, csv.dialect_for(table, path, encoding), resources)
         if format in ("json", "ndjson"):
+            from bizverify.tables import json
+
             source = table.source
             inner = source.path if format == "json" and isinstance(source, json.Document) else None
             return json.count(file, format, inner or None, resources)
@@ -164,7 +180,11 @@ def written_rows(table: Table, path: Path, format: Format, encoding: str | None)
 
 def _read(file: File, format: Format, json_path: str | None, resources: ExitStack) -> Table:
     if format == "parquet":
+        from bizverify.tables import parquet
+
         return parquet.read(file)
+    from bizverify.tables import json
+
     return json.read(file, format, json_path, resources)
 
 

@@ -58,7 +58,7 @@ _RESTRAINED: Final = "restrained"
 
 _PATTERN: Final = "pattern"
 _PARTS: Final = "parts"
-_ANSWERS: Final = {_PATTERN: pl.UInt64, **ADDED, _PARTS: pl.List(pl.String)}
+_ANSWERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {_PATTERN: pl.UInt64, **ADDED, _PARTS: pl.List(pl.String)}
 _STATES: Final = 3
 """The first digit of a pattern: neither name nor address given, one given, assessable."""
 

@@ -134,20 +134,23 @@ WRITING: Final = "writing"
 """How the address is written (Enum): blank, masked, plain (:func:`~bizverify.engine.text_values.is_plain`), or odd."""
 
 ODD_ZIPCODE: Final = "odd_zipcode"
-"""The postal code as written (String, stripped), null where it is five digits: on nulls patterns cost nothing."""
+"""The postal code as written (String, stripped), null where it is the one given: on nulls patterns cost nothing."""
 
 _WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
 _OTHER: Final = "address:other"
 
 
 def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`: ``address`` and ``zipcode`` are looked at once for all levels."""
+    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`: ``address`` and ``zipcode`` are looked at once for all levels.
+
+    ``zipcode_given``: the postal code's five digits, if it has as many.
+    """
     address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
     writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
     writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))
     for name, holds in reversed(writings.items()):
         writing = pl.when(holds).then(pl.lit(name, _WRITINGS)).otherwise(writing)
-    odd_code = pl.when(~pl.col("zipcode").str.contains(_POSTAL)).then("zipcode").str.strip_chars()
+    odd_code = pl.when(pl.col("zipcode").ne_missing(pl.col("zipcode_given"))).then("zipcode").str.strip_chars()
     return (
         frame.with_columns(
             pl.when(~is_plain(address)).then(address).alias(_OTHER),

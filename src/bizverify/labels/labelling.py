@@ -1,0 +1,368 @@
+"""``bizverify label``: the outcomes of a mailing, read, matched, recorded, written and sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final, Unpack
+
+import polars as pl
+
+from bizverify import business_number
+from bizverify.engine.risk.reason_parser import KNOWN_DTYPES
+from bizverify.engine.risk.reason_parser import parse_reasons as known_from
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.text_values import day_given
+from bizverify.errors import BizverifyError, LabelError, ModelError, UsageError, parameter
+from bizverify.labels.label_store import LabelBatch, LabelStore, MailingMetadata, OutcomeSource, RecordResult
+from bizverify.labels.mailing import LETTER_SCHEMA, OpenMailing, open_mailing
+from bizverify.labels.mailing_terms import MailingTerms, parse_terms
+from bizverify.labels.matching import MatchResult, address_keys, find_candidates, letter_expr, match
+from bizverify.labels.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future
+from bizverify.labels.output_columns import label_target, write_labels
+from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
+from bizverify.model_store import ModelStore
+from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
+from bizverify.run.output_layout import keep_apart
+from bizverify.schema import pluralize
+
+_LABELLED: Final = (
+    pl.col("row_id"),
+    pl.coalesce("said", "bounced").alias("bounced"),
+    pl.coalesce("reason", "reason_code").alias("bounce_reason"),
+    pl.col("returned").alias("bounced_at"),
+)
+"""The columns of a mailing's file as those of a labelled file."""
+
+
+def label(
+    outcomes: str | Path,
+    *,
+    run: str | Path | None = None,
+    file: str | Path | None = None,
+    mailed: date | str | None = None,
+    returns_requested: bool | None = None,
+    complete: bool = False,
+    mail_class: str | None = None,
+    sent: str | Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    file_sheet: str | None = None,
+    file_encoding: str | None = None,
+    file_json_path: str | None = None,
+    output: str | Path | None = None,
+    output_encoding: str | None = None,
+    unmatched: str | Path | None = None,
+    replace: bool = False,
+    book: str | Path | LabelStore | None = None,
+    dry_run: bool = False,
+    today: date | str | None = None,
+    send: bool | None = None,
+    resend: bool = False,
+    first_row: int | None = None,
+    **service: Unpack[ServiceKeywords],
+) -> LabelReport:
+    """Record what became of the letters of one mailing: which came back, why and when.
+
+    ``outcomes``: any table that :func:`bizverify.enrich` reads. Its columns are found from the headers (roles ``b_no``,
+    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
+    that says whether a letter came back each row is one that did.
+
+    ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
+    ``file_encoding`` and ``file_json_path`` are that file's, as ``sheet``, ``encoding`` and ``json_path`` are those of
+    ``outcomes``. ``mailed``: the day of mailing (a date, or text as 2026-10-05), where ``outcomes`` do not have one.
+    ``returns_requested``: whether undeliverable letters were to come back;
+    must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
+    ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
+
+    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
+    guessed. They are merged with what the ``book`` (a folder, by default in the state directory) has of the mailing;
+    what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
+    with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's
+    own). ``unmatched``: where a CSV of what could not be
+    used is written.
+
+    ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
+    default they do where the run's engine was ``batch`` or ``hybrid`` and the service's address is known. ``resend``:
+    again what was refused or is in doubt; ``first_row``: what the service calls a job's first row, where it does not
+    say. ``service``: as for :func:`bizverify.enrich`. The ledger has what was sent: it is sent once.
+
+    Raises :class:`bizverify.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
+    contradicts an earlier one), :class:`bizverify.errors.InputError`, :class:`bizverify.errors.UsageError`: nothing
+    was recorded then. :class:`bizverify.errors.OutputError` for an output that cannot be written, when the outcomes may
+    be recorded already: the same call again goes on.
+    """
+    hide_key(service)
+    now, path = datetime.now(UTC), Path(outcomes)
+    today, mailed = day_given("today", today) or date.today(), day_given("mailed", mailed)
+    store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
+    labelled, unused = (None if given is None else Path(given) for given in (output, unmatched))
+    outputs = _Outputs(labelled, output_encoding, unused)
+    with open_mailing(run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path) as mailing:
+        service_terms, notes = _service_terms(send, mailing, service)
+        outputs.check(path, mailing, store)
+        read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path)
+        terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
+        refuse_future(read, today)
+        _check_actions(terms, mailing)
+        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(terms.mailed))
+        if matched.labels.is_empty():
+            raise _no_match_error(read, mailing, matched)
+        recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
+        matched = _add_clashes(matched, recorded)
+        report = _report(read, mailing, matched, recorded, dry_run)
+        report = replaced(report, warnings=(*report.warnings, *notes))
+        if dry_run:
+            return report
+        if service_terms is None:
+            return outputs.write(report, mailing, matched, recorded)
+        from bizverify.labels.label_sender import labels_with_lookups, send_labels
+
+        try:  # before the output is written, which may replace the file
+            lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+        except BizverifyError:  # nothing can be sent; what was recorded is written all the same
+            outputs.write(report, mailing, matched, recorded)
+            raise
+        report = outputs.write(report, mailing, matched, recorded)
+    day = recorded.declaration.mailed
+    posted = send_labels(lookups, mailing.path, terms=service_terms, mailed=day, resend=resend, first_row=first_row)
+    return replaced(report, sent=posted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """The files that a call of :func:`label` writes beside the label store."""
+
+    labelled: Path | None
+    encoding: str | None
+    unmatched: Path | None
+
+    def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
+        """Raise :class:`UsageError` where an output would replace what is read; only the enriched file may be.
+
+        A file of the label store is never anything else.
+        """
+        for path in (outcomes, mailing.path, self.labelled, self.unmatched):
+            if path is not None and store.is_own(path):
+                raise UsageError(f"{path}: is of the label store itself, which only `label` writes; give another file")
+        keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
+        read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": self.labelled}
+        keep_apart(read, {"output": None, "list (`unmatched=`)": self.unmatched}, False)
+        if self.labelled is not None:
+            label_target(mailing.table, self.labelled, self.encoding)
+
+    def write(
+        self, report: LabelReport, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult
+    ) -> LabelReport:
+        """Write the outputs; return the report with their paths and warnings."""
+        if self.unmatched is not None:
+            write_unused(matched.listed, self.unmatched)
+            report = replaced(report, unmatched=str(self.unmatched))
+        if self.labelled is None:
+            return report
+        warnings = list(report.warnings)
+        write_labels(
+            mailing.table,
+            self.labelled,
+            recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null()),
+            output_encoding=self.encoding,
+            prefix=mailing.prefix,
+            warned=warnings.append,
+        )
+        return replaced(report, output=str(self.labelled), warnings=tuple(warnings))
+
+
+def _service_terms(
+    send: bool | None, mailing: OpenMailing, service: ServiceKeywords
+) -> tuple[ServiceOptions | None, tuple[str, ...]]:
+    """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
+    if send is False or (send is None and not mailing.has_jobs):
+        if service:
+            raise UsageError(f"{parameter(next(iter(service)))} is for outcomes that are sent: give `send=True`")
+        return None, ()
+    from bizverify.client.base_url import ENV_BASE_URL, BaseUrl
+
+    terms = service_options("batch", service)
+    if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
+        return None, (f"the outcomes are not sent to the service: give `base_url=`, or set {ENV_BASE_URL}",)
+    # to say it before anything is recorded
+    BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
+    return terms, ()
+
+
+def _certain_labels(recorded: RecordResult) -> pl.DataFrame:
+    """The labels that are sent: returns, and arrivals that are certain. Silence is not sent, whatever it means."""
+    certain = pl.col("said") | ~pl.col("bounced")
+    return recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
+
+
+def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
+    """Raise :class:`LabelError` where the mailing has no row of an action that is said to have been sent."""
+    if terms.sent is None or terms.sent == ("all",):
+        return
+    actions = (
+        mailing.letters.select(pl.col("action").unique()).collect(engine="streaming")["action"].drop_nulls().sort()
+    )
+    if strange := [action for action in terms.sent if action not in actions]:
+        raise LabelError(
+            f"{parameter('sent', ','.join(terms.sent))}: {mailing.name} has no row with the action "
+            f"{strange[0]!r}; it has {', '.join(actions)}"
+        )
+
+
+def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:
+    """The error for outcomes of which none is of the mailing: the columns and some numbers of both sides."""
+    others = matched.listed.filter(pl.col("problem") == "other_mailing").height
+    if others == matched.listed.height:
+        days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
+        return LabelError(f"{read.name}: none of its outcomes is of that day; its mailing dates are {days}")
+    used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
+    theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
+    remedy = (
+        "is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?"
+        if "b_no" in mailing.columns
+        else "the mailed file has no column of business numbers: name its rows, from 0, in a column row_id"
+    )
+    return LabelError(
+        f"{read.name}: of {pluralize(read.frame.height, 'outcome')} none is of {mailing.name}; "
+        f"read were the columns {used}; "
+        f"its numbers are {_first_numbers(read.frame['digits'])}, "
+        f"those of the mailed file {_first_numbers(theirs)}; {remedy}"
+    )
+
+
+def _first_numbers(numbers: pl.Series) -> str:
+    few = numbers.drop_nulls().unique(maintain_order=True).head(3)
+    shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
+    return " ".join(shown) if few.len() else "none"
+
+
+def _label_batch(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms, now: datetime
+) -> LabelBatch:
+    source = OutcomeSource(read.sha256, read.path.name, now)
+    metadata = MailingMetadata(
+        id=f"{mailing.id}-{terms.mailed:%Y%m%d}",
+        file=str(mailing.path),
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=terms,
+        sources=(source,),
+        recorded_at=now,
+    )
+    cards = _candidate_scorecards(mailing.model)
+
+    def read_known(rows: pl.Series) -> pl.DataFrame:
+        wanted = mailing.letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
+        return _evidence_of(wanted, mailing, cards).collect(engine="streaming").with_columns(address_keys())
+
+    def list_sent(terms: MailingTerms) -> pl.DataFrame:
+        if not (terms.silence_is_delivery and terms.sent):
+            return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
+        rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
+        # without a number no outcome but one with a row_id could have been of it
+        every = rows.filter(pl.col("b_no").is_not_null()).collect(engine="streaming").with_columns(letter_expr())
+        return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
+
+    return LabelBatch(metadata, matched.labels, matched.doubtful, read_known, list_sent, now)
+
+
+def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
+    """Return the evidence of letters, read from the reasons of the enriched file and never computed again."""
+    if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
+        nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
+        return letters.with_columns(*nothing, unread=pl.lit(True))
+    versioned = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))
+    return known_from(versioned, "reasons", address="address", cards=cards)
+
+
+def _candidate_scorecards(version: str | None) -> list[Scorecard]:
+    """The scorecards that may have answered: the one that did, if that is known and it is there, else all."""
+    store = ModelStore()
+    if version is not None:
+        try:
+            return [store.load(version)]
+        except ModelError:  # a file of the user's own, given with `model`
+            pass
+    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+
+
+def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
+    """List the outcomes that the store did not take because it has others."""
+    target = pl.col("target").is_in(recorded.clashing.implode())
+    clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
+    if clashing.is_empty():
+        return matched
+    others = matched.listed.join(clashing, on="place", how="anti")
+    matches = matched.matches.filter(~target)
+    labels = matched.labels.filter(~pl.col("row_id").is_in(recorded.clashing.implode()))
+    return replaced(matched, matches=matches, labels=labels, listed=pl.concat([others, clashing]))
+
+
+def _report(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult, dry_run: bool
+) -> LabelReport:
+    came = matched.labels.filter(pl.col("said"))
+    codes = came["reason_code"].fill_null("none").value_counts(sort=True)
+    frame = recorded.frame
+    usable = pl.col("bounced").is_not_null() & pl.col("bounce_prob").is_not_null() & ~pl.col("unread")
+    return LabelReport(
+        outcomes=read.name,
+        rows=read.rows,
+        blank=read.blank,
+        only_returns=read.only_returns,
+        columns=read.columns,
+        mailing=recorded.id,
+        file=str(mailing.path),
+        mailed_rows=mailing.rows,
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=recorded.declaration,
+        ways=matched.ways,
+        repeated=matched.repeated,
+        bounced=came.height,
+        not_bounced=matched.labels.height - came.height,
+        by_reason=dict(codes.iter_rows()),
+        new=recorded.new,
+        known=recorded.known,
+        replaced=recorded.replaced,
+        silent=recorded.silent,
+        unmailed=recorded.unmailed,
+        unread=frame.filter("unread").height,
+        usable=frame.filter(usable).height,
+        book=str(recorded.path),
+        listed=unused_outcomes(matched.listed),
+        problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
+        dry_run=dry_run,
+        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, recorded)),
+    )
+
+
+def _warnings(read: Outcomes, mailing: OpenMailing, recorded: RecordResult) -> tuple[str, ...]:
+    found = []
+    terms = recorded.declaration
+    if read.only_returns:
+        found.append(
+            f"{read.name} has no column that says whether a letter came back: each of its rows is one that did"
+        )
+    if mailing.by is not None and mailing.by.started.date() > terms.mailed:
+        found.append(
+            f"the file was enriched on {mailing.by.started:%Y-%m-%d}, after the mailing of {terms.mailed}: what "
+            "it says may not be what was known when the letters went out"
+        )
+    if not terms.silence_is_delivery:
+        why = "returns were not requested" if not terms.returns_requested else "the outcomes are not complete"
+        found.append(
+            f"{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from"
+        )
+    elif terms.sent is None:
+        found.append("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+    return tuple(found)
