@@ -27,7 +27,7 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable, with_writing
+from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable, with_looks
 from bizverify.engine.risk.scorecard import Level, Scorecard
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR
@@ -106,6 +106,7 @@ def make_rows(path: Path, rows: int) -> None:
     frame.with_columns(
         (pl.lit("경기도 수원시 영통구 삼성로 ") + houses).alias("address"),
         days.alias("since"),
+        codes.alias("zipcode"),
         codes.alias("zipcode_given"),
         codes.reverse().alias("fixed_zipcode"),
         (pl.lit("수원 영통 → 경기도 수원시 영통구, 삼성로") + houses + " → 삼성로 " + houses).alias("changes"),
@@ -127,7 +128,7 @@ def ours(frame: pl.LazyFrame) -> pl.LazyFrame:
 def row_by_row(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Make the same answers with expressions over all rows."""
     card = Scorecard.load()
-    frame = with_writing(frame).with_columns(is_assessable().alias("assessable")).with_columns(_codes())
+    frame = with_looks(frame).with_columns(is_assessable().alias("assessable")).with_columns(_codes())
     frame = frame.with_columns(score=_score(card), reasons=_reasons(card))
     grade = pl.lit(GRADES[-1])
     for name in reversed(GRADES[:-1]):

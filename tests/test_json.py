@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from bizverify.tables import json as json_tables
 from bizverify.tables.compression import open_file
 from bizverify.tables.json import lossless_types, scan
 from bizverify.tables.json.locate import Document
+from bizverify.tables.json.plain_lines import other_lines, plain_pattern
 from bizverify.tables.table import Enriched
 from conftest import NINE, json_of, write
 from examples import examples
@@ -178,7 +180,8 @@ def test_records_longer_than_a_chunk_and_chunks_of_many_records_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "CHUNK", 64)
-    monkeypatch.setattr(sys.modules["bizverify.tables.json.read"], "CHUNK", 64)
+    for size in ("_FIRST", "CHUNK"):
+        monkeypatch.setattr(sys.modules["bizverify.tables.json.read"], size, 64)
     objects = [{"b_no": N, "t": "},{" * (place % 50), "l": [{"b_no": "x"}] * (place % 3)} for place in range(MANY)]
     for spaces in ((",", ":"), (", ", ": ")):
         lines = [json.dumps(row, separators=spaces) for row in objects]
@@ -200,6 +203,63 @@ def test_a_value_far_down_that_a_type_would_change_makes_its_column_text(tmp_pat
         found = rows_of(write(tmp_path / name, text))
         spelled = late.strip('"')
         assert (found[0]["v"], found[-1]["v"], found[-1]["w"], len(found)) == ("0.5", spelled, 1, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("late", "message"),
+    [
+        (f'{{"b_no":"{N}","v":1,"v":1}}', "record 20001 has the key 'v' twice"),
+        ('{"b_no":"\\ud800","v":1}', "line 20001, column .*: is not valid JSON"),
+        ('{"b_no":"\\ud800\\u0041","v":1}', "line 20001, column .*: is not valid JSON"),
+        ('["b_no"]', "record 20001 is not a JSON object"),
+        (f'{{"b_no":"{N}","v":01}}', "line 20001, column .*: is not valid JSON"),
+        (f'{{"b_no":"\t{N}","v":1}}', "line 20001, column .*: is not valid JSON"),
+    ],
+)
+def test_what_is_refused_is_refused_far_down_with_its_place(tmp_path: Path, late: str, message: str) -> None:
+    lines = [f'{{"b_no":"{N}","v":{place}}}' for place in range(20_000)]
+    with pytest.raises(InputError, match=message):
+        rows_of(write(tmp_path / "in.ndjson", "\n".join([*lines, late, lines[0]])))
+
+
+@pytest.mark.parametrize("late", ["", f'{{"b_no":"{N}","v":1}}{{"b_no":"{N}","v":2}}', f' {{"b_no":"{N}","v":1}} '])
+def test_lines_far_down_that_are_not_one_object_each_are_read_as_they_are_meant(tmp_path: Path, late: str) -> None:
+    lines = [f'{{"b_no":"{N}","v":{place}}}' for place in range(20_000)]
+    found = rows_of(write(tmp_path / "in.ndjson", "\n".join([*lines, late, lines[7]]) + "\n"))
+    assert [row["v"] for row in found[20_000:]] == [*range(1, late.count("{") + 1), 7]
+
+
+numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+loose = st.text(st.sampled_from('0123456789.-+eE"\\ud8c\ntrfalsn \t[]{},:가'), max_size=8)
+TYPES = (None, pl.String(), pl.Int64(), pl.Float64(), pl.Boolean(), pl.Null())
+
+
+@examples(400)
+@given(st.one_of(numbers, loose, loose.map(json.dumps), st.sampled_from(["true", "null"])), st.sampled_from(TYPES))
+def test_a_plain_line_is_json_whose_value_a_column_gives_back(token: str, dtype: pl.DataType | None) -> None:
+    pattern = plain_pattern({"k.": dtype, "n": pl.Int64()})
+    assert pattern is not None
+    line = f'{{ "k.": {token} ,"n":1}}'
+    others, count = other_lines(line.encode(), 1, pattern) if "\n" not in line else (b"", 1)
+    if count:
+        assert others in (b"", line.encode())
+        return
+    value = json.loads(line, parse_int=str, parse_float=str)["k."]
+    if dtype in (pl.Int64(), pl.Float64()) and value is not None:
+        assert pl.Series([token]).cast(dtype).cast(pl.String).item() == token == value
+    assert (
+        isinstance(value, {pl.String(): str, pl.Boolean(): bool, pl.Null(): type(None)}.get(dtype, object)) or not value
+    )
+
+
+def test_usual_numbers_are_plain_and_columns_spell_them_so() -> None:
+    """All decimals of four digits behind the point, and long ones beside powers of ten."""
+    spelled = [f"{sign}{place / 10_000}" for place in range(1, 100_000) for sign in ("", "-") if place >= 1]
+    spelled += [f"{10**digits + add}.{end}" for digits in range(10) for add in (-1, 0, 1) for end in ("0", "5", "0001")]
+    plain = re.compile((plain_pattern({"v": pl.Float64()}) or "").replace(r"\z", r"\Z"))
+    texts = pl.Series([text for text in spelled if plain.match(f'{{"v":{text}}}')])
+    assert len(texts) > 190_000
+    assert texts.cast(pl.Float64).cast(pl.String).equals(texts)
 
 
 def test_keys_that_come_late_are_columns_and_keys_that_are_absent_stay_absent(tmp_path: Path) -> None:
@@ -266,9 +326,6 @@ def test_what_is_read_and_written_and_read_again_is_the_same(
     assert json.dumps(own(found)) == json.dumps(rows)
     first, again = rows_of(source), rows_of(source.with_name("out" + source.suffix))
     assert own(again) == first
-
-
-numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 
 
 @examples(40)

@@ -58,7 +58,7 @@ def rows(count: int, seed: int) -> list[dict[str, object]]:
 
 def frame_of(made: list[dict[str, object]]) -> pl.LazyFrame:
     frame = pl.LazyFrame(made, schema=SCHEMA)
-    return frame.with_columns(pl.col("title").alias("name"))
+    return frame.with_columns(pl.col("title").alias("name"), pl.lit(None, pl.String).alias("zipcode"))
 
 
 def reference(card: Scorecard, row: dict[str, object], lang: Lang) -> dict[str, object]:

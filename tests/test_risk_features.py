@@ -17,7 +17,7 @@ from bizverify.engine.address import Gazetteer, attach
 from bizverify.engine.address.regions import districts
 from bizverify.engine.business_names import names_differ
 from bizverify.engine.registry import MORE
-from bizverify.engine.risk.features import FEATURES, OPTIONAL, WRITING, levels, with_writing
+from bizverify.engine.risk.features import FEATURES, OPTIONAL, WRITING, levels, with_looks
 from bizverify.engine.text_values import is_blank, is_masked
 from conftest import SAMPLE, write
 
@@ -317,9 +317,11 @@ def test_how_an_address_is_written_says_what_the_patterns_say() -> None:
         "N/A",
     ]
     texts = ["".join(chance.choices(pieces, k=chance.randrange(5))) for _ in range(20_000)]
-    frame = pl.LazyFrame({"address": [None, *texts]}, schema={"address": pl.String})
+    frame = pl.LazyFrame({"address": [None, *texts]}, schema={"address": pl.String}).with_columns(
+        zipcode="address", zipcode_given="address"
+    )
     address, writing = pl.col("address"), pl.col(WRITING)
-    found = with_writing(frame).collect()
+    found = with_looks(frame).collect()
     assert found.filter((writing == "blank") != is_blank(address)).is_empty()
     assert found.filter((writing == "masked") != is_masked(address)).is_empty()
     plain = found.filter(writing == "plain")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify import business_number
 from bizverify._version import __version__
 from bizverify.engine.letter_history import with_letters
+from bizverify.engine.local import NUMBER
 from bizverify.labels.label_store import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
 from bizverify.options import ReadOptions, WriteOptions
@@ -54,7 +54,7 @@ from bizverify.run.output_layout import (
     lay_out_columns,
     refuse_wide,
 )
-from bizverify.run.records import DIGITS, records
+from bizverify.run.records import records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
@@ -72,7 +72,6 @@ log = logging.getLogger(__name__)
 _NO_OUTCOMES: Final = (
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
 )
-_NUMBER: Final = "outcome:b_no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,12 +368,11 @@ def statuses_of(engine: Engine, counts: accounting.RowCounts, tallied: Mapping[s
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
     """Add what became of the last letter to each row's business at its address, null where nothing is recorded."""
     names = answers.collect_schema().names()
-    if outcomes is None or DIGITS not in names or "address" not in names:
+    if outcomes is None or NUMBER not in names or "address" not in names:
         return answers.with_columns(
             pl.lit(None, dtype).alias(name) for name, dtype in LABEL_DTYPES.items() if name in LABEL_COLUMNS
         )
-    numbered = answers.with_columns(business_number.key_expr(pl.col(DIGITS)).alias(_NUMBER))
-    return with_letters(numbered, outcomes, _NUMBER)
+    return with_letters(answers, outcomes, NUMBER)
 
 
 def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:

@@ -13,17 +13,18 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.engine.address import LEVELS, attach
+from bizverify.engine.address.batches import for_few
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.letter_history import attach_history
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import FEATURES, levels, restored_zipcode
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_expr, day_given, may_be_days
-from bizverify.errors import GazetteerError, UsageError
+from bizverify.errors import GazetteerError, RegistryError, UsageError
 from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 
-_HOME: Final = "bv:row"
-"""Where the caller's columns wait while the engine works, so that no name of theirs can clash with one of its own."""
+_HOME: Final = "row:"
+"""Stands before the names of the caller's columns while the engine works, so that none can be one of its own."""
 
 MATCH_LEVEL: Final = "bv:match_level"
 """The match level of a row's address, beside the answer: counted, and not written."""
@@ -39,6 +40,9 @@ STATUS_COUNTS: Final = (pl.col(STATUS_STALE).sum().alias("status:stale"),)
 
 ROW_PROBLEM: Final = "row_problem"
 """An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
+
+NUMBER: Final = "bv:number"
+"""An optional column of the engine's input: what :func:`bizverify.business_number.key_expr` reads in ``b_no``."""
 
 ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     "totals_row": {
@@ -120,7 +124,7 @@ class LocalEngine:
         beside = []
         if self.registry:
             active = pl.col("level:status") == FEATURES["status"].index("active_stale") + 1
-            stale = pl.col("compact").is_not_null() & (active | (pl.col("level:status_age") == 1))
+            stale = pl.col("key").is_not_null() & (active | (pl.col("level:status_age") == 1))
             beside.append(stale.alias(STATUS_STALE))
         if self.gazetteer:
             beside.append(pl.col("match_level").alias(MATCH_LEVEL))
@@ -141,16 +145,15 @@ class LocalEngine:
             if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
                 raise UsageError(f"the column {name!r} holds {schema[name]}; give text or numbers")
         work = frame.select(
-            pl.struct(pl.all()).alias(_HOME), *_record(names), _row_problem(schema), **_optional_columns(schema)
+            pl.all().name.prefix(_HOME), *_record(schema), _row_problem(schema), **_optional_columns(schema)
         )
-        digits = pl.when(pl.col(ROW_PROBLEM).is_null()).then(business_number.compact_expr(pl.col("b_no")))
-        work = work.with_columns(digits.alias("compact"))
-        work = work.with_columns(business_number.key_expr(pl.col("compact")).alias("key"))
+        work = work.with_columns(pl.when(pl.col(ROW_PROBLEM).is_null()).then("key").alias("key"))
         work = work.with_columns(
             business_number.checksum_expr(pl.col("key")).alias("check_digit_ok"),
             business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
-        work = self.registry.attach(work, "key") if self.registry else without_registry(work)
+        known = self.registry
+        work = known.attach(work, "key", names="name" in schema) if known else without_registry(work)
         work = attach(work.with_columns(_blank_invalid_rows()), self.gazetteer, self.lang)
         work = attach_history(work, self.history, self.today or date.today())
         possible = levels(
@@ -161,7 +164,16 @@ class LocalEngine:
             columns=self._known_besides(schema),
         )
         work = self.model.assess(work, possible, self.lang)
-        return work.select(_HOME, *self._select_answers(), *more).unnest(_HOME)
+        work = for_few(work, pl.col("key").is_null(), self._note, ("b_no", ROW_PROBLEM), {"row_note": pl.String})
+        return work.select(
+            *(pl.col(f"{_HOME}{name}").alias(name) for name in names), *self._select_answers(), "row_note", *more
+        )
+
+    def _note(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Add why rows without a number have none, in words."""
+        problem = business_number.note_expr(business_number.problem_expr(pl.col("b_no")), self.lang)
+        of_row = business_number.note_expr(pl.col(ROW_PROBLEM), self.lang, ROW_PROBLEMS)
+        return rows.with_columns(pl.coalesce(of_row, problem).alias("row_note"))
 
     def _known_besides(self, schema: pl.Schema) -> set[str]:
         """The optional columns that the features may use: the registry's, the input's, and the region."""
@@ -180,8 +192,8 @@ class LocalEngine:
         """
         try:
             yield
-        except GazetteerError as error:  # polars adds the expression it came from, which says nothing to the reader
-            raise GazetteerError(str(error).partition("\n\nThis error occurred in")[0]) from error
+        except (GazetteerError, RegistryError) as error:  # polars adds the expression it came from, which says nothing
+            raise type(error)(str(error).partition("\n\nThis error occurred in")[0]) from error
         except (pl.exceptions.PolarsError, RuntimeError):
             for index in (self.registry, self.gazetteer):
                 if index is not None:
@@ -189,23 +201,20 @@ class LocalEngine:
             raise
 
     def _select_answers(self) -> list[pl.Expr]:
-        """The nine columns; the seven of the answer only where there is a number."""
-        valid = pl.col("compact").is_not_null()
+        """The answer's seven columns, only where there is a number, and ``row_status``."""
+        valid = pl.col("key").is_not_null()
         answers = {
             "biz_status": pl.col("biz_status").cast(pl.String).fill_null("unknown"),
             "fixed_zipcode": pl.coalesce("fixed_zipcode", restored_zipcode()),
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
-        problem = pl.when(~valid).then(business_number.problem_expr(pl.when(~valid).then("b_no")))
-        note = business_number.note_expr(problem, self.lang)
-        of_row = business_number.note_expr(pl.col(ROW_PROBLEM), self.lang, ROW_PROBLEMS)
-        return [*seven, status, pl.coalesce(of_row, note).alias("row_note")]
+        return [*seven, status]
 
 
 def _blank_invalid_rows() -> list[pl.Expr]:
     """The address of rows that get an answer; to the others no work goes."""
-    valid = pl.col("compact").is_not_null()
+    valid = pl.col("key").is_not_null()
     return [pl.when(valid).then(pl.col(name)).alias(name) for name in ("address", "zipcode")]
 
 
@@ -224,11 +233,13 @@ def _optional_columns(schema: pl.Schema) -> dict[str, pl.Expr]:
     return found
 
 
-def _record(names: list[str]) -> list[pl.Expr]:
-    """The record's columns as text; the number as it is, since its dtype may say that it was rounded."""
+def _record(schema: pl.Schema) -> list[pl.Expr]:
+    """The record's columns as text; the number as integer, and as it is: its dtype may say that it was rounded."""
     texts = [
-        (pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String)).alias(name)
+        (pl.col(name).cast(pl.String) if name in schema else pl.lit(None, pl.String)).alias(name)
         for name in RECORD_COLUMNS
         if name != "b_no"
     ]
-    return [pl.col("b_no"), *texts]
+    read_before = schema.get(NUMBER) == pl.UInt64
+    key = pl.col(NUMBER) if read_before else business_number.key_expr(pl.col("b_no"))
+    return [pl.col("b_no"), *texts, key.alias("key")]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.engine.number_index import NumberIndex
 from bizverify.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bizverify.errors import RegistryError
 
@@ -55,15 +56,17 @@ ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "reg
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """An opened registry file. ``version`` names the snapshot in reports and manifests.
+    """An opened registry file, and what was read of it. ``version`` names the snapshot in reports and manifests.
 
-    ``more``: which of :data:`ATTACHED_MORE` it gives to rows.
+    ``more``: which of :data:`ATTACHED_MORE` it gives to rows. A column is read when it is first needed and then held:
+    one object serves all queries and threads.
     """
 
     path: Path
     version: str
     rows: int
     more: tuple[str, ...] = ()
+    _held: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, path: str | Path) -> Registry:
@@ -103,15 +106,42 @@ class Registry:
             reason = str(error).splitlines()[0]
             raise RegistryError(f"{self.path}: the registry is damaged, build it again: {reason}") from error
 
-    def attach(self, frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
+    def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
         """Add :data:`ATTACHED` to each row by its UInt64 number ``key``, nulls where absent.
 
-        So are those of :attr:`more` that it has; a column that is not used is not read.
-        Order and number of rows stay. This is the seam for a faster index: nothing else knows how numbers are found.
+        So are those of :attr:`more` that it has, ``registry_name`` only if ``names``. Order and number of rows stay; no
+        column of the frame is moved. This is the seam: nothing else knows how numbers are found.
         """
-        more = [pl.col(name).alias(ours) for name, ours in ATTACHED_MORE.items() if ours in self.more]
-        known = pl.scan_parquet(self.path, glob=False).select(pl.col("b_no").alias(key), *ATTACHED, *more)
-        return frame.join(known, on=key, how="left", maintain_order="left")
+        dtypes = {name: SCHEMA[name] for name in ATTACHED}
+        dtypes |= {ours: MORE[name] for name, ours in ATTACHED_MORE.items() if ours in self.more}
+        if not names:
+            dtypes.pop("registry_name", None)
+        found = pl.col(key).map_batches(
+            partial(self._find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True
+        )
+        return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
+
+    def _find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
+        """Return the columns of each number as a struct, its fields null where the number is not there."""
+        places = self._column("b_no").find(numbers)
+        found = [pl.lit(self._column(name)).gather(pl.lit(places)).alias(name) for name in columns]
+        return pl.select(pl.struct(found)).to_series()
+
+    def _column(self, name: str) -> Any:
+        """A column, by the name that rows get of it; ``b_no`` is the index of the numbers."""
+        if name not in self._held:  # several threads may read it, and what the last one read is kept
+            theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}.get(name, name)
+            try:
+                column = pl.read_parquet(self.path, columns=[theirs], glob=False).to_series().rechunk()
+            except (pl.exceptions.PolarsError, OSError, RuntimeError):
+                self.check()
+                raise
+            if name == "b_no" and not column.is_sorted():
+                raise RegistryError(
+                    f"{self.path}: the registry is damaged, build it again: its numbers are in no order"
+                )
+            self._held[name] = NumberIndex(column) if name == "b_no" else column
+        return self._held[name]
 
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -11,11 +11,11 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
+from bizverify.engine.local import NUMBER, ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.text_values import is_blank
 from bizverify.errors import AccountingError
 from bizverify.run.lookups import LOOKUP
-from bizverify.run.records import DIGITS, RIGHT, ROW_ID
+from bizverify.run.records import RIGHT, ROW_ID
 from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES, pluralize
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
@@ -65,10 +65,10 @@ def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
     """
     names = rows.collect_schema().names()
     if "b_no" not in names:
-        nothing = {"b_no": pl.String, DIGITS: pl.String, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
+        nothing = {"b_no": pl.String, NUMBER: pl.UInt64, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
         rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in nothing.items())
     address = pl.col("address").cast(pl.String) if "address" in names else pl.lit(None, pl.String)
-    rows = rows.with_columns((pl.col(DIGITS).is_not_null() & pl.col(ROW_PROBLEM).is_null()).alias("plan:valid"))
+    rows = rows.with_columns((pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()).alias("plan:valid"))
     valid = pl.col("plan:valid")
     problem = pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.when(~valid).then("b_no")))
     return rows.with_columns(
@@ -88,7 +88,7 @@ def _lookup_key(names: list[str]) -> pl.Expr:
     texts = [
         pl.col(name).cast(pl.String).str.strip_chars().fill_null("") for name in ("name", "address") if name in names
     ]
-    return reduce(xor, (text.hash(seed=place) for place, text in enumerate([pl.col(DIGITS), *texts])))
+    return reduce(xor, (text.hash(seed=place) for place, text in enumerate([pl.col(NUMBER), *texts])))
 
 
 PLAN_COUNTS: Final = (

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.local import ROW_PROBLEM
+from bizverify.engine.local import NUMBER, ROW_PROBLEM
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, Choice
 from bizverify.tables import Table
 from bizverify.tables.role_content import role_cell
@@ -63,9 +63,12 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
 
 
 def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`DIGITS` and :data:`RIGHT` to rows with a ``b_no``."""
-    rows = rows.with_columns(business_number.compact_expr(pl.col("b_no")).alias(DIGITS))
-    return rows.with_columns(business_number.checksum_expr(business_number.key_expr(pl.col(DIGITS))).alias(RIGHT))
+    """Add :data:`bizverify.engine.local.NUMBER`, :data:`DIGITS` and :data:`RIGHT` to rows with a ``b_no``."""
+    key = pl.col(NUMBER)
+    rows = rows.with_columns(business_number.key_expr(pl.col("b_no")).alias(NUMBER))
+    return rows.with_columns(
+        business_number.digits_expr(key).alias(DIGITS), business_number.checksum_expr(key).alias(RIGHT)
+    )
 
 
 def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection[int], unsure: pl.Expr) -> pl.Expr:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, WRITING, Levels, is_assessable, with_writing
+from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
 from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDERS, Term, list_reasons
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR, Lang
@@ -58,7 +58,7 @@ _RESTRAINED: Final = "restrained"
 
 _PATTERN: Final = "pattern"
 _PARTS: Final = "parts"
-_ANSWERS: Final = {_PATTERN: pl.UInt64, **ADDED, _PARTS: pl.List(pl.String)}
+_ANSWERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {_PATTERN: pl.UInt64, **ADDED, _PARTS: pl.List(pl.String)}
 _STATES: Final = 3
 """The first digit of a pattern: neither name nor address given, one given, assessable."""
 
@@ -167,7 +167,7 @@ def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang
     A code is the level's place in :data:`FEATURES` from 1, 0 where none holds. See :meth:`Scorecard.assess`.
     """
     answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang)
-    frame = with_writing(frame).with_columns(is_assessable().alias(ASSESSABLE))
+    frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, and on nulls patterns cost nothing
     name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
     frame = frame.with_columns(*_level_codes(levels), (~is_blank(name) | ~is_blank(address)).alias(_GIVEN))
@@ -175,7 +175,7 @@ def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang
         answers, return_dtype=pl.Struct(ADDED), is_elementwise=True
     )
     frame = frame.with_columns(answered.alias("bv:risk"))
-    return frame.with_columns(pl.col("bv:risk").struct.field(*ADDED)).drop("bv:risk", WRITING, _GIVEN)
+    return frame.with_columns(pl.col("bv:risk").struct.field(*ADDED)).drop("bv:risk", _GIVEN)
 
 
 def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:

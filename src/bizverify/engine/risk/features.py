@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Collection
-from datetime import date, timedelta
+from datetime import MINYEAR, date, timedelta
 from typing import Final
 
 import polars as pl
@@ -132,19 +133,29 @@ _LOST_ZERO: Final = "^[1-9][0-9]{3}$"
 WRITING: Final = "writing"
 """How the address is written (Enum): blank, masked, plain (:func:`~bizverify.engine.text_values.is_plain`), or odd."""
 
+ODD_ZIPCODE: Final = "odd_zipcode"
+"""The postal code as written (String, stripped), null where it is the one given: on nulls patterns cost nothing."""
+
 _WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
 _OTHER: Final = "address:other"
 
 
-def with_writing(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`WRITING`, which tells once for all levels how ``address`` is written."""
+def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`: ``address`` and ``zipcode`` are looked at once for all levels.
+
+    ``zipcode_given``: the postal code's five digits, if it has as many.
+    """
     address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
     writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
     writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))
     for name, holds in reversed(writings.items()):
         writing = pl.when(holds).then(pl.lit(name, _WRITINGS)).otherwise(writing)
+    odd_code = pl.when(pl.col("zipcode").ne_missing(pl.col("zipcode_given"))).then("zipcode").str.strip_chars()
     return (
-        frame.with_columns(pl.when(~is_plain(address)).then(address).alias(_OTHER))
+        frame.with_columns(
+            pl.when(~is_plain(address)).then(address).alias(_OTHER),
+            odd_code.str.strip_suffix(".0").alias(ODD_ZIPCODE),
+        )
         .with_columns(writing.alias(WRITING))
         .drop(_OTHER)
     )
@@ -178,9 +189,9 @@ def levels(
     """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
 
     ``registry``, ``gazetteer``: whether one was given. ``stale_after``: days after which a status has to be checked
-    again. The frame must have ``name``, ``address``, ``zipcode`` (String), :data:`WRITING`, ``kind`` (String),
-    ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``, ``opened``, ``as_of``, and the columns of
-    :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
+    again. The frame must have ``name``, ``address``, ``zipcode`` (String), the columns of :func:`with_looks`, ``kind``
+    (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``, ``opened``, ``as_of``, and the
+    columns of :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
 
     ``columns``: which of :data:`OPTIONAL` the frame has too; levels that need another are not among those returned.
     ``taxation`` (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is
@@ -321,14 +332,8 @@ def restored_zipcode() -> pl.Expr:
     return pl.when(_lost_zero() & ~_is_elsewhere()).then("zipcode_given")
 
 
-def _odd_postal_code() -> pl.Expr:
-    """The postal code as written, null where it is five digits: on nulls patterns cost nothing."""
-    written = pl.col("zipcode")
-    return pl.when(~written.str.contains(_POSTAL)).then(written).str.strip_chars().str.strip_suffix(".0")
-
-
 def _lost_zero() -> pl.Expr:
-    return _odd_postal_code().str.contains(_LOST_ZERO).fill_null(False)
+    return pl.col(ODD_ZIPCODE).str.contains(_LOST_ZERO).fill_null(False)
 
 
 def _is_elsewhere() -> pl.Expr:
@@ -337,7 +342,7 @@ def _is_elsewhere() -> pl.Expr:
 
 def _postal(gazetteer: bool) -> Levels:
     """Return the levels of a postal code that is wrong. Four digits lack a zero, unless the address is not in Seoul."""
-    written, code = pl.col("zipcode"), _odd_postal_code()
+    written, code = pl.col("zipcode"), pl.col(ODD_ZIPCODE)
     blank = written.is_null() | (is_blank(code) & code.is_not_null())
     elsewhere, lost = _is_elsewhere(), _lost_zero()
     judged = {
@@ -353,4 +358,7 @@ def _postal(gazetteer: bool) -> Levels:
 
 
 def _months_before(today: date, months: int) -> pl.Expr:
-    return pl.lit(today).dt.offset_by(f"-{months}mo")
+    """Return the day so many months before, the last of its month where that is shorter."""
+    year, month = divmod(today.year * 12 + today.month - 1 - months, 12)
+    year, month = max(year, MINYEAR), month + 1
+    return pl.lit(date(year, month, min(today.day, monthrange(year, month)[1])))

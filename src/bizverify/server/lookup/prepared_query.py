@@ -1,24 +1,20 @@
 """The engine's query, made once and run over a few lookups again and again.
 
-Building the query takes longer than running it over a few rows, and so does reading a registry file for some numbers of
-it. So the rows are a source that is exchanged, the registry is a sorted table in memory, and of the label store only
-the letters to the businesses that are asked about go into the query. The answers are those of the engine itself.
+Building the query takes longer than running it over a few rows. So the rows are a source that is exchanged, and of the
+label store only the letters to the businesses that are asked about go into the query. The answers are those of the
+engine itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from threading import Lock
 from typing import Final
-from weakref import WeakValueDictionary
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from bizverify.engine import LocalEngine, Registry
+from bizverify.engine import LocalEngine
 from bizverify.engine.letter_history import HISTORY_SCHEMA
-from bizverify.engine.registry import ATTACHED, ATTACHED_MORE
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 
@@ -42,7 +38,7 @@ class PreparedQuery:
             self._letters = engine.history.select(list(HISTORY_SCHEMA)).collect().sort("b_no")
             letters = _source(self._select_letters, pl.Schema(HISTORY_SCHEMA))
         inner = LocalEngine(
-            None if engine.registry is None else InMemory.of(engine.registry),
+            engine.registry,
             gazetteer=engine.gazetteer,
             model=engine.model,
             lang=engine.lang,
@@ -73,56 +69,6 @@ class PreparedQuery:
         last = self._letters["b_no"].search_sorted(numbers, "right")
         lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
         return self._letters[lines]
-
-
-class _RegistryTable:
-    """The rows of a registry in memory, sorted by number."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.of = registry  # kept so that no other one gets its id
-        names = {name: ours for name, ours in ATTACHED_MORE.items() if ours in registry.more}
-        columns = ["b_no", *ATTACHED, *names]
-        try:
-            rows = pl.scan_parquet(registry.path, glob=False).select(columns).sort("b_no").collect(engine="streaming")
-        except (pl.exceptions.PolarsError, OSError, RuntimeError):
-            registry.check()
-            raise
-        self.numbers = rows["b_no"]
-        self.rows = rows.drop("b_no").rename(names).rechunk()
-
-    def find(self, keys: pl.Series) -> pl.Series:
-        """The row of each number (UInt64) as a struct, its fields null where there is none."""
-        lines = pl.repeat(None, len(keys), dtype=pl.UInt32, eager=True)
-        if len(self.numbers):
-            places = self.numbers.search_sorted(keys.fill_null(0)).clip(0, len(self.numbers) - 1).cast(pl.UInt32)
-            lines = places.zip_with((self.numbers.gather(places) == keys).fill_null(False), lines)
-        return self.rows.select(pl.all().gather(lines)).to_struct("registry")
-
-
-_tables: Final[WeakValueDictionary[int, _RegistryTable]] = WeakValueDictionary()
-_reading: Final = Lock()
-
-
-@dataclass(frozen=True)
-class InMemory(Registry):
-    """A registry whose rows are in memory, to be found without a look at the file."""
-
-    table: _RegistryTable = field(kw_only=True, repr=False, compare=False)
-
-    @classmethod
-    def of(cls, registry: Registry) -> InMemory:
-        """Read a registry, unless it was read already; raises :class:`bizverify.errors.RegistryError`."""
-        with _reading:
-            table = _tables.get(id(registry))
-            if table is None:
-                table = _tables[id(registry)] = _RegistryTable(registry)
-        return cls(registry.path, registry.version, registry.rows, registry.more, table=table)
-
-    def attach(self, frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
-        """Do what :meth:`Registry.attach` does."""
-        rows = pl.Struct(self.table.rows.schema)
-        found = pl.col(key).map_batches(self.table.find, return_dtype=rows, is_elementwise=True)
-        return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
 
 
 def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:

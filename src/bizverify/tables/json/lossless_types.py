@@ -18,6 +18,7 @@ from polars.datatypes import DataTypeClass
 
 from bizverify.errors import InputError
 from bizverify.tables.json import scan
+from bizverify.tables.json.plain_lines import other_lines, plain_pattern
 from bizverify.tables.json.scan import RecordChunk
 from bizverify.tables.size_limits import limits
 
@@ -63,6 +64,7 @@ class ColumnTypes:
         self.data = data
         self.types: dict[str, DataType | None] = {}
         self.rows = 0
+        self._pattern: str | None = None
         self._quick: msgspec.json.Decoder[Any] | None = None
         self._checks: dict[str, _Check] = {}
         self._integers: list[str] = []
@@ -71,7 +73,9 @@ class ColumnTypes:
         """Widen the types so that they hold a part's values. Raises :class:`InputError` naming the record."""
         if not self._fits(part):
             self._widen(part)
-            self._quick = _rows_decoder(self.types)
+            usable = not any(_UNSTRUCTURED.search(key) for key in self.types)
+            self._pattern = plain_pattern(self.types) if usable else None
+            self._quick = _rows_decoder(self.types) if usable else None
             self._integers = [f"f{place}" for place, dtype in enumerate(self.types.values()) if dtype == pl.Int64]
             self._checks = {
                 f"f{place}": _Check(dtype) for place, dtype in enumerate(self.types.values()) if _is_raw(dtype)
@@ -86,15 +90,26 @@ class ColumnTypes:
         }
 
     def _fits(self, part: RecordChunk) -> bool:
-        """Whether all values are plain ones of the types known so far, every key there once; the quick way."""
-        if self._quick is None:
+        """Whether all values are plain ones of the types known so far, every key there once; the quick ways."""
+        lines, count = part.lines, part.count
+        if self._pattern is not None:
+            lines, count = other_lines(lines, count, self._pattern)
+            if not count:
+                return True
+            if count > part.count // 2:  # most are spelled otherwise: the pattern is of no use
+                self._pattern = None
+        return self._are_plain(lines, count)
+
+    def _are_plain(self, lines: bytes, count: int) -> bool:
+        """Whether so many lines have plain values of the types known so far, and every key once."""
+        if self._quick is None or not _is_one_a_line(lines, count):
             return False
-        keys = part.count * len(self.types)
+        keys = count * len(self.types)
         try:
-            rows = self._quick.decode_lines(part.lines)
-            if len(rows) != part.count:
+            rows = self._quick.decode_lines(lines)
+            if len(rows) != count:
                 return False
-            if any(0 in map(attrgetter(field), rows) for field in self._integers) and b"-0" in part.lines:
+            if any(0 in map(attrgetter(field), rows) for field in self._integers) and b"-0" in lines:
                 return False
             for field, check in self._checks.items():
                 joined = b"\n".join(map(attrgetter(field), rows))
@@ -103,7 +118,7 @@ class ColumnTypes:
                 keys += joined.count(_KEY)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False
-        return part.lines.count(_KEY) == keys
+        return lines.count(_KEY) == keys
 
     def _widen(self, part: RecordChunk) -> None:
         try:
@@ -133,7 +148,7 @@ class ColumnTypes:
     def _objects(self, part: RecordChunk) -> list[dict[str, msgspec.Raw]]:
         with suppress(msgspec.MsgspecError, RecursionError):
             objects = _decode_objects(part.lines)
-            if len(objects) == part.count:
+            if len(objects) == part.count and _is_one_a_line(part.lines, part.count):
                 return objects
         for number, line in self._numbered_lines(part):
             try:
@@ -191,6 +206,11 @@ class _RepeatedError(Exception):
     """An object has a key twice."""
 
 
+def _is_one_a_line(lines: bytes, count: int) -> bool:
+    """Whether each of ``count`` lines begins and ends an object; as many must be read from them."""
+    return lines.startswith(b"{") and lines.endswith(b"}") and lines.count(b"}\n{") == count - 1
+
+
 def split(tokens: bytes) -> pl.Series:
     """Tokens that stand one a line, as a column."""
     return pl.Series([tokens.decode()]).str.split("\n").explode()
@@ -239,10 +259,8 @@ def _keys_in(nested: pl.Series, others: int | None) -> int | None:
     return others + again.count(_KEY)
 
 
-def _rows_decoder(types: Mapping[str, DataType | None]) -> msgspec.json.Decoder[Any] | None:
-    """A decoder that takes an object only with each of these keys and values of its type; ``None`` if there is none."""
-    if any(_UNSTRUCTURED.search(key) for key in types):
-        return None
+def _rows_decoder(types: Mapping[str, DataType | None]) -> msgspec.json.Decoder[Any]:
+    """A decoder that takes an object only with each of these keys and values of its type; no key needs an escape."""
     fields = [
         (f"f{place}", msgspec.Raw if dtype is None or _is_raw(dtype) else _type(dtype))
         for place, dtype in enumerate(types.values())

@@ -24,6 +24,8 @@ from bizverify.tables.json.scan import CHUNK, RecordChunk, Scanner
 from bizverify.tables.table import RAW, Format, Table, column_ids, json_text
 
 _RECORD: Final = "record"
+_FIRST: Final = 1 << 18
+"""Bytes of the first part, from which types are learned the slow way."""
 _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -127,24 +129,16 @@ def _learned_plain(columns: ColumnTypes, data: Path) -> bool:
 
 
 def _plain_lines(data: Path) -> Iterator[RecordChunk]:
-    rest, start = b"", 0
-    with data.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            lines, newline, behind = (rest + chunk).rpartition(b"\n")
-            if not newline:  # a record longer than a chunk
+    start, size = 0, _FIRST
+    with data.open("rb", buffering=0) as file:
+        while chunk := file.read(size):
+            end = chunk.rfind(b"\n")
+            if b"\r" in chunk or (end < 0 and file.read(1)):  # a record longer than a chunk
                 raise _NotPlainError
-            yield _plain(lines, start)
-            rest, start = behind, start + len(lines) + 1
-    if rest:
-        yield _plain(rest, start)
-
-
-def _plain(lines: bytes, start: int) -> RecordChunk:
-    """Lines as a part: each begins and ends an object; as many objects must be read from it as it has lines."""
-    breaks = lines.count(b"\n")
-    if b"\r" in lines or not (lines.startswith(b"{") and lines.endswith(b"}")) or lines.count(b"}\n{") != breaks:
-        raise _NotPlainError
-    return RecordChunk(lines, breaks + 1, start, start + len(lines))
+            lines = chunk[:end] if end >= 0 else chunk
+            yield RecordChunk(lines, lines.count(b"\n") + 1, start, start + len(lines))
+            start, size = start + len(lines) + 1, CHUNK
+            file.seek(start)
 
 
 def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStack) -> Path:

@@ -92,10 +92,10 @@ def _make_table(
     known = frozenset().union(*fitting.values())
     every = known.union(*gone.values()) if gone else known
     prefixes = {prefix: number for number, prefix in enumerate(sorted(every))}
-    others = [_OTHER if prefix in known else None for prefix in prefixes]
+    others: list[int | None] = [_OTHER if prefix in known else None for prefix in prefixes]
     fits: list[int | None] = []
     for name, of_name in fitting.items():
-        line = others.copy() if of_name else [None] * len(prefixes)
+        line: list[int | None] = others.copy() if of_name else [None] * len(prefixes)
         for prefix in of_name:
             line[prefixes[prefix]] = _FITS
         for prefix in gone[name] if gone else ():

@@ -1,0 +1,77 @@
+"""Numbers found by their places: for any batch the place that a dictionary says, read once, by any thread."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.engine.number_index import _MANY, NumberIndex
+from bizverify.engine.registry import Registry
+from bizverify.errors import RegistryError
+from conftest import SAMPLE
+
+REGISTRY = SAMPLE / "registry.parquet"
+
+
+def numbers_of(kind: str) -> list[int]:
+    """Sorted numbers: none, one, sparse ones with the ends of the range, or dense ones of which many begin alike."""
+    dice = random.Random(3)
+    return {
+        "none": [],
+        "one": [1248100998],
+        "sparse": sorted({0, 9_999_999_999, *(dice.randrange(10**10) for _ in range(500))}),
+        "alike": sorted({1_248_100_000 + dice.randrange(5_000) for _ in range(3_000)}),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["none", "one", "sparse", "alike"])
+def test_few_and_many_numbers_are_found_where_they_stand(kind: str) -> None:
+    """A search and a count of bits say the same: the place, and null for what is null or not there."""
+    numbers, dice = numbers_of(kind), random.Random(4)
+    places = {number: place for place, number in enumerate(numbers)}
+    near = [dice.choice(numbers) // 10 * 10 + dice.randrange(10) for _ in range(9_000)] if numbers else []
+    asked = [*numbers, *near, None, *(dice.randrange(10**10) for _ in range(_MANY))]
+    dice.shuffle(asked)
+    index, wanted = NumberIndex(pl.Series(numbers, dtype=pl.UInt64)), [places.get(number) for number in asked]  # type: ignore[arg-type]
+    assert index.find(pl.Series(asked[:100], dtype=pl.UInt64)).to_list() == wanted[:100]
+    found = index.find(pl.Series(asked, dtype=pl.UInt64))
+    assert (found.to_list(), found.dtype) == (wanted, pl.UInt32)
+    assert index.find(pl.Series(asked[:100], dtype=pl.UInt64)).to_list() == wanted[:100]
+
+
+def test_threads_that_ask_at_once_get_the_same() -> None:
+    """One makes the table while the others search, and nobody waits or sees half of it."""
+    numbers = numbers_of("sparse")
+    index = NumberIndex(pl.Series(numbers, dtype=pl.UInt64))
+    asked = pl.Series(numbers * (_MANY // len(numbers) + 1), dtype=pl.UInt64)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: index.find(asked), range(16)))
+    assert all(places.equals(found[0]) for places in found)
+    assert found[0].null_count() == 0
+
+
+def test_a_registry_is_read_once(tmp_path: Path) -> None:
+    """Whoever asks again asks the columns that are held: the file may be gone by then."""
+    path = tmp_path / "r.parquet"
+    path.write_bytes(REGISTRY.read_bytes())
+    engine = bv.LocalEngine(path)
+    rows = pl.LazyFrame({"b_no": ["1248100998"], "address": ["경기도 수원시 영통구 삼성로 129"]})
+    first = engine.verify(rows).collect()
+    path.unlink()
+    assert engine.verify(rows).collect().equals(first)
+
+
+def test_a_registry_out_of_order_is_refused(tmp_path: Path) -> None:
+    """Its numbers are searched: a file whose rows somebody moved is an error, and no source of wrong answers."""
+    path = tmp_path / "r.parquet"
+    known = pl.read_parquet(REGISTRY)
+    moved = pl.concat([known.reverse(), known]).unique("b_no", maintain_order=True)
+    assert not moved["b_no"].is_sorted()
+    moved.write_parquet(path, metadata=dict(pl.read_parquet_metadata(REGISTRY)))
+    with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged, build it again"):
+        bv.verify("1248100998", registry=Registry.open(path))
