@@ -16,6 +16,7 @@ import xlsxwriter
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Format, Table, excel
 from bizverify.tables.compression import File
+from bizverify.tables.excel import limits_check
 from bizverify.tables.excel.read import load_isolated
 from conftest import spreadsheet
 from office import converted
@@ -181,6 +182,22 @@ SHOWN: list[tuple[object, object]] = [
 def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
     """Whole numbers without a point, dates as dates also among text and numbers, text with its zeros."""
     assert list(zip(*rows(opened(typed(tmp_path / "in.xlsx"))), strict=True)) == SHOWN
+
+
+@pytest.mark.parametrize("chunk", [1 << 20, 100])
+def test_the_memory_that_a_sheet_may_take_is_reckoned_from_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """Each is counted once, wherever the sheet's XML is cut, and holds the longest text twice: parser's and frame's."""
+    monkeypatch.setattr(limits_check, "_CHUNK", chunk)
+    path = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(path) as book:
+        sheet = book.add_worksheet("S")
+        for place in range(50):
+            sheet.write_row(place, 0, ["값", place, "가" * 200])
+    part = limits_check.check_zip(path, path, xml=True)["xl/worksheets/sheet1.xml"]
+    assert part.cells == 150
+    assert part.memory(longest=600) - part.memory() == 150 * 2 * 600
 
 
 def test_a_process_of_its_own_reads_the_same(tmp_path: Path) -> None:
