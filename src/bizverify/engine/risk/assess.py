@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from datetime import date
 from functools import lru_cache, reduce
 from itertools import accumulate
 from math import prod
@@ -52,6 +53,9 @@ _STATES: Final = 3
 _DAY: Final = "as_of"
 _YEAR_0: Final = 719_529
 """Days from the first of year 0 to 1970: a day's digit in a pattern is not negative, and 0 where there is none."""
+
+_DAYS: Final = _YEAR_0 + 1 + date.max.toordinal() - date(1970, 1, 1).toordinal()
+"""One more than the digit of the last day that there is: 9999-12-31."""
 
 _MOST_KEPT: Final = 1 << 14
 """How many patterns are kept, of some hundred bytes each; when they are more, only the newest are."""
@@ -114,6 +118,8 @@ class _Assessor:
         columns = {column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
         self._strides = dict(zip(columns, accumulate(columns.values(), mul, initial=_STATES), strict=False))
         self._day_stride = prod(columns.values()) * _STATES
+        if self._day_stride * _DAYS > 2**64:
+            raise RuntimeError("a row's levels are too many for one pattern of 64 bits")
         deciding = [term for term in terms if term.at_best == "confirm" and not term.level.points]
         repairs = card.actions.repair_features
         self.tables = make_reason_tables(deciding, lang, repairs)

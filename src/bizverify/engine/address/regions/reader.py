@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from secrets import randbits
 from typing import Final
 
 import polars as pl
@@ -122,11 +123,15 @@ def _describe_place() -> pl.Expr:
     return pl.struct(columns[name].alias(name) for name in ADDED).alias("region")
 
 
+_SEED: Final = randbits(64)
+
+
 class BeginningsRead:
     """Places of the heads of texts by their first characters, each distinct beginning read once a process.
 
     Found by their hash, in order: files have few different beginnings, and to look a row's up costs a fraction of
-    what it costs to find the distinct ones of a batch. At most ``most`` are kept; then reading starts anew.
+    what it costs to find the distinct ones of a batch. At most ``most`` are kept; then reading starts anew. The hash is
+    seeded anew in each process, so that nobody can write an address that is taken for another's.
     """
 
     def __init__(self, length: int, most: int = 1 << 16) -> None:
@@ -137,7 +142,7 @@ class BeginningsRead:
     def find(self, texts: pl.Series) -> pl.Series:
         """Return the place of each text's head (UInt32), null for what is not usual."""
         beginnings = texts.str.head(self._length)
-        keys = beginnings.hash(0)
+        keys = beginnings.hash(_SEED)
         known = self._known
         lines = known["key"].search_sorted(keys)
         new = known["key"].gather(lines) != keys
@@ -154,7 +159,7 @@ class BeginningsRead:
 def _read_beginnings(beginnings: pl.Series) -> pl.DataFrame:
     each = beginnings.unique().alias("each")
     words = each.str.splitn(" ", 5).struct.unnest().with_columns(field_5=pl.lit(None, pl.String))
-    return words.select(each.hash(0).alias("key"), _find_usual().alias("place"))
+    return words.select(each.hash(_SEED).alias("key"), _find_usual().alias("place"))
 
 
 _NOTHING_READ: Final = pl.DataFrame({"key": [2**64 - 1], "place": [None]}, {"key": pl.UInt64, "place": pl.UInt32})
