@@ -309,6 +309,7 @@ def test_times_that_the_parser_does_not_give_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["xls", "ods"])
+@pytest.mark.process
 def test_old_excel_and_open_document_files_read_as_the_xlsx_does(tmp_path: Path, format: Format) -> None:
     lines = [["고객 목록"], [], ["사업자번호", "상호", "금액", "날짜", "비고"]]
     lines += [[NUMBER, "가", 1200, dt.date(2024, 1, 2), "x"], ["2208162517", "나", 5, dt.date(2024, 1, 3), 7]]
