@@ -27,7 +27,8 @@ import json, resource, sys, time
 from contextlib import ExitStack
 from pathlib import Path
 import polars as pl
-from bizverify.tables import Enriched, csv, packing, reading
+from bizverify.tables import Enriched, csv
+from bizverify.tables.compression import File
 from bizverify.tables.csv import read as reader
 
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
@@ -37,7 +38,7 @@ tally = pl.col("c0").null_count()  # every write collects a tally; pl.len() woul
 bare = pl.scan_csv(source, infer_schema=False)
 
 def opened():
-    return csv.read(packing.File(source, source), None, resources)
+    return csv.read(File(source, source), None, resources)
 
 def written(table):
     layout = tuple(zip(table.ids, table.headers))

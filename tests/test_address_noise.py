@@ -126,6 +126,6 @@ def test_colliding_regions_are_never_crossed(tmp_path: Path) -> None:
     tallies = address_collisions.measured(worlds, Gazetteer.open(path), ROWS // 2, SEED)
     assert [one.name for one in tallies if one.crossed] == []
     assert [one.name for one in tallies if one.answered != one.right] == []
-    assert all(one.rows >= min(ROWS, 100) for one in tallies)
+    assert all(one.rows >= ROWS // 2 for one in tallies)
     sure = [one for one in tallies if one.expected == "answer"]
     assert sum(one.answered for one in sure) >= 0.995 * sum(one.rows for one in sure)

@@ -30,7 +30,7 @@ KEY = "bv-secret-4711"
 B_NO = "124-81-00998"
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.fuzz)])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -63,7 +63,7 @@ AUTOJUMP = [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})]
 """Time passes at once where everybody waits for it."""
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.fuzz)])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -530,6 +530,7 @@ async def test_a_forgotten_client_warns() -> None:
 
 
 @pytest.mark.parametrize("reference", ["client", "cell = [client]; cell.append(cell); del client"])
+@pytest.mark.process
 def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(reference: str, tmp_path: Path) -> None:
     """Whatever threads its calls have made; with ``-W default`` it says so at the end."""
     code = (
@@ -551,6 +552,7 @@ def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(reference:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.process
 def test_a_forked_process_ends_and_cannot_use_its_parents_client() -> None:
     """The thread of the loop is not there: waiting for it would last for ever."""
     code = (

@@ -67,6 +67,7 @@ def test_a_run_whose_quota_ended_is_continued_and_not_begun_anew(
     assert not any("did not finish" in note for note in third.warnings)
 
 
+@pytest.mark.crash
 def test_a_run_that_was_killed_is_continued(service: FakeService, url: str, run: Command, tmp_path: Path) -> None:
     """Kill -9, twice: what the killed processes bought is not bought again by the same command, whatever --max-age."""
     customers(tmp_path / "in.csv", 80)

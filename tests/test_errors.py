@@ -26,6 +26,7 @@ def shown() -> dict[str, Any]:
     return {name: cell.outputs[-1] for name, cell in zip(CELLS, book.cells, strict=True)}
 
 
+@pytest.mark.process
 def test_in_a_notebook_an_expected_error_is_its_sentence(shown: dict[str, Any]) -> None:
     """What is wrong and what to do stands alone, not below 50 lines of bizverify's own code."""
     output = shown["expected"]

@@ -73,7 +73,7 @@ PAID = Lookup(**ONE)
 ROWS = [Lookup(f"12481{place:05d}", f"상호, {place}", f"서울 중구 {place}" if place % 5 else "") for place in range(40)]
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.fuzz)])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

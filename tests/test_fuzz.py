@@ -17,7 +17,7 @@ from bizverify.tables import open_table
 from conftest import spreadsheet
 
 FUZZING = Path(__file__).with_name("fuzzing.py")
-SHORT = 100
+SHORT = 50
 LONG = 20_000
 PEAK_MB = 1_000
 

@@ -604,7 +604,12 @@ def test_a_changed_bit_is_noticed_when_the_section_is_read(full: Path) -> None:
             assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
 
 
-def test_a_damaged_footer_is_an_error_and_no_defect(full: Path) -> None:
+STEPS = pytest.mark.parametrize("step", [151, pytest.param(37, marks=pytest.mark.fuzz)])
+"""Every how many bytes one is changed."""
+
+
+@STEPS
+def test_a_damaged_footer_is_an_error_and_no_defect(full: Path, step: int) -> None:
     """The footer has no checksum of its own: whatever a byte in it becomes, what is read is right or refused."""
     _, tables = build(full)
     right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list())
@@ -612,7 +617,7 @@ def test_a_damaged_footer_is_an_error_and_no_defect(full: Path) -> None:
     whole = output.read_bytes()
     begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     about = whole.index(b'"sections"')
-    for place in [*range(begin, len(whole), 37), *range(about, about + 60, 3)]:
+    for place in [*range(begin, len(whole), step), *range(about, about + 60, step // 12)]:
         for bit in (1, 128):
             output.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
             with suppress(GazetteerError):
@@ -620,7 +625,10 @@ def test_a_damaged_footer_is_an_error_and_no_defect(full: Path) -> None:
                 assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
 
 
-def test_a_damaged_footer_hides_no_building_from_a_few_rows(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@STEPS
+def test_a_damaged_footer_hides_no_building_from_a_few_rows(
+    full: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
     """The footer says which row groups may hold a key: what it says must be borne out by what is read there."""
     monkeypatch.setattr(gazetteer_builder, "_GROUP", 1)
     _, tables = build(full)
@@ -629,7 +637,7 @@ def test_a_damaged_footer_hides_no_building_from_a_few_rows(full: Path, monkeypa
     whole = output.read_bytes()
     begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     refused = 0
-    for place in range(begin, len(whole), 41):
+    for place in range(begin, len(whole), step):
         output.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         try:
             section = StoredSection(Gazetteer.open(output), "building")

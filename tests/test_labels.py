@@ -59,8 +59,15 @@ def enriched_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def enriched(tmp_path: Path, state_directory: Path, enriched_once: Path) -> Path:
-    """A file that a run has written, with what is remembered of the run: copies of what is made once."""
+def enriched(tmp_path: Path) -> Path:
+    """A file that a run has written, where it was written."""
+    bv.enrich(write(tmp_path / "list.csv", lines(HEADER, ROWS)), tmp_path / "mailed.csv")
+    return tmp_path / "mailed.csv"
+
+
+@pytest.fixture
+def copied(tmp_path: Path, state_directory: Path, enriched_once: Path) -> Path:
+    """A copy of such a file, and of what is remembered of its run: made once for all that are not about the run."""
     shutil.copytree(enriched_once / "state", state_directory, dirs_exist_ok=True)
     for name in ("list.csv", "mailed.csv"):
         shutil.copy2(enriched_once / name, tmp_path)
@@ -68,7 +75,9 @@ def enriched(tmp_path: Path, state_directory: Path, enriched_once: Path) -> Path
 
 
 @pytest.fixture
-def label(tmp_path: Path, enriched: Path) -> Callable[..., LabelReport]:
+def label(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., LabelReport]:
+    enriched = request.getfixturevalue("enriched" if "enriched" in request.fixturenames else "copied")
+
     def recorded(text: str | Path, **options: Any) -> LabelReport:
         outcomes = write(tmp_path / "outcomes.csv", text) if isinstance(text, str) else text
         given: dict[str, Any] = {"file": enriched, "mailed": MAILED, "returns_requested": True, "today": TODAY}

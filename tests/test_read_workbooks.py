@@ -16,6 +16,7 @@ import xlsxwriter
 from bizverify.errors import InputError, UsageError
 from bizverify.tables import Format, Table, excel
 from bizverify.tables.compression import File
+from bizverify.tables.excel import limits_check
 from bizverify.tables.excel.read import load_isolated
 from conftest import spreadsheet
 from office import converted
@@ -183,6 +184,22 @@ def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
     assert list(zip(*rows(opened(typed(tmp_path / "in.xlsx"))), strict=True)) == SHOWN
 
 
+@pytest.mark.parametrize("chunk", [1 << 20, 100])
+def test_the_memory_that_a_sheet_may_take_is_reckoned_from_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """Each is counted once, wherever the sheet's XML is cut, and holds the longest text twice: parser's and frame's."""
+    monkeypatch.setattr(limits_check, "_CHUNK", chunk)
+    path = tmp_path / "in.xlsx"
+    with xlsxwriter.Workbook(path) as book:
+        sheet = book.add_worksheet("S")
+        for place in range(50):
+            sheet.write_row(place, 0, ["값", place, "가" * 200])
+    part = limits_check.check_zip(path, path, xml=True)["xl/worksheets/sheet1.xml"]
+    assert part.cells == 150
+    assert part.memory(longest=600) - part.memory() == 150 * 2 * 600
+
+
 def test_a_process_of_its_own_reads_the_same(tmp_path: Path) -> None:
     """Large workbooks are read apart, where memory is limited: nothing about the table may differ."""
     path = typed(tmp_path / "in.xlsx")
@@ -292,6 +309,7 @@ def test_times_that_the_parser_does_not_give_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["xls", "ods"])
+@pytest.mark.process
 def test_old_excel_and_open_document_files_read_as_the_xlsx_does(tmp_path: Path, format: Format) -> None:
     lines = [["고객 목록"], [], ["사업자번호", "상호", "금액", "날짜", "비고"]]
     lines += [[NUMBER, "가", 1200, dt.date(2024, 1, 2), "x"], ["2208162517", "나", 5, dt.date(2024, 1, 3), 7]]

@@ -356,6 +356,7 @@ def tell(key: Asking, job: str, bounced: list[bool]) -> None:
         assert set(sent) == {201}
 
 
+@pytest.mark.fuzz
 def test_what_came_back_makes_a_scorecard_that_answers_from_then_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -232,6 +232,7 @@ def test_requests_behind_each_other_on_one_connection_are_answered(server: Serve
     assert said.count(b"HTTP/1.1 200") == 3
 
 
+@pytest.mark.process
 def test_the_process_ends_in_good_order(tmp_path: Path) -> None:
     """On SIGTERM the server ends with exit code 0, its lock is free, and all it took is in the file."""
     db = tmp_path / "db.sqlite"

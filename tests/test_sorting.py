@@ -159,6 +159,7 @@ def sorts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Cell
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.process
 def test_a_sort_carries_the_verdicts_along(sorts: dict[str, tuple[list[Cells], Path]], case: str) -> None:
     """By a filter's button, a table's or a click into the sheet: every row is the same, in another order."""
     (before, *after), _ = sorts[case]
@@ -176,6 +177,7 @@ def test_a_sort_carries_the_verdicts_along(sorts: dict[str, tuple[list[Cells], P
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.process
 def test_what_was_widened_opens_and_filters_by_action(sorts: dict[str, tuple[list[Cells], Path]], case: str) -> None:
     """The workbook opens in openpyxl; its filter and its table hold the column of the actions and have its header."""
     sheet = openpyxl.load_workbook(sorts[case][1]).active

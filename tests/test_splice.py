@@ -23,7 +23,7 @@ from bizverify.errors import AccountingError, OutputError
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, Table, open_table, write_table, written_rows
 from bizverify.tables.columns import own_columns
-from bizverify.tables.excel import extend, package
+from bizverify.tables.excel import extend, package, sheet_xml
 from bizverify.tables.excel.sheet_xml import SheetXml
 from conftest import NINE
 from examples import examples
@@ -518,6 +518,16 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
     else:
         with pytest.raises((AccountingError, OutputError)):
             enriched(source)
+
+
+def test_the_first_column_may_hold_its_first_value_far_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blank cell is none; no column before the first that has cells is looked for."""
+    monkeypatch.setattr(sheet_xml, "_FEW", 2)
+    rows = [f'<row r="{r}"><c r="A{r}" s="1"/><c r="C{r}"><v>1</v></c></row>' for r in range(1, 6)]
+    sheet = b"<worksheet><sheetData>%s</sheetData></worksheet>"
+    below = '<row r="6"><c r="B6"><v>2</v></c><c r="C6"><v>1</v></c></row>'
+    assert SheetXml.parse([sheet % "".join(rows).encode()]).first_column() == 3
+    assert SheetXml.parse([sheet % "".join([*rows, below]).encode()]).first_column() == 2
 
 
 def test_a_part_that_would_come_back_otherwise_is_not_published(

@@ -129,6 +129,7 @@ def test_undelivered_notices_end_a_check_with_3(cli: Run, tmp_path: Path) -> Non
     assert "undelivered  120-81-00017 by file: " in done.stderr
 
 
+@pytest.mark.process
 def test_on_a_terminal_a_check_says_that_nothing_was_due(tmp_path: Path) -> None:
     """Whoever looks on hears how many were checked, and when the next are due; a pipe, as cron's, stays empty."""
     pty = pytest.importorskip("pty", reason="a terminal of the operating system's")

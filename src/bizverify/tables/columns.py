@@ -322,7 +322,7 @@ def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headle
     cells = sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
     cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
     cells = cells.with_columns(
-        right=business_number.checksum_expr(business_number.key_expr(pl.col("digits"))).fill_null(False)
+        right=business_number.checksum_expr(pl.col("digits").cast(pl.UInt64, strict=False)).fill_null(False)
     )
     found = cells.group_by("id").agg(pl.col("digits").is_not_null().mean(), pl.col("right").mean(), pl.len()).collect()
     for id_, ten, right, count in found.iter_rows():  # a row is a column of the table

@@ -27,7 +27,7 @@ _PREFIXED: Final = re.compile(rb":c[\s/>]")
 _ODD: Final = re.compile(rb"""<(?:\w+:)?c\s[^>]*?\br\s*=\s*["']([A-Za-z]{4}[^"']{0,40}|[A-Za-z]*[0-9]{8}[^"']{0,40})""")
 _CHUNK: Final = 1 << 20
 _LARGE: Final = 64_000_000
-_SHORT: Final = 256
+_SHORT: Final = 128
 _ENTRIES: Final = 10_000
 _ENCRYPTED: Final = 0x1
 _LONGEST_CHARACTER: Final = 12
@@ -44,7 +44,8 @@ _UNREAD: Final = (
 )
 _BASE, _TEXT, _CELL, _PLACE = 80_000_000, 60, 40, 32
 """Bytes of memory that the parser takes: at all, for a shared text, for a cell, for a place between first and last."""
-_SHORTEST_CELL: Final = len('<c r="A1"><v>1</v></c>')
+_COPIES: Final = 2
+"""So often a shared text is in memory for each cell that holds it: as the parser's and as the frame's."""
 
 _ROOT: Final = re.compile(rb"(?s)(?:\s|<\?.*?\?>|<!--.*?-->)*<(?:[\w.-]+:)?([\w.-]+)[\s/>]")
 _ROW: Final = re.compile(
@@ -147,7 +148,7 @@ class PartContent:
     ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
     ``errors``: cells such as ``#N/A``; ``unsolved``: whether formulas stand there without a result; ``times``: times of
     day and lengths of time of an .ods; ``merges``: ranges of merged cells (rows and columns from 0); ``first``: the row
-    (from 0) of the first value.
+    (from 0) of the first value; ``cells``: how many there are, if the extent is plain.
     """
 
     size: int = 0
@@ -159,6 +160,7 @@ class PartContent:
     times: int = 0
     merges: list[tuple[int, int, int, int]] = field(default_factory=list)
     first: int | None = None
+    cells: int = 0
     extent: Extent = field(default_factory=Extent)
 
     def memory(self, longest: int = 0) -> float:
@@ -170,8 +172,7 @@ class PartContent:
             return _TEXT * self.texts + self.size
         if not self.extent.plain:
             return float("inf")
-        cells = self.size // _SHORTEST_CELL
-        return _BASE + _CELL * cells + _PLACE * self.extent.area + 2 * self.size + longest * cells
+        return _BASE + (_CELL + _COPIES * longest) * self.cells + _PLACE * self.extent.area + 2 * self.size
 
 
 def check_zip(
@@ -335,6 +336,7 @@ class _Scan:
         behind = buffer.find(b"<mergeCell ", max(buffer.rfind(b"<row"), 0), until)
         if behind >= 0:
             part.merges.extend(_merge(*found) for found in _MERGE.findall(buffer, behind, until))
+        part.cells += buffer.count(b'<c r="', 0, until)
         self._refuse_disorder(buffer, until)
         part.extent.take(buffer)
         if part.extent.odd:

@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.tables.excel.cells import column_letter, column_number
+from bizverify.tables.excel.cells import MAX_COLUMNS, column_letter, column_number
 from bizverify.tables.excel.xml_edit import Element, elements_of, refuse_encoding
 
 PART: Final = "the part of its sheet"
@@ -244,7 +244,13 @@ class SheetXml:
 
     def first_column(self) -> int:
         """The first column (from 1) that holds a value: where reading begins."""
-        return min(map(column_number, self._rows_with_values(self.rows)["letters"].unique()))
+        least, leftmost = MAX_COLUMNS + 1, min(self.columns, default=0)  # no row has a cell before the leftmost
+        for start in range(0, self.rows.height, _FEW):
+            found = self._rows_with_values(self.rows.slice(start, _FEW))["letters"].unique()
+            least = min(least, *map(column_number, found))
+            if least == leftmost:
+                break
+        return least
 
     def last_column(self, first: int, last: int) -> int:
         """The last column (from 1) that holds anything, a value or a formula, in rows ``first`` to ``last``."""

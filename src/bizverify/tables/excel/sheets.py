@@ -311,7 +311,7 @@ def rank(found: Loaded | InputError) -> int:
     cells = [name for name, dtype in sample.schema.items() if dtype.is_numeric() or dtype == pl.String]
     long = sample.lazy().select(pl.col(cells).cast(pl.String)).unpivot(variable_name="id", value_name="cell")
     long = long.drop_nulls("cell").with_columns(digits=business_number.compact_expr(pl.col("cell")))
-    right = business_number.checksum_expr(business_number.key_expr(pl.col("digits"))).fill_null(False).mean()
+    right = business_number.checksum_expr(pl.col("digits").cast(pl.UInt64, strict=False)).fill_null(False).mean()
     columns = long.group_by("id").agg(pl.len(), pl.col("digits").is_not_null().mean(), right=right).collect()
     by_content = (pl.col("right") >= _RIGHT_SHARE) & (pl.col("len") >= 3)
     by_header = pl.col("id").is_in(list(titled)) & (pl.col("digits") > 0)
