@@ -27,8 +27,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES, LABELS, WITHOUT_ASSESSMENT, is_assessable, with_looks
-from bizverify.engine.risk.scorecard import Level, Scorecard
+from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT, is_assessable, with_looks
+from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, list_reasons, terms_of
+from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR
 
@@ -44,6 +45,7 @@ SHARES: dict[str, dict[str, float]] = {
         "closed_undated": 0.001,
         "not_found": 0.06,
     },
+    "status_age": {"stale": 0.01},
     "number": {"wrong_check_digit": 0.01},
     "kind": {"corporation": 0.3, "public_or_non_profit": 0.03, "simplified": 0.15},
     "age": {"under_1_year": 0.08, "from_1_to_3_years": 0.15, "over_10_years": 0.35},
@@ -106,6 +108,7 @@ def make_rows(path: Path, rows: int) -> None:
     frame.with_columns(
         (pl.lit("경기도 수원시 영통구 삼성로 ") + houses).alias("address"),
         days.alias("since"),
+        pl.Series([date(2026, 11, 1) - timedelta(dice.randrange(20)) for _ in range(rows)]).alias("as_of"),
         codes.alias("zipcode"),
         codes.alias("zipcode_given"),
         codes.reverse().alias("fixed_zipcode"),
@@ -139,8 +142,16 @@ def row_by_row(frame: pl.LazyFrame) -> pl.LazyFrame:
         grade=pl.when("assessable").then(grade),
     )
     given = ~is_blank(pl.col("name")) | ~is_blank(pl.col("address"))
+    usual = pl.when("assessable").then(_action(card, repairs=False)).when(given).then(pl.lit("do_not_send"))
     action = pl.when("assessable").then(_action(card)).when(given).then(pl.lit("fix_address"))
-    return frame.with_columns(action=action)
+    held = pl.when(usual.is_null() | usual.is_in(["hold", "do_not_send"])).then(usual).otherwise(pl.lit("hold"))
+    to_confirm = _is_restrained("confirm") & (action == "send")
+    restrained = pl.when(_is_restrained("hold")).then(held).when(to_confirm).then(pl.lit("confirm"))
+    return frame.with_columns(action=restrained.otherwise(action))
+
+
+def _is_restrained(action: str) -> pl.Expr:
+    return pl.any_horizontal(_holds(*level) for level, mildest in AT_BEST.items() if mildest == action)
 
 
 def _codes() -> list[pl.Expr]:
@@ -171,41 +182,31 @@ def _score(card: Scorecard) -> pl.Expr:
     return pl.sum_horizontal(pl.lit(card.base.points, pl.Int32), *(_points(card, name) for name in card.features))
 
 
-def _action(card: Scorecard) -> pl.Expr:
-    repairs = card.actions.repair_features
-    repair = pl.max_horizontal(_points(card, feature) for feature in repairs)
-    others = pl.max_horizontal(_points(card, feature) for feature in card.features if feature not in repairs)
+def _action(card: Scorecard, repairs: bool = True) -> pl.Expr:
+    mending = card.actions.repair_features
+    repair = pl.max_horizontal(_points(card, feature) for feature in mending)
+    others = pl.max_horizontal(_points(card, feature) for feature in card.features if feature not in mending)
     action = pl.lit(None, pl.String)
     for grade in GRADES:
         usual = pl.lit(getattr(card.actions, grade))
-        if grade >= card.actions.repair_from:
+        if repairs and grade >= card.actions.repair_from:
             usual = pl.when((repair > 0) & (repair >= others)).then(pl.lit("fix_address")).otherwise(usual)
         action = pl.when(pl.col("grade") == grade).then(usual).otherwise(action)
     return action
 
 
 def _reasons(card: Scorecard) -> pl.Expr:
-    terms = [(card.base, "base", pl.col("assessable"))]
-    terms += [
-        (level, LABELS.get(feature, feature), _holds(feature, name))
-        for feature, levels in card.features.items()
-        for name, level in levels.items()
-        if level.points or level.always
-    ]
-    terms.sort(key=lambda term: -abs(term[0].points))
-    texts = [pl.when(holds).then(_reason(level, label)) for level, label, holds in terms]
+    terms = [(term, _holds(str(term.feature), term.name)) for term in list_reasons(card, FEATURES)]
+    terms.append((terms_of(card)[0], pl.col("assessable")))
+    texts = [pl.when(holds).then(_reason(term.text("en"))) for term, holds in terms]
     return pl.concat_str(texts, separator=REASON_SEPARATOR, ignore_nulls=True)
 
 
-def _reason(level: Level, label: str) -> pl.Expr:
-    columns = {"since": pl.col("since").dt.to_string("%Y-%m-%d"), "zipcode": pl.col("zipcode_given")}
-    columns |= {name: pl.col(name) for name in ("fixed_zipcode", "changes")}
-    rest, parts = f"[{label} {level.points:+d}] {level.en} ({level.source})", []
-    while "{" in rest:
-        before, _, rest = rest.partition("{")
-        name, _, rest = rest.partition("}")
-        parts += [pl.lit(before), columns[name]]
-    return pl.concat_str(*parts, pl.lit(rest))
+def _reason(text: str) -> pl.Expr:
+    parts = PLACEHOLDER.split(text)
+    return pl.concat_str(
+        PLACEHOLDERS[part].fill("en") if place % 2 else pl.lit(part) for place, part in enumerate(parts)
+    )
 
 
 QUERIES = {"bare pass": bare, "row by row": row_by_row, "by pattern": ours}

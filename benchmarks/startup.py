@@ -1,8 +1,10 @@
-"""How long a person waits for small things: ``bizverify --help`` and the sample's 300 rows, start to end.
+"""How long a person waits for small things: ``bizverify --help``, one lookup, the sample's 300 rows, start to end.
 
-    python benchmarks/startup.py [--runs 7]
+    python benchmarks/startup.py [--runs 7] [--gazetteer NATION.parquet]
 
-Goals: 0.3 s and 1.5 s. Baselines: a bare Python, and a Python that only imports polars.
+Goals: 0.3 s for the help, 0.45 s for 300 rows, 1 s for a lookup in the nation's gazetteer (what ``bizverify data
+build-gazetteer`` makes of what ``benchmarks/nationwide.py`` wrote). Baselines: a bare Python, and a Python that only
+imports polars.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ SAMPLE = Path(__file__).parent.parent / "sample_data"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=7)
-    runs = parser.parse_args().runs
+    parser.add_argument("--gazetteer", type=Path)
+    given = parser.parse_args()
+    one = ["verify", "1248100998", "--name", "삼성전자", "--address"]
+    found, repaired = [*one, "세종특별자치시 조치원읍 새내로 123"], [*one, "경기 수원시 영통구 삼상로 129, 삼성빌딩"]
+    lookups = {
+        "found": [*found, "--gazetteer", given.gazetteer],
+        "not there": [*repaired, "--gazetteer", given.gazetteer],
+    }
     with tempfile.TemporaryDirectory() as folder:
         os.environ["BIZVERIFY_STATE_DIR"] = folder
         registry = SAMPLE / "registry.parquet"
@@ -30,6 +39,12 @@ def main() -> None:
                 "python -c pass": [sys.executable, "-c", "pass"],
                 "python -c 'import polars'": [sys.executable, "-c", "import polars"],
                 "bizverify --help": bizverify("--help"),
+                "bizverify verify": bizverify(*found),
+                **{
+                    f"bizverify verify --gazetteer, {what}": bizverify(*arguments)
+                    for what, arguments in lookups.items()
+                    if given.gazetteer
+                },
                 **{
                     f"bizverify enrich {name}": bizverify(
                         "enrich", SAMPLE / name, "--registry", registry, "-o", Path(folder, name)
@@ -37,7 +52,7 @@ def main() -> None:
                     for name in ("customers.csv", "customers.json", "customers.xlsx")
                 },
             },
-            runs,
+            given.runs,
         )
     bare, *others = figures.values()
     print(bare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from datetime import date, timedelta
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine import Scorecard
-from bizverify.engine.risk.assess import make_reason_tables
+from bizverify.engine.risk import assess
 from bizverify.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
+from bizverify.engine.risk.reason_tables import make_reason_tables
 from bizverify.engine.risk.reason_texts import list_reasons
 from bizverify.schema import Lang
 
@@ -183,6 +185,22 @@ def test_features_that_tell_nothing_are_not_even_looked_at() -> None:
     made = frame_of(rows(50, seed=8))
     answers = Scorecard.load().assess(made, failing, "en").select("reasons", "bounce_prob", "action").collect()
     assert answers["reasons"].str.contains("base").any()
+
+
+def test_patterns_are_told_alike_however_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New ones, kept ones, ones that were forgotten and batches that are all new get what the rules say."""
+    monkeypatch.setattr(assess, "_MOST_KEPT", 50)
+    card = msgspec.structs.replace(Scorecard.load(), version="forgetful")
+    for count, seed in ((40, 1), (40, 1), (40, 2), (1_500, 3), (40, 1)):
+        made = rows(count, seed)
+        answers = card.assess(frame_of(made), LEVELS, "en").collect()
+        assert answers["reasons"].to_list() == [reference(card, row, "en")["reasons"] for row in made]
+
+
+def test_a_pattern_has_room_for_every_level_and_every_day() -> None:
+    """All codes and the last day of the year 9999 are digits of one number of 64 bits."""
+    codes = math.prod(len(names) + 1 for names in FEATURES.values())
+    assert 3 * codes * (date.max.toordinal() + 2 * 366) < 2**64 // 16
 
 
 def test_no_rows_have_no_answers() -> None:

@@ -86,9 +86,7 @@ def _hash_rows(rows: pl.LazyFrame) -> pl.DataFrame:
     )
     work = work.with_columns(digits.alias(_NUMBER))
     odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_TEXT))  # few, and on nulls the rule costs nothing
-    work = work.with_columns(
-        pl.coalesce(_NUMBER, business_number.key_expr(business_number.compact_expr(odd))).alias(_NUMBER)
-    )
+    work = work.with_columns(pl.coalesce(_NUMBER, business_number.key_expr(odd)).alias(_NUMBER))
     return work.select(_NUMBER, _PLACE).collect(engine="streaming")
 
 

@@ -4,17 +4,13 @@ What is known of a row is one number, its *pattern*: the codes of its levels and
 Thousands of rows share one, so each pattern is worked out once, kept for the batches to come, and gathered by the rows
 that have it. What is put into a text from the row itself (a date, a name, a change) is the only work done row by row.
 
-A pattern is worked out from tables made beforehand. All reasons that there can be stand in one order, that of their
-points. Cut into groups of a few side by side, the text of a group depends on few features: it has some hundreds of
-different ones, so all are made, with the points they come to (:class:`ReasonTable`). What follows from the score has
-one line a possible score.
+A pattern is worked out from tables made beforehand: those of ``reason_tables``, and what follows from each score.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from datetime import date
 from functools import lru_cache, reduce
 from itertools import accumulate
@@ -25,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
+from bizverify.engine.risk.reason_tables import MARK, MILDEST, POINTS, column_of, make_reason_tables
 from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDERS, Term, list_reasons
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR, Lang
@@ -33,16 +30,6 @@ if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
 
 ASSESSABLE: Final = "assessable"
-_MOST: Final = 1024
-"""How many different texts a group may have: enough for half a dozen groups, few enough to make in milliseconds."""
-
-_MARK: Final = "\x00"
-"""Stands around a placeholder's name in a text; the texts of a scorecard hold no control characters."""
-
-POINTS: Final = ("score", "repair", "others", "at_best")
-MILDEST: Final = ("send", "confirm", "hold")
-"""Actions that a level can set as the mildest one; their places are the values of ``at_best``."""
-
 ADDED: Final[dict[str, type[pl.DataType]]] = {
     "score": pl.Int32,
     "bounce_prob": pl.Float64,
@@ -70,99 +57,10 @@ _YEAR_0: Final = 719_529
 _DAYS: Final = _YEAR_0 + 1 + date.max.toordinal() - date(1970, 1, 1).toordinal()
 """One more than the digit of the last day that there is: 9999-12-31."""
 
-_MOST_KEPT: Final = 1 << 17
+_MOST_KEPT: Final = 1 << 14
 """How many patterns are kept, of some hundred bytes each; when they are more, only the newest are."""
-
-
-def column_of(term: Term) -> str:
-    """Return the column that says whether a reason holds: the codes of its feature's levels."""
-    return f"level:{term.feature}"
-
-
-def code_of(term: Term) -> int:
-    """Return the value that the column has where the reason holds."""
-    return FEATURES[str(term.feature)].index(term.name) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonTable:
-    """Neighbouring reasons, and what all their combinations come to.
-
-    ``digits``: for each column the part of the combination's number that each of its codes gives. ``combinations``:
-    one line each: ``score``, ``repair`` and ``others`` (the points in all, and the most that one reason gives for and
-    against a repair), ``at_best`` (the place in :data:`MILDEST` of the mildest action that its levels allow), ``text``
-    (a separator before each reason, marks around the names of placeholders; null without a reason).
-    """
-
-    digits: dict[str, pl.Series]
-    combinations: pl.DataFrame
-
-    def look_up(self, patterns: pl.DataFrame) -> pl.DataFrame:
-        """Return the line of the table for each row of a frame with the columns of the levels."""
-        # by index, not .gather(), which is a query of its own each time: most of the work where rows are few
-        parts = [digits[patterns[column]] for column, digits in self.digits.items()]
-        return self.combinations[reduce(add, parts)]
-
-
-def make_reason_tables(terms: Sequence[Term], lang: Lang, repairs: Iterable[str]) -> list[ReasonTable]:
-    """Cut the reasons, in their order, into groups; ``repairs``: the features that speak for a repair."""
-    cut: list[list[Term]] = []
-    for term in terms:
-        if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MOST:
-            cut[-1].append(term)
-        else:
-            cut.append([term])
-    return [_make_reason_table(each, lang, frozenset(repairs)) for each in cut]
-
-
-def _by_column(terms: Sequence[Term]) -> dict[str, list[Term]]:
-    columns: dict[str, list[Term]] = {}
-    for term in terms:
-        columns.setdefault(column_of(term), []).append(term)
-    return columns
-
-
-def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str]) -> ReasonTable:
-    columns = _by_column(terms)
-    sizes = [len(column) + 1 for column in columns.values()]
-    strides = list(accumulate(sizes, mul, initial=1))
-    digits, codes = {}, []
-    for (column, there), size, stride in zip(columns.items(), sizes, strides, strict=False):
-        numbers = [0] * (len(FEATURES[str(there[0].feature)]) + 1)
-        for digit, term in enumerate(there, 1):
-            numbers[code_of(term)] = digit * stride
-        digits[column] = pl.Series(numbers, dtype=pl.UInt32)
-        codes.append((pl.int_range(strides[-1]) // stride % size).alias(column))
-    holds = [pl.col(column_of(term)) == columns[column_of(term)].index(term) + 1 for term in terms]
-    table = pl.select(codes).select(*_points(terms, holds, repairs), _text(terms, holds, lang).alias("text"))
-    return ReasonTable(digits, table)
-
-
-def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]) -> list[pl.Expr]:
-    zero = pl.lit(0, pl.Int32)
-    points = [
-        pl.when(there).then(pl.lit(term.level.points, pl.Int32)).otherwise(zero)
-        for term, there in zip(terms, holds, strict=True)
-    ]
-    speaking = list(zip(terms, points, strict=True))
-    repair = [value for term, value in speaking if term.feature in repairs]
-    others = [value for term, value in speaking if term.feature not in repairs]
-    mildest = [
-        pl.when(there).then(pl.lit(MILDEST.index(term.at_best), pl.Int32)).otherwise(zero)
-        for term, there in zip(terms, holds, strict=True)
-        if term.at_best
-    ]
-    most = [pl.max_horizontal(zero, *values) for values in (repair, others, mildest)]
-    return [value.alias(name) for name, value in zip(POINTS, (pl.sum_horizontal(points), *most), strict=True)]
-
-
-def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang) -> pl.Expr:
-    """The reasons that hold, one behind another, each with the separator before it; null if there are none."""
-    texts = [
-        pl.when(there).then(pl.lit(REASON_SEPARATOR + term.text_with_marks(_MARK, lang)))
-        for term, there in zip(terms, holds, strict=True)
-    ]
-    return pl.when(pl.any_horizontal(holds)).then(pl.concat_str(texts, ignore_nulls=True))
+_MOST_NEW: Final = 1 << 10
+"""Up to so many new patterns of a batch are always kept; more than a quarter of its rows pay nobody back."""
 
 
 def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang) -> pl.LazyFrame:
@@ -239,7 +137,7 @@ class _Assessor:
             {name: f"{at}:{name}" for name in table.combinations.columns} for at, table in enumerate(self.tables)
         ]
         self._sums = self._sum_tables()
-        self._reasons = self._join_reasons()
+        self._reasons, self._reasons_of_rows = (self._join_reasons(filled) for filled in ([_DAY], list(names)))
         # one line behind all patterns that occur, so that a search never ends outside
         self._known = pl.DataFrame([{_PATTERN: 2**64 - 1}], schema=_ANSWERS)
 
@@ -260,7 +158,7 @@ class _Assessor:
             raise RuntimeError(f"the risk could not be worked out: {error}") from error
 
     def _answer(self, rows: pl.DataFrame) -> pl.Series:
-        answers = self._look_up(rows[_PATTERN])
+        answers = self._look_up(rows)
         if answers[_PARTS].count():
             answers = self._fill(pl.concat([answers, rows.drop(_PATTERN)], how="horizontal"))
         return answers.select(pl.struct(*ADDED)).to_series()
@@ -282,31 +180,33 @@ class _Assessor:
             value = pl.when(name == known).then(placeholder.fill(self.lang)).otherwise(value)
         return value
 
-    def _look_up(self, patterns: pl.Series) -> pl.DataFrame:
-        """Return the line of each pattern; those that are new are worked out and kept."""
-        known = self._known
+    def _look_up(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the line of each row's pattern; those that are new are worked out and kept."""
+        known, patterns = self._known, rows[_PATTERN]
         lines = known[_PATTERN].search_sorted(patterns)
         if (known[_PATTERN][lines] != patterns).any():
-            new = patterns.filter(known[_PATTERN][lines] != patterns).unique()
-            told = self._explain(new)
+            new = rows.select(_PATTERN).filter(known[_PATTERN][lines] != patterns).unique()
+            if new.height > max(_MOST_NEW, rows.height // 4):
+                return self._explain(rows, self._reasons_of_rows)
+            told = self._explain(new, self._reasons)
             known = pl.concat([known, told]).sort(_PATTERN)
             lines = known[_PATTERN].search_sorted(patterns)
             self._known = known if known.height <= _MOST_KEPT else pl.concat([told, known.tail(1)]).sort(_PATTERN)
         return known[lines]
 
-    def _explain(self, patterns: pl.Series) -> pl.DataFrame:
+    def _explain(self, patterns: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
         """Return a line for each pattern: :data:`ADDED`, ``parts``: the reasons cut where values of the row belong.
 
         ``parts`` is null where the reasons are whole.
         """
-        frame = patterns.to_frame().with_columns(self._digits)
+        frame = patterns.with_columns(self._digits)
         looked_up = [
             table.look_up(frame).rename(names) for table, names in zip(self.tables, self._prefixed, strict=True)
         ]
         frame = pl.concat([frame, *looked_up], how="horizontal").with_columns(self._sums)
         outcomes = self.outcomes[frame.select(self._place())["place"]]
-        frame = pl.concat([frame, outcomes], how="horizontal").with_columns(self._reasons)
-        parts = pl.when(pl.col("reasons").str.contains(_MARK, literal=True)).then(pl.col("reasons").str.split(_MARK))
+        frame = pl.concat([frame, outcomes], how="horizontal").with_columns(reasons)
+        parts = pl.when(pl.col("reasons").str.contains(MARK, literal=True)).then(pl.col("reasons").str.split(MARK))
         return frame.select(_PATTERN, *ADDED, parts.alias(_PARTS))
 
     def _read_digits(self) -> list[pl.Expr]:
@@ -334,18 +234,27 @@ class _Assessor:
         line = pl.when(ASSESSABLE).then(2 + 2 * (pl.col("score") - self.lowest) + to_repair).otherwise(_GIVEN)
         return (line * len(MILDEST) + pl.col("at_best")).cast(pl.UInt32).alias("place")
 
-    def _join_reasons(self) -> pl.Expr:
-        """The reasons as one text: what kept a row from being sent, the largest effect first, the base last."""
-        texts = self._every("text")
+    def _join_reasons(self, filled: Collection[str]) -> pl.Expr:
+        """The reasons as one text: what kept a row from being sent, the largest effect first, the base last.
+
+        ``filled``: the placeholders that are filled from the columns of the frame; others keep their marks.
+        """
+        texts = [self._fill_text(at, filled) for at in range(len(self.tables))]
         first, later = (
             [pl.when(pl.col(_RESTRAINED) == restrained).then(text) for text in texts[: self._deciding]]
             for restrained in (True, False)
         )
         base = pl.when(ASSESSABLE).then(pl.lit(REASON_SEPARATOR + self.base.text(self.lang)))
         pieces = [*first, *texts[self._deciding :], *later, base]
-        day = PLACEHOLDERS[_DAY].fill(self.lang)
-        text = pl.concat_str(pieces, ignore_nulls=True).str.slice(len(REASON_SEPARATOR))
-        return text.str.replace_all(f"{_MARK}{_DAY}{_MARK}", day, literal=True).alias("reasons")
+        return pl.concat_str(pieces, ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons")
+
+    def _fill_text(self, at: int, filled: Collection[str]) -> pl.Expr:
+        text, templates = pl.col(f"{at}:text"), self.tables[at].combinations["text"]
+        for name in filled:
+            mark = f"{MARK}{name}{MARK}"
+            if templates.str.contains(mark, literal=True).any():
+                text = text.str.replace_all(mark, PLACEHOLDERS[name].fill(self.lang), literal=True)
+        return text
 
     def _every(self, name: str) -> list[pl.Expr]:
         return [pl.col(f"{at}:{name}") for at in range(len(self.tables))]

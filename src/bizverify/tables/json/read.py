@@ -6,6 +6,7 @@ import codecs
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -121,11 +122,29 @@ def _learned_plain(columns: ColumnTypes, data: Path) -> bool:
     What is wrong with a file is left to the reading record by record, which knows the place.
     """
     try:
-        for part in _plain_lines(data):
-            columns.learn(part)
+        for _ in _learned(columns, _plain_lines(data)):
+            pass
     except (_NotPlainError, InputError):
         return False
     return True
+
+
+def _learned(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
+    """Pass parts on while a thread learns their columns: most of that is polars, which works beside the scanner.
+
+    The first fault in the file is the one that is raised.
+    """
+    with ThreadPoolExecutor(1) as beside:
+        learned: Future[None] | None = None
+        try:
+            for part in parts:
+                if learned is not None:
+                    learned.result()
+                learned = beside.submit(columns.learn, part)
+                yield part
+        finally:
+            if learned is not None:
+                learned.result()
 
 
 def _plain_lines(data: Path) -> Iterator[RecordChunk]:
@@ -145,8 +164,7 @@ def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStac
     """Put the records into a private file, one a line; learn their columns on the way."""
     records = _private(resources, "records.ndjson")
     with records.open("wb") as out:
-        for part in document.records(columns.path):
-            columns.learn(part)
+        for part in _learned(columns, document.records(columns.path)):
             out.write(part.lines)
             out.write(b"\n")
     return records
