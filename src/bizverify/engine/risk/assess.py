@@ -188,10 +188,10 @@ class _Assessor:
             new = rows.select(_PATTERN).filter(known[_PATTERN][lines] != patterns).unique()
             if new.height > max(_MOST_NEW, rows.height // 4):
                 return self._explain(rows, self._reasons_of_rows)
-            told = self._explain(new, self._reasons)
-            known = pl.concat([known, told]).sort(_PATTERN)
+            explained = self._explain(new, self._reasons)
+            known = pl.concat([known, explained]).sort(_PATTERN)
             lines = known[_PATTERN].search_sorted(patterns)
-            self._known = known if known.height <= _MOST_KEPT else pl.concat([told, known.tail(1)]).sort(_PATTERN)
+            self._known = known if known.height <= _MOST_KEPT else pl.concat([explained, known.tail(1)]).sort(_PATTERN)
         return known[lines]
 
     def _explain(self, patterns: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:

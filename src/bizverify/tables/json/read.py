@@ -48,7 +48,7 @@ def read(file: File, format: Format, json_path: str | None, resources: ExitStack
         data = _utf8(file, resources)
         document = _document(file.path, data, format, json_path)
         columns = ColumnTypes(file.path, data)
-        if document.kind == "sequence" and _learned_plain(columns, data):
+        if document.kind == "sequence" and _is_plain_lines(columns, data):
             records = data
         else:
             columns = ColumnTypes(file.path, data)
@@ -116,20 +116,20 @@ def _private(resources: ExitStack, name: str) -> Path:
     return path
 
 
-def _learned_plain(columns: ColumnTypes, data: Path) -> bool:
+def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
     """Whether a file is one object a line and nothing else, so that it can be read where it is; learns its columns.
 
     What is wrong with a file is left to the reading record by record, which knows the place.
     """
     try:
-        for _ in _learned(columns, _plain_lines(data)):
+        for _ in _learn_beside(columns, _plain_lines(data)):
             pass
     except (_NotPlainError, InputError):
         return False
     return True
 
 
-def _learned(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
+def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
     """Pass parts on while a thread learns their columns: most of that is polars, which works beside the scanner.
 
     The first fault in the file is the one that is raised.
@@ -164,7 +164,7 @@ def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStac
     """Put the records into a private file, one a line; learn their columns on the way."""
     records = _private(resources, "records.ndjson")
     with records.open("wb") as out:
-        for part in _learned(columns, document.records(columns.path)):
+        for part in _learn_beside(columns, document.records(columns.path)):
             out.write(part.lines)
             out.write(b"\n")
     return records

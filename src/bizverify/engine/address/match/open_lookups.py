@@ -155,7 +155,7 @@ class FewIndex(Index):
 
     def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:
         """Return a line for each row and each value of its key."""
-        asked = _asked(rows, key)
+        asked = _wanted_keys(rows, key)
         return self._index(rows, asked, asked).find(rows, key, value, keep)
 
     def between(
@@ -163,7 +163,7 @@ class FewIndex(Index):
     ) -> pl.DataFrame:
         """Return a line for each row and each value whose key is in [``first``, ``last``]."""
         known = rows.filter(first.is_not_null() & last.is_not_null())
-        return self._index(rows, _asked(known, first), _asked(known, last)).between(rows, first, last, value, keep)
+        return self._index(rows, _wanted_keys(known, first), _wanted_keys(known, last)).between(rows, first, last, value, keep)
 
     def holds(self, keys: pl.Series) -> pl.Series:
         """Tell for each key (not null) whether it is there."""
@@ -176,7 +176,7 @@ class FewIndex(Index):
 _NOTHING: Final = Index(pl.Series(dtype=pl.UInt64), pl.Series(dtype=pl.UInt32))
 
 
-def _asked(rows: pl.DataFrame, key: pl.Expr) -> pl.Series:
+def _wanted_keys(rows: pl.DataFrame, key: pl.Expr) -> pl.Series:
     return rows.select(key.cast(pl.UInt64).alias("key")).to_series().drop_nulls()
 
 
