@@ -163,7 +163,9 @@ class FewIndex(Index):
     ) -> pl.DataFrame:
         """Return a line for each row and each value whose key is in [``first``, ``last``]."""
         known = rows.filter(first.is_not_null() & last.is_not_null())
-        return self._index(rows, _wanted_keys(known, first), _wanted_keys(known, last)).between(rows, first, last, value, keep)
+        return self._index(rows, _wanted_keys(known, first), _wanted_keys(known, last)).between(
+            rows, first, last, value, keep
+        )
 
     def holds(self, keys: pl.Series) -> pl.Series:
         """Tell for each key (not null) whether it is there."""
