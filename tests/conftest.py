@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 heed_stop_signals()  # before polars is there, which puts its own handler before the one it finds
 sys.dont_write_bytecode = False  # hundreds of processes would compile every module, each worker every test
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-settings.register_profile("same", derandomize=True)  # a red run is the change's doing, not the dice's
-settings.register_profile("explore", print_blob=True)  # HYPOTHESIS_PROFILE=explore looks for more
+# no deadline: a loaded machine is no wrong answer; derandomized: a red run is the change's doing, not the dice's
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", print_blob=True, deadline=None)  # HYPOTHESIS_PROFILE=explore looks for more
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 

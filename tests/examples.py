@@ -22,11 +22,11 @@ def few(count: int) -> int:
 
 
 def examples(count: int) -> Callable[[Test], Test]:
-    """Draw so many examples of a test, or an eighth; they may share a ``tmp_path`` and take their time."""
+    """Draw so many examples of a test, or an eighth; they may share a ``tmp_path``."""
     shared = [HealthCheck.function_scoped_fixture]
 
     def bounded(test: Test) -> Test:
-        drawn = settings(max_examples=few(count), deadline=None, suppress_health_check=shared)(test)
+        drawn = settings(max_examples=few(count), suppress_health_check=shared)(test)
         return pytest.mark.fuzz(drawn) if ALL else drawn
 
     return bounded

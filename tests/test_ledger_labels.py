@@ -348,4 +348,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = pytest.mark.fuzz(Life.TestCase) if ALL else Life.TestCase
-TestLife.settings = settings(max_examples=few(40), stateful_step_count=40, deadline=None)
+TestLife.settings = settings(max_examples=few(40), stateful_step_count=40)

@@ -329,4 +329,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = pytest.mark.fuzz(Life.TestCase) if ALL else Life.TestCase
-TestLife.settings = settings(max_examples=few(45), stateful_step_count=60, deadline=None)
+TestLife.settings = settings(max_examples=few(45), stateful_step_count=60)

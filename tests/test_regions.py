@@ -12,7 +12,7 @@ from random import Random
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.engine.address.regions import (
@@ -347,7 +347,6 @@ def typed(draw: st.DrawFn) -> tuple[tuple[str, str], str]:
     return (sido, sigungu), text + draw(st.sampled_from([" ", " ", ""])) + road
 
 
-@settings(deadline=None)  # a loaded machine is no wrong answer
 @given(typed())
 def test_however_it_is_abbreviated_and_spaced_a_district_is_found_or_left_and_never_another(
     case: tuple[tuple[str, str], str],
