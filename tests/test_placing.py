@@ -409,6 +409,16 @@ def test_a_foreign_item_with_a_row_key_is_not_placed() -> None:
     assert placed.note == "1 of 5 results fit no row of the upload for certain"
 
 
+def test_an_answer_to_another_number_under_a_rows_key_is_a_fault_that_names_both() -> None:
+    """The row is not left as if it had not been answered, which would buy it again; it got nothing of the answer."""
+    rows: list[Record] = [(number, "가", "서울") for number in NUMBERS]
+    items = [Item(place, *row, answer=answer(row)) for place, row in enumerate(rows)]
+    items[2] = Item(2, FOREIGN, answer=answer("another"))
+    placed = match_results(items, sent(rows), key_of, records=records(rows))
+    assert sorted(placed.answers) == [0, 1, 3, 4]
+    assert list(placed.faults) == [2] and FOREIGN in placed.faults[2] and NUMBERS[2] in placed.faults[2]
+
+
 def test_keys_that_disagree_with_a_number_are_not_believed() -> None:
     """Two keys are exchanged: numbers sent once still place their answers, the branches stay open."""
     items = [Item(row, b_no, answer=answer(row)) for row, (b_no, _, _) in enumerate(BRANCHES)]
