@@ -283,6 +283,7 @@ def is_cp949(pair: bytes) -> bool:
     [
         (f"b_no,이름\n{N},가나다\n{N},가".encode() + b"\xff\n", None, r"line 3, character 13: byte 0xff is not utf-8"),
         (f"b_no,이름\n{N},가나다\n".encode() * 60_000 + b"x,\xb0\xa1\n", None, r"line 120001, character 3: byte 0xb0"),
+        (("a,b\n" + "가" * 400_000).encode() + b"\xff\n", None, r"line 2, character 400001: byte 0xff"),
         (
             f"b_no,이름\n{N},가나\n".encode("cp949") + b"\xff\n",
             None,

@@ -386,3 +386,12 @@ def test_a_blank_address_is_blank_for_the_plan_and_for_the_engine(tmp_path: Path
     assert bv.plan(tmp_path / "s.csv").plan.without_address == len(blanks)
     for blank in blanks:
         assert any("[address" in reason for reason in ask(b_no="1248100998", name="가", address=blank)["reasons"])
+
+
+def test_the_number_is_read_in_b_no_whatever_other_columns_say() -> None:
+    """A caller's column may be called as one of a run's is: it passes through, and the answer does not depend on it."""
+    given = pl.Series([1248100998, 1248100998], dtype=pl.UInt64)
+    frame = pl.LazyFrame({"b_no": ["0000000000", "2208162517"], "bv:number": given})
+    answered = bv.LocalEngine().verify(frame).collect()
+    assert answered["row_status"].to_list() == ["invalid", "verified"]
+    assert answered["bv:number"].equals(given)

@@ -416,7 +416,9 @@ def test_an_answer_to_another_number_under_a_rows_key_is_a_fault_that_names_both
     items[2] = Item(2, FOREIGN, answer=answer("another"))
     placed = match_results(items, sent(rows), key_of, records=records(rows))
     assert sorted(placed.answers) == [0, 1, 3, 4]
-    assert list(placed.faults) == [2] and FOREIGN in placed.faults[2] and NUMBERS[2] in placed.faults[2]
+    assert list(placed.faults) == [2]
+    assert FOREIGN in placed.faults[2]
+    assert NUMBERS[2] in placed.faults[2]
 
 
 def test_keys_that_disagree_with_a_number_are_not_believed() -> None:

@@ -260,3 +260,27 @@ def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path)
     with pytest.raises(OutputError, match="too long"), publish.publish_file(tmp_path / ("가" * 90)):
         pass
     assert not publish.same_file(target, tmp_path / ("가" * 90))
+
+
+def test_a_run_that_fails_does_not_wait_for_the_hash_of_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hash is made beside the run; where that ends early, the hash is stopped however large the input is."""
+    stopped = []
+
+    def hash_slowly(path: Path, is_stopped: Callable[[], bool]) -> str:
+        for _ in range(6_000):
+            if is_stopped():
+                stopped.append(True)
+                break
+            time.sleep(0.01)
+        return ""
+
+    def fail(*_: object) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr("bizverify.enrichment.sha256_of", hash_slowly)
+    monkeypatch.setattr("bizverify.enrichment.write_table", fail)
+    with pytest.raises(OutputError, match="the disk is full"):
+        bv.enrich(write(tmp_path / "a.csv", "b_no\n1248100998\n"))
+    assert stopped == [True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import bizverify as bv
 from bizverify.engine.number_index import _MANY, NumberIndex
 from bizverify.engine.registry import Registry
 from bizverify.errors import RegistryError
-from conftest import SAMPLE
+from conftest import SAMPLE, write
 
 REGISTRY = SAMPLE / "registry.parquet"
 
@@ -75,3 +76,38 @@ def test_a_registry_out_of_order_is_refused(tmp_path: Path) -> None:
     moved.write_parquet(path, metadata=dict(pl.read_parquet_metadata(REGISTRY)))
     with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged, build it again"):
         bv.verify("1248100998", registry=Registry.open(path))
+
+
+def test_a_registry_that_is_replaced_while_it_is_used_gives_no_columns_of_two_files(tmp_path: Path) -> None:
+    """Its columns are read when they are first needed: one of another file would belong to other numbers."""
+    path, known = tmp_path / "r.parquet", pl.read_parquet(REGISTRY)
+    path.write_bytes(REGISTRY.read_bytes())
+    registry = Registry.open(path)
+    registry.attach(pl.LazyFrame({"key": known["b_no"]}), "key").select("biz_status").collect()
+    registry._held.pop("biz_status")  # as if nobody had asked for it yet
+    about = dict(pl.read_parquet_metadata(REGISTRY))
+    about["bizverify.registry"] = about["bizverify.registry"].replace(registry.version, "2026-11-22-newer")
+    known.write_parquet(path, metadata=about)
+    with pytest.raises(RegistryError, match=r"replaced by version 2026-11-22-newer while version .* was in use"):
+        bv.verify("1248100998", registry=registry)
+
+
+def test_a_registry_goes_to_another_process_without_what_was_read_of_it() -> None:
+    """A pool of processes gets the object by pickling it; each reads the file itself."""
+    registry = Registry.open(REGISTRY)
+    asked = ("1248100998", "삼성전자", "경기도 수원시 영통구 삼성로 129")
+    first = bv.verify(*asked, registry=registry)
+    other = pickle.loads(pickle.dumps(registry))
+    assert other == registry
+    assert bv.verify(*asked, registry=other) == first
+
+
+def test_a_status_of_a_strange_day_is_answered(tmp_path: Path) -> None:
+    """A day before the first year, which a source may say by mistake, is no day; nor does it end a run of its own."""
+    path = tmp_path / "r.parquet"
+    rows = pl.DataFrame({"b_no": ["1248100998"], "주소": ["서울 중구 세종대로 110"]})
+    bv.build_registry([write(tmp_path / "s.csv", "b_no,상태,as_of\n1248100998,계속사업자,-0221-09-04\n")], path)
+    assert bv.verify_frame(rows, registry=path)["biz_status"].to_list() == ["active"]
+    early = pl.read_parquet(path).with_columns(as_of=pl.Series([-800_000], dtype=pl.Int32).cast(pl.Date))
+    early.write_parquet(path, metadata=dict(pl.read_parquet_metadata(path)))
+    assert bv.verify_frame(rows, registry=path)["biz_status"].to_list() == ["active"]

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -248,8 +249,11 @@ class EnrichmentRun:
             ExitStack() as backup,  # undone behind the output: it is known then whether the old file was replaced
             publish_file(target.path) as temporary,
             ThreadPoolExecutor(1) as beside,
+            ExitStack() as hashing,  # left before the pool is: a run that fails does not wait for the hash
         ):
-            sha256 = beside.submit(sha256_of, self.path)  # hashlib works without Python's lock, beside the query
+            stop = Event()
+            hashing.callback(stop.set)
+            sha256 = beside.submit(sha256_of, self.path, stop.is_set)  # works without Python's lock, beside the query
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
             warnings: list[str] = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bizverify.run.engine import Agreement, Purchase, QuotaStatus
+
+
+_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +257,14 @@ def write_manifest(report: Report, path: Path) -> None:
         raise OutputError(f"{report.manifest}: cannot be written: {error.strerror}") from error
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal; of those up to then as soon as ``is_stopped()``."""
+    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with path.open("rb", buffering=0) as file:
+            while not is_stopped() and (chunk := file.read(_CHUNK)):
+                digest.update(chunk)
+        return digest.hexdigest()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -42,7 +42,7 @@ ROW_PROBLEM: Final = "row_problem"
 """An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
 
 NUMBER: Final = "bv:number"
-"""An optional column of the engine's input: what :func:`bizverify.business_number.key_expr` reads in ``b_no``."""
+"""An optional column of a run's rows: what :func:`bizverify.business_number.key_expr` reads in ``b_no``."""
 
 ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     "totals_row": {
@@ -112,14 +112,14 @@ class LocalEngine:
         Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
         read holds lists, structs or bytes.
         """
-        answers = self._add_answers(frame)
+        answers = self._add_answers(frame, numbered=False)
         return answers.with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
 
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
 
         With a registry :data:`STATUS_STALE` (Boolean) is there, too; with a gazetteer :data:`MATCH_LEVEL` (String),
-        null where there is no address to be read.
+        null where there is no address to be read. A column :data:`NUMBER` (UInt64) is taken for the number.
         """
         beside = []
         if self.registry:
@@ -128,13 +128,13 @@ class LocalEngine:
             beside.append(stale.alias(STATUS_STALE))
         if self.gazetteer:
             beside.append(pl.col("match_level").alias(MATCH_LEVEL))
-        return self._add_answers(frame, *beside)
+        return self._add_answers(frame, *beside, numbered=True)
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.match_counts`."""
         return (*(STATUS_COUNTS if self.registry else ()), *(MATCH_COUNTS if self.gazetteer else ()))
 
-    def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
+    def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr, numbered: bool) -> pl.LazyFrame:
         schema = frame.collect_schema()
         names = schema.names()
         if "b_no" not in names:
@@ -145,7 +145,7 @@ class LocalEngine:
             if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
                 raise UsageError(f"the column {name!r} holds {schema[name]}; give text or numbers")
         work = frame.select(
-            pl.all().name.prefix(_HOME), *_record(schema), _row_problem(schema), **_optional_columns(schema)
+            pl.all().name.prefix(_HOME), *_record(schema, numbered), _row_problem(schema), **_optional_columns(schema)
         )
         work = work.with_columns(pl.when(pl.col(ROW_PROBLEM).is_null()).then("key").alias("key"))
         work = work.with_columns(
@@ -233,13 +233,13 @@ def _optional_columns(schema: pl.Schema) -> dict[str, pl.Expr]:
     return found
 
 
-def _record(schema: pl.Schema) -> list[pl.Expr]:
+def _record(schema: pl.Schema, numbered: bool) -> list[pl.Expr]:
     """The record's columns as text; the number as integer, and as it is: its dtype may say that it was rounded."""
     texts = [
         (pl.col(name).cast(pl.String) if name in schema else pl.lit(None, pl.String)).alias(name)
         for name in RECORD_COLUMNS
         if name != "b_no"
     ]
-    read_before = schema.get(NUMBER) == pl.UInt64
+    read_before = numbered and schema.get(NUMBER) == pl.UInt64
     key = pl.col(NUMBER) if read_before else business_number.key_expr(pl.col("b_no"))
     return [pl.col("b_no"), *texts, key.alias("key")]

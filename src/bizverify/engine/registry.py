@@ -106,6 +106,9 @@ class Registry:
             reason = str(error).splitlines()[0]
             raise RegistryError(f"{self.path}: the registry is damaged, build it again: {reason}") from error
 
+    def __getstate__(self) -> list[Any]:
+        return [self.path, self.version, self.rows, self.more, {}]  # another process reads the file itself
+
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
         """Add :data:`ATTACHED` to each row by its UInt64 number ``key``, nulls where absent.
 
@@ -132,10 +135,18 @@ class Registry:
         if name not in self._held:  # several threads may read it, and what the last one read is kept
             theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}.get(name, name)
             try:
-                column = pl.read_parquet(self.path, columns=[theirs], glob=False).to_series().rechunk()
+                with self.path.open("rb") as file:  # one file, whatever takes its name meanwhile
+                    about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
+                    file.seek(0)
+                    column = pl.read_parquet(file, columns=[theirs]).to_series().rechunk()
             except (pl.exceptions.PolarsError, OSError, RuntimeError):
                 self.check()
                 raise
+            if about.get("version") != self.version or len(column) != self.rows:  # no column of another file
+                raise RegistryError(
+                    f"{self.path}: was replaced by version {about.get('version')} while version {self.version} was in "
+                    "use; run it again"
+                )
             if name == "b_no" and not column.is_sorted():
                 raise RegistryError(
                     f"{self.path}: the registry is damaged, build it again: its numbers are in no order"

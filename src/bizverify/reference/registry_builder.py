@@ -220,7 +220,7 @@ def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: dat
     else:
         day = pl.lit(as_of or datetime.fromtimestamp(path.stat().st_mtime, UTC).date())
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # clocks and time zones differ by less
-    return pl.when(day <= tomorrow).then(day)
+    return pl.when(day.is_between(date.min, tomorrow)).then(day)
 
 
 def _counts(rows: pl.LazyFrame) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify.engine import LocalEngine, Registry, Scorecard
+from bizverify.engine.address.match.open_lookups import FEW
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
 from bizverify.labels.label_store import LabelStore
@@ -175,9 +176,9 @@ class EnginePool:
                         del learned.engines[paid]
 
     def _warm(self, data: ReferenceData) -> None:
-        """Answer once, so that no request waits until the new files are read."""
+        """Answer more rows than are looked up in parts of a gazetteer, so that no request waits until it is read."""
         record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
-        frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+        frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
         engine = ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None)
         with engine.running():
             engine.answer(frame).collect()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from datetime import date
 from functools import lru_cache, reduce
 from itertools import accumulate
 from math import prod
@@ -51,11 +50,11 @@ _STATES: Final = 3
 """The first digit of a pattern: neither name nor address given, one given, assessable."""
 
 _DAY: Final = "as_of"
-_YEAR_0: Final = 719_529
-"""Days from the first of year 0 to 1970: a day's digit in a pattern is not negative, and 0 where there is none."""
+_EARLIEST: Final = 95_800_000
+"""So many days before and after 1970 the calendar of polars ends; a day's digit is positive, 0 where there is none."""
 
-_DAYS: Final = _YEAR_0 + 1 + date.max.toordinal() - date(1970, 1, 1).toordinal()
-"""One more than the digit of the last day that there is: 9999-12-31."""
+_DAYS: Final = 2 * _EARLIEST + 2
+"""One more than the digit of the last day that there is."""
 
 _MOST_KEPT: Final = 1 << 14
 """How many patterns are kept, of some hundred bytes each; when they are more, only the newest are."""
@@ -146,7 +145,8 @@ class _Assessor:
         state = pl.when(ASSESSABLE).then(pl.lit(_STATES - 1, pl.UInt64)).otherwise(pl.col(_GIVEN).cast(pl.UInt64))
         digits = [state, *(pl.col(column).cast(pl.UInt64) * stride for column, stride in self._strides.items())]
         if self._dated:
-            days = (pl.col(_DAY).to_physical().cast(pl.Int64) + _YEAR_0 + 1).fill_null(0)
+            since_1970 = pl.col(_DAY).to_physical().cast(pl.Int64).clip(-_EARLIEST, _EARLIEST)
+            days = (since_1970 + _EARLIEST + 1).fill_null(0)
             digits.append(days.cast(pl.UInt64) * self._day_stride)
         return reduce(add, digits).alias(_PATTERN)
 
@@ -217,7 +217,7 @@ class _Assessor:
             columns.append((pattern // stride % size).cast(pl.UInt32).alias(column))
         state = pattern % _STATES
         day = pattern // self._day_stride
-        days = pl.when(day > 0).then(day.cast(pl.Int64) - _YEAR_0 - 1).cast(pl.Int32).cast(pl.Date)
+        days = pl.when(day > 0).then(day.cast(pl.Int64) - _EARLIEST - 1).cast(pl.Int32).cast(pl.Date)
         return [*columns, (state == _STATES - 1).alias(ASSESSABLE), (state == 1).alias(_GIVEN), days.alias(_DAY)]
 
     def _sum_tables(self) -> list[pl.Expr]:

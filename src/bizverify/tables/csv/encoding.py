@@ -39,6 +39,7 @@ _LONGEST_SAMPLE: Final = 8 << 20
 _CHUNK: Final = 1 << 18
 """Bytes read at once: as many as the caches of a processor hold."""
 _LONGEST: Final = 64 << 20
+_CONTINUING: Final = bytes(range(0x80, 0xC0))
 _TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
 _KOREAN: Final = re.compile("[\t\r\n -~가-힣]")
 _WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
@@ -289,16 +290,21 @@ def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
 def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> None:
     """Raise :class:`Undecodable` for a part that begins after ``done`` bytes; lines are counted only now."""
     stream.seek(len(coding.mark))
-    line, left, tail = 1, done - len(coding.mark), b""
+    line, column, left = 1, 0, done - len(coding.mark)
     while left and (chunk := stream.read(min(left, _CHUNK))):
         left -= len(chunk)
         line += chunk.count(b"\n")
-        tail = (tail + chunk)[-_CHUNK:]
-    column = len(tail[tail.rfind(b"\n") + 1 :].decode("utf-8", "replace"))
+        end = chunk.rfind(b"\n")
+        column = _count_characters(chunk[end + 1 :]) + (column if end < 0 else 0)
     try:
         part.decode()
     except UnicodeDecodeError as error:
         raise _undecodable_at(coding, error, line, column) from error
+
+
+def _count_characters(data: bytes) -> int:
+    """The characters of UTF-8, wherever it is cut: the bytes that continue none."""
+    return len(data.translate(None, _CONTINUING))
 
 
 def _is_utf8(data: bytes) -> bool:
