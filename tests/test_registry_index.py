@@ -105,9 +105,9 @@ def test_a_registry_goes_to_another_process_without_what_was_read_of_it() -> Non
 def test_a_status_of_a_strange_day_is_answered(tmp_path: Path) -> None:
     """A day before the first year, which a source may say by mistake, is no day; nor does it end a run of its own."""
     path = tmp_path / "r.parquet"
-    rows = pl.DataFrame({"b_no": ["1248100998"], "주소": ["서울 중구 세종대로 110"]})
+    rows = pl.LazyFrame({"b_no": ["1248100998"], "address": ["서울 중구 세종대로 110"]})
     bv.build_registry([write(tmp_path / "s.csv", "b_no,상태,as_of\n1248100998,계속사업자,-0221-09-04\n")], path)
-    assert bv.verify_frame(rows, registry=path)["biz_status"].to_list() == ["active"]
+    assert bv.LocalEngine(path).verify(rows).collect()["biz_status"].to_list() == ["active"]
     early = pl.read_parquet(path).with_columns(as_of=pl.Series([-800_000], dtype=pl.Int32).cast(pl.Date))
     early.write_parquet(path, metadata=dict(pl.read_parquet_metadata(path)))
-    assert bv.verify_frame(rows, registry=path)["biz_status"].to_list() == ["active"]
+    assert bv.LocalEngine(path).verify(rows).collect()["biz_status"].to_list() == ["active"]
