@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bizverify.engine import Registry as Registry
     from bizverify.engine import Scorecard as Scorecard
     from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
+    from bizverify.engine.status_overlay import StatusOverlay as StatusOverlay
     from bizverify.errors import BizverifyError as BizverifyError
     from bizverify.errors import GazetteerError as GazetteerError
     from bizverify.labels.labelling import label as label
@@ -75,6 +76,7 @@ _HOMES = {
     "ServiceEngine": "purchase.paid_engines",
     "ServiceKeywords": "options",
     "ServiceOptions": "options",
+    "StatusOverlay": "engine.status_overlay",
     "Verification": "schema",
     "WriteOptions": "options",
     "aenrich": "api",
