@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bizverify.engine import Registry as Registry
     from bizverify.engine import Scorecard as Scorecard
     from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
+    from bizverify.engine.status_overlay import StatusOverlay as StatusOverlay
     from bizverify.erasure import ErasureReport as ErasureReport
     from bizverify.erasure import forget as forget
     from bizverify.errors import BizverifyError as BizverifyError
@@ -78,6 +79,7 @@ _HOMES = {
     "ServiceEngine": "purchase.paid_engines",
     "ServiceKeywords": "options",
     "ServiceOptions": "options",
+    "StatusOverlay": "engine.status_overlay",
     "Verification": "schema",
     "WriteOptions": "options",
     "aenrich": "api",
