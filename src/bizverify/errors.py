@@ -26,6 +26,7 @@
     │   └── TransportError              5   no answer
     │       ├── NotSentError            5   certainly not sent: nothing was paid
     │       │   └── CertificateError    2   nothing was sent: the service's certificate is not trusted
+    │       ├── UnavailableError    5   no usable answer to a question that is free: it may be asked again
     │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
@@ -200,6 +201,10 @@ class CertificateError(NotSentError):
     """The service's certificate is not trusted, so nothing was sent to it; trying again does not help."""
 
     exit_code = 2
+
+
+class UnavailableError(TransportError):
+    """A question that is free got no usable answer, for now (an outage, a maintenance page): it may be asked again."""
 
 
 class DoubtError(TransportError):
