@@ -27,13 +27,13 @@ from bizverify.options import (
     EngineName,
     ReadOptions,
     ServiceKeywords,
-    StatusName,
+    StatusSource,
     StatusOptions,
     WriteOptions,
     choose_options,
     engine_kind,
     hide_key,
-    make_status_options,
+    status_options,
     refuse_unknown,
     service_options,
 )
@@ -48,7 +48,7 @@ from bizverify.tables import Enriched, frames
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
 
-Status = StatusName | StatusOptions
+Status = StatusSource | StatusOptions
 """Whether the tax authority is asked for statuses, or how."""
 
 
@@ -160,7 +160,7 @@ def enrich(
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     writes = choose_options("write", write, flat)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = request.status_options(status, max_status_age)
+    asking = request.choose_status(status, max_status_age)
     if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
     known = read_history(labels)
@@ -265,7 +265,7 @@ def verify_frame(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = request.status_options(status, max_status_age)
+    asking = request.choose_status(status, max_status_age)
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
@@ -319,7 +319,7 @@ def verify(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = request.status_options(status, max_status_age)
+    asking = request.choose_status(status, max_status_age)
     for_local = {
         "zipcode": zipcode,
         "registry": registry,
@@ -377,9 +377,9 @@ class _EngineRequest:
             raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
         self._given, self.kind = given, kind
 
-    def status_options(self, status: Status, max_age: float | None) -> StatusOptions | None:
+    def choose_status(self, status: Status, max_age: float | None) -> StatusOptions | None:
         """Return how the tax authority is asked for statuses, ``None`` if it is not."""
-        options = make_status_options(status, max_age)
+        options = status_options(status, max_age)
         if options.source == "nts" and self._given is not None:
             raise UsageError(
                 f"{parameter('status', 'nts')} is for engines that are named; give the one that is given as "

@@ -379,7 +379,8 @@ def open_statuses(
 
     if planned:
         return run_statuses.plan_statuses(rows, options)
-    return run_statuses.fetch_for_rows(rows, options, progress=context.progress, cancel=context.cancel)
+    watch = getattr(context.progress, "watch", None)  # that of the command line shows the fetching, too
+    return run_statuses.fetch_for_rows(rows, options, watch=watch, cancel=context.cancel)
 
 
 def statuses_of(
@@ -397,7 +398,7 @@ def statuses_of(
         stale_after=local.model.stale_after,
         registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
         bought=engine.kind.buys,
-        nts=nts_counts(tallied, day, asked.halt if asked is not None else None),
+        nts=nts_counts(tallied, day, asked.fetch.halt if asked is not None else None),
     )
     return checked if checked.rows else None
 

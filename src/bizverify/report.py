@@ -61,7 +61,7 @@ class Report(Shown):
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
-    ``None`` for a dry run. ``asked``: what was asked of the tax authority, or would be, if it is. Warnings that are :class:`bizverify.schema.Alert` come first.
+    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. Warnings that are :class:`bizverify.schema.Alert` come first.
     """
 
     run_id: str
@@ -170,8 +170,7 @@ class Report(Shown):
             ]
             if plan.invalid:
                 found.append(("invalid", _render_parts(plan.invalid, plan.invalid_by_problem)))
-        if self.asked is not None:
-            found += self.asked.lines()
+        found += [] if self.asked is None else self.asked.lines()
         if self.history is not None:
             mailings = pluralize(self.history.mailings, "mailing")
             found.append(("history", f"{pluralize(self.history.letters, 'letter')} of {mailings}"))

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import TextIOWrapper
 from types import FrameType
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import click
 
@@ -278,7 +278,7 @@ class _Bar:
 
     def __init__(self, progress: Progress, doing: str, unit: str) -> None:
         self._progress = progress
-        self._words = {"doing": doing, "unit": unit}
+        self._words: dict[str, Any] = {"doing": doing, "unit": unit}
         self._task = progress.add_task("", total=None, doing=doing, unit=unit)
         self._is_fetching = False
 
@@ -286,7 +286,8 @@ class _Bar:
         """Show how many are done."""
         if self._is_fetching:
             self._is_fetching = False
-            self._progress.reset(self._task, **self._words)
+            self._progress.reset(self._task)
+            self._progress.update(self._task, **self._words)
         self._progress.update(self._task, completed=done, total=total)
 
     def watch(self, fetch: FetchReport) -> None:
