@@ -27,15 +27,15 @@ from bizverify.options import (
     EngineName,
     ReadOptions,
     ServiceKeywords,
-    StatusSource,
     StatusOptions,
+    StatusSource,
     WriteOptions,
     choose_options,
     engine_kind,
     hide_key,
-    status_options,
     refuse_unknown,
     service_options,
+    status_options,
 )
 from bizverify.report import Report
 from bizverify.run import accounting

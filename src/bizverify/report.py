@@ -61,7 +61,8 @@ class Report(Shown):
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
-    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. Warnings that are :class:`bizverify.schema.Alert` come first.
+    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. Warnings that are
+    :class:`bizverify.schema.Alert` come first.
     """
 
     run_id: str

@@ -12,12 +12,13 @@ import polars as pl
 
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.engine.local import NUMBER, ROW_PROBLEM
+from bizverify.engine.registry import STATUS_SCHEMA
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import AuthenticationError, StoppedError
 from bizverify.options import StatusOptions
 from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
-from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore, find_status_store
+from bizverify.reference.status_store import StatusStore, find_status_store
 from bizverify.schema import pluralize
 
 
