@@ -8,6 +8,7 @@
 
 from bizverify.reference.nts.nts_client import MAX_NUMBERS, NtsClient
 from bizverify.reference.nts.nts_key import NtsKey
-from bizverify.reference.nts.replies import STATUS_SCHEMA, StatusReply
+from bizverify.reference.nts.replies import StatusReply
+from bizverify.reference.status_store import STATUS_SCHEMA
 
 __all__ = ["MAX_NUMBERS", "STATUS_SCHEMA", "NtsClient", "NtsKey", "StatusReply"]
