@@ -18,17 +18,11 @@ from typing import Any, Final, Self
 
 import polars as pl
 
-from bizverify.engine.registry import MORE, SCHEMA, STATUSES, TAXATIONS
+from bizverify.engine.registry import MORE, SCHEMA, STATUS_SCHEMA, STATUSES, TAXATIONS
 from bizverify.errors import StoreError
 from bizverify.storage.sqlite import FileKind, rewrite_file
 
 ENV: Final = "BIZVERIFY_STATUS_STORE"
-STATUS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = SCHEMA | {
-    name: MORE[name] for name in ("taxation", "merged")
-}
-"""The columns of statuses everywhere: a registry's without the name. ``opened`` is null: the tax authority does not
-say it."""
-
 # days are counted from 1970-01-01, in Korea
 DDL: Final = f"""
 CREATE TABLE statuses (
@@ -126,6 +120,7 @@ class StatusStore:
                 STATUS_FILE.make(self.path)
         self._connection = STATUS_FILE.open(self.path)
         self._lock = threading.Lock()
+        self._data_version: int | None = None
 
     def close(self) -> None:
         """Close the file; closing twice is closing."""
@@ -174,6 +169,13 @@ class StatusStore:
         query = "SELECT found.b_no, found.day " + _OF_NUMBERS.format(table="unanswered")
         rows = self._read_of(numbers, query, _DAYS)
         return rows.filter(pl.col("as_of") == _days(today))["b_no"]
+
+    def changed_elsewhere(self) -> bool:
+        """Return whether another process, or another object, has written to the file since this was last asked."""
+        with self._use() as db:
+            version = db.execute("PRAGMA data_version").fetchone()[0]
+        before, self._data_version = self._data_version, version
+        return bool(before is not None and version != before)
 
     def usage(self, key: str, day: date) -> DayUsage:
         """Return what was asked on a day in Korea with the key of that fingerprint, by all processes."""

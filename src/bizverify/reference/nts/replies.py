@@ -14,13 +14,10 @@ import polars as pl
 
 from bizverify.client.error_mapping import one_line
 from bizverify.client.json_search import UnreadableError, parse_json
-from bizverify.engine.registry import MORE, SCHEMA, observations
+from bizverify.engine.registry import STATUS_SCHEMA, observations
 from bizverify.engine.text_values import day_expr
 from bizverify.errors import ServiceError
 from bizverify.reference.nts.reply_errors import reply_error
-
-STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
-"""The columns of a frame of statuses: those of a registry, without names."""
 
 NOT_ASKED: Final = "a row of a number that was not asked was left out"
 UNREADABLE: Final = "a row without a readable number was left out"
