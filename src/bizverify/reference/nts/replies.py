@@ -13,11 +13,10 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.client.json_search import UnreadableError, parse_json
-from bizverify.engine.registry import observations
+from bizverify.engine.registry import STATUS_SCHEMA, observations
 from bizverify.engine.text_values import day_expr
 from bizverify.errors import ServiceError
 from bizverify.reference.nts.reply_errors import reply_error, shorten
-from bizverify.reference.status_store import STATUS_SCHEMA
 
 NOT_ASKED: Final = "a row of a number that was not asked was left out"
 UNREADABLE: Final = "a row without a readable number was left out"
