@@ -20,7 +20,7 @@ import anyio
 import httpx
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bizverify.dispatch.error_actions import Action, error_action, is_overload, may_pass
@@ -39,8 +39,8 @@ from bizverify.errors import (
     UnavailableError,
     UsageError,
 )
-from bizverify.reference.nts import NtsClient, NtsKey, StatusReply
-from bizverify.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, STATUS_SCHEMA, UNREADABLE, read_reply
+from bizverify.reference.nts import STATUS_SCHEMA, NtsClient, NtsKey, StatusReply
+from bizverify.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, UNREADABLE, read_reply
 from bizverify.testing import NTS_FAULTS, Body, Delay, FakeNts, Fault, Hang, Reset, Status, nts_row, portal_code, serve
 
 KEY = "Ab+cd/efgh0123456789=="
@@ -438,10 +438,12 @@ def assert_is_reply_or_error(body: bytes, status: int) -> None:
         answered = {f"{number:010d}" for number in found.statuses["b_no"]}
         assert found.statuses.height == len(answered) == len(NUMBERS) - len(found.missing)
         assert answered | set(found.missing) == set(NUMBERS)
+        assert all(problem.isprintable() for problem in found.problems)
 
 
 @settings(max_examples=300, deadline=None)
 @given(JSON | st.fixed_dictionaries({"data": st.lists(ROW, max_size=5)}))
+@example({"code": "\U00018cd6"})  # no character, as far as this Python knows
 def test_any_json_is_statuses_or_an_error_of_the_tree(value: object) -> None:
     """Whatever the shape, each number is answered once or missing, and nothing else is raised."""
     assert_is_reply_or_error(json.dumps(value).encode(), 200)

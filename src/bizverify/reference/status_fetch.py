@@ -206,6 +206,7 @@ class _FetchRun:
         try:
             async with self.client:
                 await self._ask_and_store()
+            self._read_usage()
             if allowed.height < stale.height:
                 self._halt_for_budget()
         finally:
