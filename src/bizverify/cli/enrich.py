@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from bizverify.cli.console import progress_shown, show_report
+from bizverify.cli.console import freeze_imports, progress_shown, show_report
 from bizverify.cli.options import (
     PATH,
     chosen_labels,
@@ -108,7 +108,8 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     The engines verify, batch and hybrid buy from the hosted service. What was bought is in the ledger and is not bought
     again; a run that was stopped goes on where it was when the same command is given again.
     """
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = api.enrich(
@@ -122,6 +123,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
 @_reading_options
 def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
     show_report(api.plan(**given_options(options), labels=chosen_labels(labels, no_labels)), as_json)
