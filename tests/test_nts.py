@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,15 @@ async def test_a_second_s_limit_passes_and_a_day_s_does_not(fake: FakeNts, url: 
 
 
 @pytest.mark.anyio
+async def test_a_retry_after_counts_for_a_second_s_limit_and_not_for_a_day_s(fake: FakeNts, url: str) -> None:
+    """A gateway that says "in three seconds" of the day's limit would have the whole budget of retries spent."""
+    for code, expected in ((22, None), (23, 3.0)):
+        fake.faults.clear()
+        fake.faults.add(Fault("status", replace(portal_code(code, status=429), retry_after=3)))
+        assert (await error_of(url)).retry_after == expected
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -549,6 +559,9 @@ async def test_the_key_is_in_no_log_error_or_traceback(
 def test_plain_http_is_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIZVERIFY_NTS_URL", "http://nts.example.com")
     with pytest.raises(UsageError, match=r"plain http would show the NTS API key .*BIZVERIFY_NTS_URL"):
+        NtsClient(NtsKey(KEY))
+    monkeypatch.setenv("BIZVERIFY_NTS_URL", "nts.example.com")
+    with pytest.raises(UsageError, match=r"BIZVERIFY_NTS_URL\): 'nts.example.com' is not a base URL"):
         NtsClient(NtsKey(KEY))
     monkeypatch.setenv("BIZVERIFY_NTS_URL", "https://nts.example.com/mirror")
     assert "https://nts.example.com/mirror/api/nts-businessman/v1/status" in repr(NtsClient(NtsKey(KEY)))
