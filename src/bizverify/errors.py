@@ -13,7 +13,7 @@
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
     ├── LedgerError                     2   a ledger that is damaged, in use, newer than this version, or misplaced
-    ├── StoreError                      2   a server's or watch list's file that is damaged, in use, or misplaced
+    ├── StoreError                      2   a server's, watch list's or statuses' file: damaged, in use, or misplaced
     ├── ServiceError                    2   what the hosted service said, or did not say
     │   ├── AuthenticationError         4   401: the API key is missing or invalid
     │   ├── PlanError                   4   403: not available in the account's plan
@@ -112,7 +112,7 @@ class LedgerError(BizverifyError):
 
 
 class StoreError(BizverifyError):
-    """The file of a server or of a local watch list cannot be used as it is."""
+    """The file of a server, of a local watch list or of fetched statuses cannot be used as it is."""
 
 
 class ServiceError(BizverifyError):

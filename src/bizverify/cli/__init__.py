@@ -18,6 +18,7 @@ from bizverify.cli.console import (
     set_up_logging,
 )
 from bizverify.cli.data import data
+from bizverify.cli.doctor import doctor
 from bizverify.cli.enrich import enrich, plan
 from bizverify.cli.forget import forget
 from bizverify.cli.keys import keys, notifications
@@ -56,6 +57,7 @@ app.add_command(resolve)
 app.add_command(calibrate)
 app.add_command(model)
 app.add_command(data)
+app.add_command(doctor)
 app.add_command(forget)
 app.add_command(serve)
 app.add_command(keys)

@@ -41,6 +41,9 @@ MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 """Columns that a registry has only if one of its rows says something there: what is not there costs nothing."""
 
+STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
+"""The columns of a frame of statuses: those of a registry, without names."""
+
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
 _FORMATS: Final = (1, FORMAT)

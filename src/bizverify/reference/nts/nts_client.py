@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import polars as pl
 
-from bizverify import business_number
+from bizverify.client.arguments import ten_digits
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.network import HttpTransport, Timeouts, check_http, tls_context
 from bizverify.client.request import json_body
@@ -109,12 +109,12 @@ class NtsClient:
     async def status(self, numbers: pl.Series | Sequence[str] | Sequence[int]) -> StatusReply:
         """Ask for the statuses of up to 100 numbers: texts, or whole numbers as a registry's ``b_no``. One request.
 
-        A number that is given twice is asked once. Raises :class:`UsageError` for what is no number, and what the
+        A number that is given twice is asked once. Raises :class:`UsageError` for what is no such number, and what the
         reply, or its absence, means: an error under :class:`~bizverify.errors.ServiceError`, in one sentence.
         """
         if self._transport is None:
             raise UsageError(f"this {type(self).__name__} is not open: use it inside `async with … as nts`")
-        asked = _ten_digits(numbers)
+        asked = _unique_digits(numbers)
         day = self._today()
         outcome = await self._ask(self._transport, json.dumps({"b_no": asked}, separators=(",", ":")).encode())
         if isinstance(outcome, ServiceResponse):
@@ -155,17 +155,17 @@ def _base_url(given: str | None) -> BaseUrl:
     return base
 
 
-def _ten_digits(numbers: pl.Series | Sequence[str] | Sequence[int]) -> list[str]:
+def _unique_digits(numbers: pl.Series | Sequence[str] | Sequence[int]) -> list[str]:
     """Return each number once, as ten digits, in the order given. Raises :class:`UsageError`."""
-    try:
-        given = pl.Series("b_no", numbers)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        given = pl.Series("b_no", [None])
-    if not given.dtype.is_integer():
-        given = given.to_frame().select(business_number.key_expr(pl.col("b_no"))).to_series()
-    keys = given.unique(maintain_order=True)
-    if not keys.is_between(1, 10**10 - 1).fill_null(False).all():
-        raise UsageError(f"{parameter('numbers')}: holds what is no business number; give numbers of ten digits")
-    if not 1 <= len(keys) <= MAX_NUMBERS:
-        raise UsageError(f"{parameter('numbers')}: holds {len(keys)} numbers; give 1 to {MAX_NUMBERS} a call")
-    return keys.cast(pl.String).str.zfill(10).to_list()
+    given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
+    if not 1 <= len(given) <= MAX_NUMBERS:
+        raise UsageError(f"{parameter('numbers')}: holds {len(given)} numbers; give 1 to {MAX_NUMBERS} a call")
+    return list(dict.fromkeys(map(_digits_of, given)))
+
+
+def _digits_of(number: str | int) -> str:
+    if not isinstance(number, int):
+        return ten_digits("numbers", number)
+    if not 0 < number < 10**10:
+        raise UsageError(f"{parameter('numbers')}: holds {number}, which has not up to ten digits")
+    return f"{number:010d}"  # a registry's

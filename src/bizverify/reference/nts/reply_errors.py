@@ -31,7 +31,7 @@ from bizverify.errors import (
 
 _REASON: Final = "returnReasonCode"
 _SECOND: Final = 1.0
-_LONGEST_CODE: Final = 60
+_LONGEST: Final = 60
 _DEEPEST: Final = 4
 _API: Final = "국세청_사업자등록정보 진위확인 및 상태조회 서비스"
 
@@ -162,20 +162,20 @@ def _find_fault(status: int, body: bytes) -> tuple[_Fault, list[str]]:
     is_success = 200 <= status < 300
     if is_page(body):
         fault = _PAGE if is_success or status >= HTTPStatus.INTERNAL_SERVER_ERROR else _fault_of_status(status)
-        return fault, [_shorten(body_message(body) or "")]
+        return fault, [shorten(body_message(body) or "")]
     content = _read_xml(body) if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else _read_json(body)
-    reason = next((_shorten(str(code)) for code in _reasons(content)), None)
+    reason = next((shorten(str(code)) for code in _reasons(content)), None)
     if reason is not None:
         unknown = _UNKNOWN_CODE if is_success else _fault_of_status(status)
         return _PORTAL_CODES.get(reason.strip().lstrip("0"), unknown), [f"{_REASON} {reason}"]
     if isinstance(content, dict):
-        codes = [_shorten(str(content[name])) for name in ("code", "status_code") if _is_code(content.get(name))]
+        codes = [shorten(str(content[name])) for name in ("code", "status_code") if _is_code(content.get(name))]
         known = next((_API_CODES[code] for code in codes if code in _API_CODES), None)
         if known is not None or (is_success and codes):
             return known or _UNKNOWN_CODE, codes
     if not is_success:
         detail = body_message(body)
-        return _fault_of_status(status), [] if detail is None else [_shorten(detail)]
+        return _fault_of_status(status), [] if detail is None else [shorten(detail)]
     return (_DAMAGED, [content]) if isinstance(content, str) else (_SHAPE, [])
 
 
@@ -218,6 +218,7 @@ def _is_code(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip() not in ("", "OK")
 
 
-def _shorten(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _LONGEST_CODE else f"{line[:_LONGEST_CODE]}…"
+def shorten(text: str) -> str:
+    """Return words of a reply for a message: on one line, of 60 characters at most, � for what cannot be shown."""
+    line = "".join(letter if letter.isprintable() else "�" for letter in one_line(text))
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
