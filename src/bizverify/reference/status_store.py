@@ -18,17 +18,11 @@ from typing import Any, Final, Self
 
 import polars as pl
 
-from bizverify.engine.registry import MORE, SCHEMA, STATUSES, TAXATIONS
+from bizverify.engine.registry import MORE, SCHEMA, STATUS_SCHEMA, STATUSES, TAXATIONS
 from bizverify.errors import StoreError
-from bizverify.storage.sqlite import FileKind
+from bizverify.storage.sqlite import FileKind, rewrite_file
 
 ENV: Final = "BIZVERIFY_STATUS_STORE"
-STATUS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = SCHEMA | {
-    name: MORE[name] for name in ("taxation", "merged")
-}
-"""The columns of statuses everywhere: a registry's without the name. ``opened`` is null: the tax authority does not
-say it."""
-
 # days are counted from 1970-01-01, in Korea
 DDL: Final = f"""
 CREATE TABLE statuses (
@@ -56,6 +50,7 @@ STATUS_FILE: Final = FileKind(
     "a status store", "store", 0x62765374, DDL, {}, StoreError, variable=ENV, default="statuses.sqlite"
 )  # "bvSt"
 
+_OF_A_NUMBER: Final = ("statuses", "unanswered")
 _PIECE: Final = 50_000
 """Rows that are read or written in one statement: a reader holds up nobody for long, and memory stays flat."""
 _EPOCH: Final = date(1970, 1, 1)
@@ -125,6 +120,7 @@ class StatusStore:
                 STATUS_FILE.make(self.path)
         self._connection = STATUS_FILE.open(self.path)
         self._lock = threading.Lock()
+        self._data_version: int | None = None
 
     def close(self) -> None:
         """Close the file; closing twice is closing."""
@@ -174,6 +170,13 @@ class StatusStore:
         rows = self._read_of(numbers, query, _DAYS)
         return rows.filter(pl.col("as_of") == _days(today))["b_no"]
 
+    def changed_elsewhere(self) -> bool:
+        """Return whether another process, or another object, has written to the file since this was last asked."""
+        with self._use() as db:
+            version = db.execute("PRAGMA data_version").fetchone()[0]
+        before, self._data_version = self._data_version, version
+        return bool(before is not None and version != before)
+
     def usage(self, key: str, day: date) -> DayUsage:
         """Return what was asked on a day in Korea with the key of that fingerprint, by all processes."""
         query = "SELECT numbers, calls, exhausted FROM usage WHERE key = ? AND day = ?"
@@ -216,14 +219,25 @@ class StatusStore:
             for (key, day), used in (usage or {}).items():
                 db.execute(_COUNT_USAGE, (key, _days(day), used.numbers, used.calls, int(used.exhausted)))
 
-    def forget(self, number: int) -> int:
-        """Remove all that is stored of a number; return how many rows that were."""
-        with self._transaction() as db:
-            db.execute("PRAGMA secure_delete = ON")
+    def holdings(self, number: int) -> int:
+        """Return how many rows are stored of a number."""
+        with self._use() as db:
             return sum(
-                db.execute(f"DELETE FROM {table} WHERE b_no = ?", (number,)).rowcount  # noqa: S608 - two constants
-                for table in ("statuses", "unanswered")
+                db.execute(f"SELECT count(*) FROM {table} WHERE b_no = ?", (number,)).fetchone()[0]  # noqa: S608
+                for table in _OF_A_NUMBER
             )
+
+    def forget(self, *numbers: int) -> int:
+        """Erase all that is stored of numbers, and write the file anew; return how many rows that were."""
+        with self._transaction() as db:
+            rows = sum(
+                db.execute(f"DELETE FROM {table} WHERE b_no = ?", (number,)).rowcount  # noqa: S608 - two constants
+                for table in _OF_A_NUMBER
+                for number in numbers
+            )
+        with self._use() as db:
+            rewrite_file(db)
+        return rows
 
     def _read_all(self, query: str) -> pl.DataFrame:
         """Return the rows of a query that gives the next ``LIMIT`` numbers above one, piece by piece."""

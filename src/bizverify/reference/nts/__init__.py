@@ -6,8 +6,9 @@
 - ``reply_errors``: the error, in one sentence with a remedy, that any other reply stands for
 """
 
+from bizverify.engine.registry import STATUS_SCHEMA
 from bizverify.reference.nts.nts_client import MAX_NUMBERS, NtsClient
 from bizverify.reference.nts.nts_key import NtsKey
-from bizverify.reference.nts.replies import STATUS_SCHEMA, StatusReply
+from bizverify.reference.nts.replies import StatusReply
 
 __all__ = ["MAX_NUMBERS", "STATUS_SCHEMA", "NtsClient", "NtsKey", "StatusReply"]
