@@ -28,7 +28,7 @@ from pathlib import Path
 import polars as pl
 
 from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT, is_assessable, with_looks
-from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, list_reasons, terms_of
+from bizverify.engine.risk.reason_texts import PLACEHOLDER, list_reasons, placeholder_of, terms_of
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR
@@ -205,7 +205,7 @@ def _reasons(card: Scorecard) -> pl.Expr:
 def _reason(text: str) -> pl.Expr:
     parts = PLACEHOLDER.split(text)
     return pl.concat_str(
-        PLACEHOLDERS[part].fill("en") if place % 2 else pl.lit(part) for place, part in enumerate(parts)
+        placeholder_of(part).fill("en") if place % 2 else pl.lit(part) for place, part in enumerate(parts)
     )
 
 

@@ -72,6 +72,8 @@ def test_every_error_of_the_service_has_an_action() -> None:
         ([QuotaError("429")], ["sent", "WAIT"], "quota"),
         ([QuotaError("429", retry_after=700.0)], ["sent", "WAIT"], "quota"),
         ([errors.DoubtError("lost")], ["sent", "HOLD"], None),
+        ([errors.UnavailableError("down")], ["sent", "RETRY_OR_HOLD", "sent", "reply"], None),
+        ([errors.UnavailableError("down")] * 9, ["sent", "RETRY_OR_HOLD"] * 7, None),
         ([errors.ShapeError("a page")], ["sent", "HOLD"], None),
         ([RejectedError("400", status=400)], ["sent", "REFUSE"], None),
         ([RejectedError("302", status=302)], ["sent", "END_RUN"], "refused"),
@@ -86,6 +88,15 @@ def test_what_follows_from_an_error(outcomes: list[ServiceError], written: list[
     assert request.written == written
     assert (halt.why if halt else None) == why
     assert after.written == ([] if halt else ["sent", "reply"])
+
+
+def test_an_outage_of_what_is_free_ends_a_run_without_an_error() -> None:
+    """Requests that are asked again in vain are left; after some of them nothing more is sent."""
+    requests = [Sending(*[errors.UnavailableError("maintenance", status=503)] * 9) for _ in range(40)]
+    halt = delivered(*requests).halt
+    assert halt is not None
+    assert (halt.why, halt.error) == ("failing", None)
+    assert sum(len(request.written) for request in requests) / 2 < 100
 
 
 def test_a_certificate_that_is_not_trusted_ends_any_run_at_once() -> None:

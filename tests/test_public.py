@@ -28,6 +28,7 @@ def test_the_public_names_are_these() -> None:
         "Engine",
         "EngineKind",
         "EnrichKeywords",
+        "ErasureReport",
         "Gazetteer",
         "GazetteerError",
         "HybridEngine",
@@ -40,6 +41,7 @@ def test_the_public_names_are_these() -> None:
         "ServiceEngine",
         "ServiceKeywords",
         "ServiceOptions",
+        "StatusOverlay",
         "Verification",
         "WriteOptions",
         "__version__",
@@ -49,6 +51,7 @@ def test_the_public_names_are_these() -> None:
         "calibrate",
         "enrich",
         "errors",
+        "forget",
         "label",
         "number",
         "plan",
@@ -178,7 +181,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 def test_every_error_has_an_exit_code_and_one_root() -> None:
     found = [value for value in vars(bv.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
-    assert len(found) == 27
+    assert len(found) == 28
     for error in found:
         assert issubclass(error, bv.BizverifyError)
         assert error.exit_code in (1, 2, 3, 4, 5, 130)

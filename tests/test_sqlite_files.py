@@ -25,6 +25,7 @@ from bizverify import watch
 from bizverify.errors import LedgerError, StoreError
 from bizverify.ledger import Ledger
 from bizverify.ledger.schema import LEDGER_FILE
+from bizverify.reference.status_store import STATUS_FILE
 from bizverify.run.lookups import keys_of, scope_of
 from bizverify.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bizverify.storage.sqlite import FileKind
@@ -251,6 +252,6 @@ def test_who_has_the_lock_may_bring_its_file_forward(tmp_path: Path) -> None:
 
 def test_each_kind_has_its_own_application_id() -> None:
     """One kind is never taken for another."""
-    kinds: list[FileKind] = [kind for kind, _ in KINDS.values()]
+    kinds: list[FileKind] = [STATUS_FILE, *(kind for kind, _ in KINDS.values())]
     assert len({kind.application_id for kind in kinds}) == len(kinds)
     assert {kind.error for kind in kinds} == {LedgerError, StoreError}

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from bizverify.engine import Registry as Registry
     from bizverify.engine import Scorecard as Scorecard
     from bizverify.engine.address.gazetteer import Gazetteer as Gazetteer
+    from bizverify.engine.status_overlay import StatusOverlay as StatusOverlay
+    from bizverify.erasure import ErasureReport as ErasureReport
+    from bizverify.erasure import forget as forget
     from bizverify.errors import BizverifyError as BizverifyError
     from bizverify.errors import GazetteerError as GazetteerError
     from bizverify.labels.labelling import label as label
@@ -63,6 +66,7 @@ _HOMES = {
     "Engine": "run.engine",
     "EngineKind": "options",
     "EnrichKeywords": "api",
+    "ErasureReport": "erasure",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
     "HybridEngine": "purchase.paid_engines",
@@ -75,6 +79,7 @@ _HOMES = {
     "ServiceEngine": "purchase.paid_engines",
     "ServiceKeywords": "options",
     "ServiceOptions": "options",
+    "StatusOverlay": "engine.status_overlay",
     "Verification": "schema",
     "WriteOptions": "options",
     "aenrich": "api",
@@ -82,6 +87,7 @@ _HOMES = {
     "build_registry": "reference",
     "calibrate": "learning",
     "enrich": "api",
+    "forget": "erasure",
     "label": "labels.labelling",
     "plan": "api",
     "verify": "api",

@@ -13,7 +13,7 @@
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
     ├── LedgerError                     2   a ledger that is damaged, in use, newer than this version, or misplaced
-    ├── StoreError                      2   a server's or watch list's file that is damaged, in use, or misplaced
+    ├── StoreError                      2   a server's, watch list's or statuses' file: damaged, in use, or misplaced
     ├── ServiceError                    2   what the hosted service said, or did not say
     │   ├── AuthenticationError         4   401: the API key is missing or invalid
     │   ├── PlanError                   4   403: not available in the account's plan
@@ -26,6 +26,7 @@
     │   └── TransportError              5   no answer
     │       ├── NotSentError            5   certainly not sent: nothing was paid
     │       │   └── CertificateError    2   nothing was sent: the service's certificate is not trusted
+    │       ├── UnavailableError    5   no usable answer to a question that is free: it may be asked again
     │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
@@ -111,7 +112,7 @@ class LedgerError(BizverifyError):
 
 
 class StoreError(BizverifyError):
-    """The file of a server or of a local watch list cannot be used as it is."""
+    """The file of a server, of a local watch list or of fetched statuses cannot be used as it is."""
 
 
 class ServiceError(BizverifyError):
@@ -200,6 +201,10 @@ class CertificateError(NotSentError):
     """The service's certificate is not trusted, so nothing was sent to it; trying again does not help."""
 
     exit_code = 2
+
+
+class UnavailableError(TransportError):
+    """A question that is free got no usable answer, for now (an outage, a maintenance page): it may be asked again."""
 
 
 class DoubtError(TransportError):

@@ -172,14 +172,7 @@ class ServiceOptions:
     retry_trial: bool = False
 
     def __post_init__(self) -> None:
-        for name, (is_right, wanted) in _RULES.items():
-            value = getattr(self, name)
-            try:
-                right = is_right(value)
-            except (TypeError, ValueError):  # a text, say
-                right = False
-            if not right:
-                raise UsageError(f"{parameter(name, value)}: must be {wanted}")
+        _check(self, _RULES)
 
     def load_key(self) -> ApiKey:
         """Return the API key: the one given, else from ``key_file`` or the environment; raise :class:`UsageError`."""
@@ -193,6 +186,41 @@ class ServiceOptions:
 
 
 ServiceOptions.__init__ = _hide_key_first(ServiceOptions.__init__)  # type: ignore[method-assign]
+
+
+StatusSource = Literal["auto", "nts", "none"]
+STATUS_SOURCES: Final[tuple[StatusSource, ...]] = ("auto", "nts", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusOptions:
+    """How statuses are fetched from the tax authority's open API; raises :class:`UsageError` for what cannot be.
+
+    ``source``: ``nts`` asks, ``none`` does not, ``auto`` asks if a key is set in the environment. ``key`` (an
+    ``NtsKey``) or ``key_file``, by default ``BIZVERIFY_NTS_KEY`` or the file that ``BIZVERIFY_NTS_KEY_FILE`` names.
+    ``max_age``: days for which a status is not asked again. ``store``: the status store's path, by default
+    ``BIZVERIFY_STATUS_STORE``, else in the state directory. ``budget``: numbers that may be asked with the key on one
+    day in Korea; without it, as many as the tax authority allows. ``base_url``: by default ``BIZVERIFY_NTS_URL``, else
+    the API's own. ``rate``: calls per second, of up to 100 numbers each; ``concurrency``: calls under way at once;
+    ``timeout``: seconds to wait for a reply; ``drain``: seconds that an interrupted run waits for what is under way.
+    """
+
+    source: StatusSource = "auto"
+    key: ApiKey | None = None
+    key_file: str | Path | None = None
+    max_age: float = 30.0
+    store: str | Path | None = None
+    budget: int | None = None
+    base_url: str | None = None
+    rate: float = 20.0
+    concurrency: int = 8
+    timeout: float = 60.0
+    drain: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.source not in STATUS_SOURCES:
+            raise UsageError(f"{parameter('status', self.source)}: must be one of {', '.join(STATUS_SOURCES)}")
+        _check(self, _STATUS_RULES, max_age="max_status_age", budget="status_budget")
 
 
 def hide_key(options: Any) -> None:
@@ -243,6 +271,21 @@ def _differing(options: Any) -> list[str]:
     return [field.name for field in fields(options) if getattr(options, field.name) != field.default]
 
 
+def _check(options: object, rules: Mapping[str, _Rule], **called: str) -> None:
+    """Raise :class:`UsageError` for a field that its rule does not allow.
+
+    ``called``: parameters of functions that have another name than the field.
+    """
+    for name, (is_right, wanted) in rules.items():
+        value = getattr(options, name)
+        try:
+            right = is_right(value)
+        except (TypeError, ValueError):  # a text, say
+            right = False
+        if not right:
+            raise UsageError(f"{parameter(called.get(name, name), value)}: must be {wanted}")
+
+
 def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
     return isinstance(value, int) and least <= value <= most
 
@@ -252,7 +295,9 @@ def _is_band(value: Any) -> bool:
     return bool(0 <= low <= high <= 1)
 
 
-_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+_Rule = tuple[Callable[[Any], bool], str]
+
+_RULES: Final[dict[str, _Rule]] = {
     "budget": (lambda value: value is None or _is_whole(value, 0), "a number of lookups, 0 or more"),
     "max_age": (lambda value: value >= 0, "a number of days, 0 or more"),
     "rate": (lambda value: 0 < value < math.inf, "requests per second, above 0"),
@@ -263,4 +308,10 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "timeout": (lambda value: value > 0, "seconds, above 0"),
     "drain": (lambda value: value >= 0, "seconds, 0 or more"),
     "band": (_is_band, "two probabilities, the lower first, as 0.08-0.5"),
+}
+
+_STATUS_RULES: Final[dict[str, _Rule]] = {
+    "budget": (lambda value: value is None or _is_whole(value, 0), "how many numbers a day, 0 or more"),
+    "rate": (lambda value: 0 < value < math.inf, "calls per second, above 0"),
+    **{name: _RULES[name] for name in ("max_age", "concurrency", "timeout", "drain")},
 }

@@ -18,7 +18,9 @@ from bizverify.cli.console import (
     set_up_logging,
 )
 from bizverify.cli.data import data
+from bizverify.cli.doctor import doctor
 from bizverify.cli.enrich import enrich, plan
+from bizverify.cli.forget import forget
 from bizverify.cli.keys import keys, notifications
 from bizverify.cli.label import label
 from bizverify.cli.ledger import ledger, me, resolve
@@ -55,6 +57,8 @@ app.add_command(resolve)
 app.add_command(calibrate)
 app.add_command(model)
 app.add_command(data)
+app.add_command(doctor)
+app.add_command(forget)
 app.add_command(serve)
 app.add_command(keys)
 app.add_command(notifications)

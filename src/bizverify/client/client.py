@@ -10,7 +10,6 @@ import logging
 import warnings
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -172,7 +171,7 @@ class Client:
 
     def account_mark(self, salt: str) -> bytes:
         """Return eight bytes, the same for the same API key and ``salt`` only, from which no key follows."""
-        return blake2b(self._key.reveal().encode(), key=salt.encode()[:64], digest_size=8).digest()
+        return self._key.fingerprint(salt)
 
     def redact(self, raw: bytes) -> bytes:
         """Return bytes that came from the service, the API key blotted out."""

@@ -1,4 +1,4 @@
-"""The API key: a value that is used, and never shown.
+"""API keys: values that are used, and never shown.
 
 >>> print(ApiKey("bv-4711"), [ApiKey("bv-4711")])
 ApiKey(…) [ApiKey(…)]
@@ -9,12 +9,14 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import re
+from hashlib import blake2b
 from html import escape
 from pathlib import Path
-from typing import Final, NoReturn, overload
+from typing import ClassVar, Final, NoReturn, Self, overload
 from urllib.parse import quote
 
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 
 ENV_KEY: Final = "BIZVERIFY_API_KEY"
 ENV_KEY_FILE: Final = "BIZVERIFY_API_KEY_FILE"
@@ -24,11 +26,24 @@ _TELLING: Final = 8
 """A shorter key may be part of an ordinary text by accident, so it is not looked for in answers that are data."""
 
 
-class ApiKey:
-    """An API key, out of the way of reprs, logs, tracebacks and pickles; :meth:`reveal` alone gives its value.
+class SecretKey:
+    """A key, out of the way of reprs, logs, tracebacks and pickles; only :meth:`reveal` and :attr:`header` hold it.
+
+    A subclass says what it is called, where it comes from, and by which header it goes.
 
     Raises :class:`UsageError` for what cannot be sent as a header: empty, white space, control or non-ASCII characters.
     """
+
+    NAME: ClassVar[str]
+    ORIGIN: ClassVar[str]
+    """Where users find it: what completes "copy it again from …"."""
+    ENV: ClassVar[str]
+    ENV_FILE: ClassVar[str]
+    FILE: ClassVar[str]
+    """The parameter that names a file which holds it."""
+    HEADER: ClassVar[str]
+    SCHEME: ClassVar[str] = ""
+    """What stands before the value in its header."""
 
     __slots__ = ("_forms", "_value")
 
@@ -36,23 +51,38 @@ class ApiKey:
         fault = _fault(value) if isinstance(value, str) else f"is of type {type(value).__name__}, and no str"
         if fault is not None:
             del value  # a traceback may be shown with the variables of its frames
-            raise UsageError(f"the API key {fault}; copy it again from the service's console")
+            raise UsageError(f"the {self.NAME} {fault}; copy it again from {self.ORIGIN}")
         self._value = value
-        forms = {value, quote(value, safe=""), json.dumps(value)[1:-1], value.replace("/", "\\/"), escape(value)}
-        self._forms = sorted(forms, key=len, reverse=True)
+        self._forms = _forms_of(value)
 
     @classmethod
-    def load(cls, file: str | Path | None = None) -> ApiKey:
-        """Read the key from ``file``, else from BIZVERIFY_API_KEY, else from the file BIZVERIFY_API_KEY_FILE names.
+    def load(cls, file: str | Path | None = None) -> Self:
+        """Read the key from ``file``, else from the environment: its value, or a file that the environment names.
 
-        White space around it is dropped: files end with a line feed.
+        White space around it is dropped: files end with a line feed. Raises :class:`UsageError`.
         """
-        if file is None and os.environ.get(ENV_KEY, "").strip():
-            return cls(os.environ[ENV_KEY].strip())
-        path = file or os.environ.get(ENV_KEY_FILE)
-        if not path:
-            raise UsageError(f"no API key: set {ENV_KEY}, or name a file that holds it (`key_file=`, {ENV_KEY_FILE})")
-        return cls(_content(Path(path).expanduser()))
+        found = cls.find(file)
+        if found is None:
+            remedy = f"set {cls.ENV}, or name a file that holds it ({parameter(cls.FILE)}, {cls.ENV_FILE})"
+            raise UsageError(f"no {cls.NAME}: {remedy}")
+        return found
+
+    @classmethod
+    def find(cls, file: str | Path | None = None) -> Self | None:
+        """Read the key as :meth:`load` does; return ``None`` where neither a file nor the environment names one."""
+        if file is None and os.environ.get(cls.ENV, "").strip():
+            return cls(os.environ[cls.ENV].strip())
+        path = file or os.environ.get(cls.ENV_FILE)
+        return cls(_content(Path(path).expanduser(), cls.NAME)) if path else None
+
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        """The header that carries the key: for a request as it goes, and nothing else."""
+        return self.HEADER.encode(), (self.SCHEME + self._value).encode()
+
+    def fingerprint(self, salt: str) -> bytes:
+        """Return eight bytes, the same for the same key and ``salt`` only, from which no key follows."""
+        return blake2b(self._value.encode(), key=salt.encode()[:64], digest_size=8).digest()
 
     def reveal(self) -> str:
         """Return the value itself: for the request's header and nothing else."""
@@ -78,16 +108,42 @@ class ApiKey:
         return len(self._value) >= _TELLING
 
     def __repr__(self) -> str:
-        return "ApiKey(…)"
+        return f"{type(self).__name__}(…)"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ApiKey) and hmac.compare_digest(self._value, other._value)
+        return (
+            isinstance(other, SecretKey)
+            and type(other) is type(self)
+            and hmac.compare_digest(self._value, other._value)
+        )
 
     def __hash__(self) -> int:
-        return hash(("ApiKey", self._value))
+        return hash((type(self), self._value))
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("an API key is not pickled or copied: give the other process its own")
+
+
+class ApiKey(SecretKey):
+    """The key of the hosted service: a :class:`SecretKey` from BIZVERIFY_API_KEY, or a file."""
+
+    NAME = "API key"
+    ORIGIN = "the service's console"
+    ENV = ENV_KEY
+    ENV_FILE = ENV_KEY_FILE
+    FILE = "key_file"
+    HEADER = "X-API-Key"
+
+    __slots__ = ()
+
+
+def _forms_of(value: str) -> list[str]:
+    """Return a key as it is, and as URLs, JSON and HTML write it; the longest first."""
+    quoted = {quote(value, safe=""), quote(value)}
+    quoted |= {re.sub("%..", lambda found: found[0].lower(), one) for one in quoted}
+    quoted |= {quote(one, safe="") for one in quoted}  # a URL within a URL
+    forms = {value, *quoted, json.dumps(value)[1:-1], value.replace("/", "\\/"), escape(value)}
+    return sorted(forms, key=len, reverse=True)
 
 
 def _fault(value: str) -> str | None:
@@ -100,7 +156,7 @@ def _fault(value: str) -> str | None:
     return None if value.isprintable() else "holds control characters"
 
 
-def _content(path: Path) -> str:
+def _content(path: Path, name: str) -> str:
     fault = None
     try:
         with path.open("rb") as file:
@@ -113,4 +169,4 @@ def _content(path: Path) -> str:
     except OSError as error:
         fault = f"cannot be read: {error.strerror or error}"
     content = b""  # not for the frames of a traceback
-    raise UsageError(f"{path}: {fault}; the file is to hold the API key and nothing else")
+    raise UsageError(f"{path}: {fault}; the file is to hold the {name} and nothing else")

@@ -21,7 +21,7 @@ from bizverify.client.account import IDEMPOTENCY_KEY
 from bizverify.client.arguments import optional_text
 from bizverify.client.error_mapping import is_page
 from bizverify.client.json_search import UnreadableError, parse_json
-from bizverify.client.key import ApiKey
+from bizverify.client.key import SecretKey
 from bizverify.client.responses import read_acknowledged
 from bizverify.errors import UsageError
 
@@ -42,7 +42,7 @@ Step = Callable[[], Awaitable[None]]
 class Headers(Mapping[str, str]):
     """The headers of a response, whatever the case of a name. Cookies and credentials are left out."""
 
-    def __init__(self, headers: Mapping[str, str], key: ApiKey) -> None:
+    def __init__(self, headers: Mapping[str, str], key: SecretKey) -> None:
         lowered = {name.lower(): value for name, value in headers.items()}
         self._values = {
             name: key.redact(value) if key.is_telling else value
@@ -63,7 +63,7 @@ class Headers(Mapping[str, str]):
         return f"{type(self).__name__}({self._values!r})"
 
 
-def request_id_of(headers: Mapping[str, str], key: ApiKey) -> str | None:
+def request_id_of(headers: Mapping[str, str], key: SecretKey) -> str | None:
     """Return the service's own name of a request (G34), which its support asks for; ``None`` where it gives none."""
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
     found = (lowered[name] for name in _REQUEST_IDS if _VISIBLE.fullmatch(lowered.get(name, "")))

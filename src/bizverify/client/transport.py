@@ -24,7 +24,7 @@ import httpx
 from bizverify.client.base_url import BaseUrl
 from bizverify.client.connection import MuddledError, UnreachableError, WireRequest, WireResponse, decompress_body
 from bizverify.client.error_mapping import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
-from bizverify.client.key import ApiKey
+from bizverify.client.key import SecretKey
 from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
 from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
@@ -66,25 +66,44 @@ class _Attempt:
     headers: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What messages say of a request without an answer: what follows from that, and what to do.
+
+    ``subject``: who was asked, in place of the request's method and URL.
+    """
+
+    subject: str | None = None
+    unreachable: str = "nothing was paid: check the base URL and the network, and try again"
+    incomplete: str = "nothing was paid: try again, with fewer rows in an upload"
+    untrusted: str = (
+        "nothing was paid: check the base URL, and name the file with your network's certificates in SSL_CERT_FILE"
+    )
+    in_doubt: str = "it was sent, and what became of it is not known"
+
+
 class Transport:
     """Sends requests to one service with one key; :meth:`ask` raises nothing but the errors of the tree.
 
     Instead of connections of its own it uses ``app``, an ASGI app in this process, or ``http``, a transport of httpx's
-    that the caller has made (and closes). ``tls`` says which certificates are trusted, instead of the system's.
+    that the caller has made (and closes). ``tls`` says which certificates are trusted, instead of the system's,
+    ``wording`` what messages say where there is no answer.
     """
 
     def __init__(
         self,
         base: BaseUrl,
-        key: ApiKey,
+        key: SecretKey,
         *,
         concurrency: int,
         timeouts: Timeouts,
         app: Any = None,
         http: httpx.AsyncBaseTransport | None = None,
         tls: ssl.SSLContext | None = None,
+        wording: Wording | None = None,
     ) -> None:
         self._key = key
+        self._wording = wording or Wording()
         self._timeouts = timeouts
         self._room = anyio.Semaphore(concurrency, fast_acquire=True)
         self._tls = tls
@@ -132,7 +151,9 @@ class Transport:
             raise UsageError(f"{parts.hostname} is not the configured service: the API key is not sent there")
         target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
         timeouts = timeouts or self._timeouts
-        attempt = _Attempt(f"{method} {url}", method, target, body, upload, limit, timeouts, headers or {})
+        attempt = _Attempt(
+            self._wording.subject or f"{method} {url}", method, target, body, upload, limit, timeouts, headers or {}
+        )
         try:
             async with nullcontext() if upload else self._room:
                 outcome = await self._send(attempt)
@@ -173,7 +194,7 @@ class Transport:
     def _wire_request(self, attempt: _Attempt) -> WireRequest:
         """Return the request as it goes, the key in it."""
         encoding = b"gzip" if attempt.limit > ORDINARY else b"identity"
-        headers = [*self._headers, (b"X-API-Key", self._key.reveal().encode()), (b"Accept-Encoding", encoding)]
+        headers = [*self._headers, self._key.header, (b"Accept-Encoding", encoding)]
         headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in attempt.headers.items()]
         body, timeouts = attempt.body, attempt.timeouts
         patience = _PATIENCE * timeouts.read
@@ -207,18 +228,16 @@ class Transport:
             return ServiceResponse(asked, status, raw, response.headers)
         if isinstance(fault, ssl.SSLCertVerificationError):
             return CertificateError(
-                f"{asked}: the service's certificate is not trusted ({one_line(fault.verify_message)}); nothing was "
-                "paid: check the base URL, and name the file with your network's certificates in SSL_CERT_FILE"
+                f"{asked}: the service's certificate is not trusted ({one_line(fault.verify_message)}); "
+                f"{self._wording.untrusted}"
             )
         what = "the answer is compressed and damaged" if is_damaged else self._describe(fault, attempt.timeouts)
         words = f"{asked}: {what}"
         if isinstance(fault, UnreachableError):
-            return NotSentError(f"{words}; nothing was paid: check the base URL and the network, and try again")
+            return NotSentError(f"{words}; {self._wording.unreachable}")
         if status is None and not complete:
-            return NotSentError(
-                f"{words} before all was sent; nothing was paid: try again, with fewer rows in an upload"
-            )
-        words = f"{words}; it was sent, and what became of it is not known"
+            return NotSentError(f"{words} before all was sent; {self._wording.incomplete}")
+        words = f"{words}; {self._wording.in_doubt}"
         return DoubtError(words, status=status, raw=raw[:RAW_KEPT])
 
     def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:

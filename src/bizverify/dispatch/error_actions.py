@@ -17,6 +17,7 @@ from bizverify.errors import (
     ServiceError,
     ShapeError,
     TooLargeError,
+    UnavailableError,
 )
 
 
@@ -37,6 +38,7 @@ ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
     CertificateError: Action.END_RUN,
     QuotaError: Action.WAIT,
     DoubtError: Action.HOLD,
+    UnavailableError: Action.RETRY_OR_HOLD,
     ShapeError: Action.HOLD,
     TooLargeError: Action.REFUSE,
     RejectedError: Action.REFUSE,  # but not a redirect: see error_action
@@ -64,7 +66,7 @@ def is_redirect(error: ServiceError) -> bool:
 
 def is_overload(error: ServiceError) -> bool:
     """Return whether too much is asked of the service: no answer in time, 502 to 504, or a limit that soon ends."""
-    if isinstance(error, DoubtError):
+    if isinstance(error, DoubtError | UnavailableError):
         return error.status is None or error.status in _OVERLOAD
     return isinstance(error, QuotaError) and error.retry_after is not None and not is_long_wait(error.retry_after)
 
@@ -79,4 +81,4 @@ def may_pass(error: ServiceError) -> bool:
     action = error_action(error)
     if action is Action.WAIT:
         return error.retry_after is not None
-    return action is Action.RETRY or isinstance(error, DoubtError)
+    return action is Action.RETRY or isinstance(error, DoubtError | UnavailableError)

@@ -2,6 +2,7 @@
 
 - ``local``: :class:`LocalEngine`, one lazy query from numbers, names and addresses to answers
 - ``registry``: statuses by business number, from one Parquet file
+- ``status_overlay``: statuses that the tax authority told, laid over those of a registry
 - ``address``: official address and postal code
 - ``risk``: features, scorecard, reasons
 - ``business_names``, ``letter_history``, ``text_values``: whether two names differ, earlier letters, blanks and days

@@ -18,7 +18,9 @@ from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.letter_history import attach_history
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import FEATURES, levels, restored_zipcode
+from bizverify.engine.risk.reason_texts import BY_NTS, StatusOrigin
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.engine.text_values import day_expr, day_given, may_be_days
 from bizverify.errors import GazetteerError, RegistryError, UsageError
 from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
@@ -37,6 +39,19 @@ STATUS_STALE: Final = "bv:status_stale"
 
 STATUS_COUNTS: Final = (pl.col(STATUS_STALE).sum().alias("status:stale"),)
 """Aggregations over rows of :meth:`LocalEngine.answer`: rows whose status is stale."""
+
+STATUS_BY_NTS: Final = "bv:status_by_nts"
+"""Whether a row's status is the one of ``status`` (Boolean), beside the answer: counted, and not written."""
+
+STATUS_DAY: Final = "bv:status_day"
+"""The day on which a row's status was known (Date), beside the answer: counted, and not written."""
+
+NTS_COUNTS: Final = (
+    pl.col(STATUS_BY_NTS).sum().alias("status:nts"),
+    pl.col(STATUS_DAY).filter(pl.col(STATUS_BY_NTS)).min().alias("status:nts_oldest"),
+)
+"""Aggregations over rows of :meth:`LocalEngine.answer` with ``status``: rows whose status is the tax authority's own,
+and the oldest day of these."""
 
 ROW_PROBLEM: Final = "row_problem"
 """An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
@@ -61,6 +76,9 @@ class LocalEngine:
     """Verifies frames against a local registry, the official addresses and the scorecard.
 
     ``registry``: a file built by ``bizverify data build-registry`` (without one ``biz_status`` is ``unknown``).
+    ``status``: statuses that the tax authority told, laid over the registry: a frame as
+    :func:`bizverify.fetch_status` returns it, or a registry made of them. Of each number the newer status counts, and
+    where both are of one day that of the tax authority; the reasons say which it is.
     ``gazetteer``: one built by ``bizverify data build-gazetteer`` (without one no address is corrected, and a postal
     code is only held against the district that the address names).
     ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes.
@@ -75,6 +93,7 @@ class LocalEngine:
         self,
         registry: str | Path | Registry | None = None,
         *,
+        status: StatusOverlay | pl.DataFrame | Registry | str | Path | None = None,
         gazetteer: str | Path | Gazetteer | None = None,
         model: str | Path | Scorecard | None = None,
         lang: Lang = "en",
@@ -84,6 +103,7 @@ class LocalEngine:
         if lang not in LANGS:
             raise UsageError(f"unknown language {lang!r}; use {' or '.join(LANGS)}")
         self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
+        self.status = status if status is None or isinstance(status, StatusOverlay) else StatusOverlay(status)
         self.gazetteer = Gazetteer.open(gazetteer) if isinstance(gazetteer, str | Path) else gazetteer
         self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
         self.lang: Lang = lang
@@ -96,6 +116,14 @@ class LocalEngine:
             return self
         other = copy(self)
         other.history = history
+        return other
+
+    def with_status(self, status: StatusOverlay | None) -> LocalEngine:
+        """Return this engine with ``status``, unless it has one already."""
+        if status is None or self.status is not None:
+            return self
+        other = copy(self)
+        other.status = status
         return other
 
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -118,21 +146,29 @@ class LocalEngine:
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
 
-        With a registry :data:`STATUS_STALE` (Boolean) is there, too; with a gazetteer :data:`MATCH_LEVEL` (String),
+        With a registry or ``status`` :data:`STATUS_STALE` (Boolean) is there, too, and with the latter the columns
+        :data:`STATUS_BY_NTS` (Boolean) and :data:`STATUS_DAY` (Date); with a gazetteer :data:`MATCH_LEVEL` (String),
         null where there is no address to be read. A column :data:`NUMBER` (UInt64) is taken for the number.
         """
         beside = []
-        if self.registry:
+        if self.registry or self.status:
             active = pl.col("level:status") == FEATURES["status"].index("active_stale") + 1
             stale = pl.col("key").is_not_null() & (active | (pl.col("level:status_age") == 1))
             beside.append(stale.alias(STATUS_STALE))
+        if self.status:
+            by_nts = pl.col("key").is_not_null() & pl.col(BY_NTS["status"])
+            beside += [by_nts.alias(STATUS_BY_NTS), pl.col("as_of").alias(STATUS_DAY)]
         if self.gazetteer:
             beside.append(pl.col("match_level").alias(MATCH_LEVEL))
         return self._add_answers(frame, *beside, numbered=True)
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.match_counts`."""
-        return (*(STATUS_COUNTS if self.registry else ()), *(MATCH_COUNTS if self.gazetteer else ()))
+        return (
+            *(STATUS_COUNTS if self.registry or self.status else ()),
+            *(NTS_COUNTS if self.status else ()),
+            *(MATCH_COUNTS if self.gazetteer else ()),
+        )
 
     def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr, numbered: bool) -> pl.LazyFrame:
         schema = frame.collect_schema()
@@ -152,8 +188,7 @@ class LocalEngine:
             business_number.checksum_expr(pl.col("key")).alias("check_digit_ok"),
             business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
-        known = self.registry
-        work = known.attach(work, "key", names="name" in schema) if known else without_registry(work)
+        work = self._attach_statuses(work, names="name" in schema)
         work = attach(work.with_columns(_blank_invalid_rows()), self.gazetteer, self.lang)
         work = attach_history(work, self.history, self.today or date.today())
         possible = levels(
@@ -163,11 +198,18 @@ class LocalEngine:
             stale_after=self.model.stale_after,
             columns=self._known_besides(schema),
         )
-        work = self.model.assess(work, possible, self.lang)
+        origin = StatusOrigin(self.today or date.today(), self.status.aged_before) if self.status else None
+        work = self.model.assess(work, possible, self.lang, origin)
         work = for_few(work, pl.col("key").is_null(), self._note, ("b_no", ROW_PROBLEM), {"row_note": pl.String})
         return work.select(
             *(pl.col(f"{_HOME}{name}").alias(name) for name in names), *self._select_answers(), "row_note", *more
         )
+
+    def _attach_statuses(self, work: pl.LazyFrame, *, names: bool) -> pl.LazyFrame:
+        """Add what registry and ``status`` say of each row's number."""
+        if self.status is not None:
+            return self.status.attach(work, "key", self.registry, names=names)
+        return self.registry.attach(work, "key", names=names) if self.registry else without_registry(work)
 
     def _note(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Add why rows without a number have none, in words."""
@@ -178,6 +220,8 @@ class LocalEngine:
     def _known_besides(self, schema: pl.Schema) -> set[str]:
         """The optional columns that the features may use: the registry's, the input's, and the region."""
         known = {"region", *_optional_columns(schema), *(self.registry.more if self.registry else ())}
+        if self.status is not None:
+            known |= set(self.status.more)
         if self.history is not None:
             known.add("history")
         return (
@@ -195,7 +239,7 @@ class LocalEngine:
         except (GazetteerError, RegistryError) as error:  # polars adds the expression it came from, which says nothing
             raise type(error)(str(error).partition("\n\nThis error occurred in")[0]) from error
         except (pl.exceptions.PolarsError, RuntimeError):
-            for index in (self.registry, self.gazetteer):
+            for index in (self.registry, self.status, self.gazetteer):
                 if index is not None:
                     index.check()
             raise

@@ -9,7 +9,7 @@ was merged into unit taxation, 사업자단위과세 전환), ``name`` String; e
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache, partial
@@ -20,7 +20,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.number_index import NumberIndex
+from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bizverify.errors import RegistryError
 
@@ -40,6 +40,9 @@ MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "name": pl.String,
 }
 """Columns that a registry has only if one of its rows says something there: what is not there costs nothing."""
+
+STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
+"""The columns of a frame of statuses: those of a registry, without names."""
 
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
@@ -113,22 +116,19 @@ class Registry:
         """Add :data:`ATTACHED` to each row by its UInt64 number ``key``, nulls where absent.
 
         So are those of :attr:`more` that it has, ``registry_name`` only if ``names``. Order and number of rows stay; no
-        column of the frame is moved. This is the seam: nothing else knows how numbers are found.
+        column of the frame is moved. This and :meth:`find` are the seam: nothing else knows how numbers are found.
         """
         dtypes = {name: SCHEMA[name] for name in ATTACHED}
         dtypes |= {ours: MORE[name] for name, ours in ATTACHED_MORE.items() if ours in self.more}
         if not names:
             dtypes.pop("registry_name", None)
-        found = pl.col(key).map_batches(
-            partial(self._find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True
-        )
+        found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
         return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
 
-    def _find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
+    def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
         """Return the columns of each number as a struct, its fields null where the number is not there."""
         places = self._column("b_no").find(numbers)
-        found = [pl.lit(self._column(name)).gather(pl.lit(places)).alias(name) for name in columns]
-        return pl.select(pl.struct(found)).to_series()
+        return gather(places, {name: self._column(name) for name in columns})
 
     def _column(self, name: str) -> Any:
         """A column, by the name that rows get of it; ``b_no`` is the index of the numbers."""
@@ -151,8 +151,14 @@ class Registry:
                 raise RegistryError(
                     f"{self.path}: the registry is damaged, build it again: its numbers are in no order"
                 )
-            self._held[name] = NumberIndex(column) if name == "b_no" else column
+            self._held[name] = KeyIndex(column) if name == "b_no" else column
         return self._held[name]
+
+
+def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
+    """Return the values of columns at places as a struct, its fields null where a place is."""
+    found = [pl.lit(column).gather(pl.lit(places)).alias(name) for name, column in columns.items()]
+    return pl.select(pl.struct(found)).to_series()
 
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -232,6 +232,19 @@ class LabelStore:
         found = rows.filter(has_outcome, wanted).select(*names, keys).explode("address_key")
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
+    def holdings(self, numbers: Collection[str]) -> dict[Path, int]:
+        """Return how many letters each mailing's file holds of numbers (ten digits); files without any are left out."""
+        counts = {path: int(_collect(_scan(path).select(_is_of(numbers).sum()), path).item()) for path in self._files()}
+        return {path: count for path, count in counts.items() if count}
+
+    def erase(self, numbers: Collection[str]) -> None:
+        """Erase the letters of numbers (ten digits): the files that hold any are written anew, without them."""
+        if not self.holdings(numbers):
+            return
+        with self._lock():
+            for path in self.holdings(numbers):
+                self._publish(path, _collect(_scan(path).filter(~_is_of(numbers)), path), _read_metadata(path))
+
     def is_own(self, path: Path) -> bool:
         """Whether a path is that of a file of the store, or would be."""
         return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
@@ -292,9 +305,17 @@ class LabelStore:
         path = recorded.path
         if path.exists() and _read_metadata(path) == about and _collect(_scan(path), path).equals(recorded.frame):
             return
+        self._publish(path, recorded.frame, about)
+
+    @staticmethod
+    def _publish(path: Path, frame: pl.DataFrame, about: MailingMetadata) -> None:
         with publish_file(path) as temporary:
-            text = msgspec.json.encode(about).decode()
-            recorded.frame.write_parquet(temporary, metadata={METADATA_KEY: text})
+            frame.write_parquet(temporary, metadata={METADATA_KEY: msgspec.json.encode(about).decode()})
+
+
+def _is_of(numbers: Collection[str]) -> pl.Expr:
+    """Return whether a row's letter went to one of the numbers (Boolean, never null)."""
+    return pl.col("b_no").is_in(list(numbers)).fill_null(value=False)
 
 
 def _merge_labels(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:

@@ -4,7 +4,7 @@
 - ``schema``: its file;
 - ``transitions`` and ``transaction``: what can happen to a lookup and to an upload, and what writes it;
 - ``recovery``: what is settled by hand, after a process was killed, or by sending a request again with its key;
-- ``retention``: what is deleted when it is old;
+- ``retention``: what is deleted when it is old, and what is erased of a number;
 - ``trial_limits``: what a broken service may cost;
 - ``queries``: what is read; ``label_outbox``: labels on their way to the service.
 """
@@ -33,7 +33,7 @@ from bizverify.ledger.recovery import (
     RequestRepeated,
     UploadSettled,
 )
-from bizverify.ledger.retention import PurgeCounts
+from bizverify.ledger.retention import LedgerHoldings, PurgeCounts
 from bizverify.ledger.transaction import StoredRequest
 from bizverify.ledger.transitions import (
     NO_ANSWER,
@@ -79,6 +79,7 @@ __all__ = [
     "LabelledJob",
     "Ledger",
     "LedgerEntry",
+    "LedgerHoldings",
     "LedgerRun",
     "LookupAnswered",
     "LookupAsked",

@@ -25,6 +25,7 @@ from bizverify.ledger.recovery import Repetition
 from bizverify.ledger.schema import LEDGER_FILE, ledger_path
 from bizverify.ledger.transaction import Transaction
 from bizverify.ledger.transitions import Change
+from bizverify.storage.sqlite import rewrite_file
 
 Clock = Callable[[], float]
 P = ParamSpec("P")
@@ -96,6 +97,7 @@ class Ledger:
     attach = _change(recovery.attach)
     allow_trial = _change(trial_limits.allow_trial)
     remember_limit = _change(retention.remember_limit)
+    holdings = _query(retention.holdings)
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: FileLock, *, created: bool, clock: Clock
@@ -231,6 +233,20 @@ class Ledger:
         with self._connect() as connection:
             retention.shrink(connection)
         return purged
+
+    def erase(self, numbers: Iterable[str]) -> None:
+        """Erase numbers (ten digits) so that none of their bytes stay in the file; see :meth:`holdings` first.
+
+        They are bought again when they are needed again. Raises :class:`UsageError`, and erases nothing, where
+        something of them is unsettled.
+        """
+        with self._transaction() as tx:
+            for b_no in numbers:
+                if unsettled := retention.holdings(tx.connection, b_no).unsettled:
+                    raise UsageError(f"{self.path}: {retention.explain_unsettled(unsettled)}")
+                retention.erase(tx, b_no)
+        with self._connect() as connection:
+            rewrite_file(connection)
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:

@@ -27,7 +27,7 @@ from bizverify.tables.role_content import role_cell
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
 _UNDATED: Final = "undated"
-_DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
+_DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})[,)]"
 """The day of the status in the reasons of an enriched file."""
 
 

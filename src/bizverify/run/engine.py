@@ -197,7 +197,7 @@ class LocalEngineAdapter:
 
 def local_files(local: LocalEngine) -> dict[str, Path | None]:
     """Return the files of a local engine by what they are."""
-    indexes = {"registry": local.registry, "gazetteer": local.gazetteer}
+    indexes = {"registry": local.registry, "statuses": local.status, "gazetteer": local.gazetteer}
     return {name: index.path if index is not None else None for name, index in indexes.items()}
 
 

@@ -330,6 +330,15 @@ class FileKind:
             raise self.error(f"{path}: is damaged ({' '.join(found.split())}); {self._restore}")
 
 
+def rewrite_file(connection: sqlite3.Connection) -> None:
+    """Write the file anew, so that nothing is left in it, or in its log, of rows that were deleted.
+
+    It takes free space of the file's size, or twice that; raises :class:`sqlite3.OperationalError` without.
+    """
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
+
+
 def _log_of(path: Path) -> Path:
     """Return the write-ahead log that a killed process leaves beside an exclusive file."""
     return path.with_name(f"{path.name}-wal")

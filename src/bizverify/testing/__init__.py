@@ -1,9 +1,10 @@
-"""Fakes for tests of your own: the hosted service as a plain ASGI app, with dialects and faults at will.
+"""Fakes for tests of your own: the hosted service and the tax authority's API, plain ASGI apps with faults at will.
 
-It shares nothing with the client: it is written from the service's document, so that a misreading shows.
+They share nothing with the clients: they are written from the services' documents, so that a misreading shows.
 """
 
 from bizverify.testing.dialects import DIALECTS, Dialect
+from bizverify.testing.fake_nts import FakeNts, nts_row
 from bizverify.testing.fake_service import FakeService
 from bizverify.testing.faults import (
     GARBAGE,
@@ -25,6 +26,7 @@ from bizverify.testing.faults import (
     fresh,
 )
 from bizverify.testing.messages import BrokenConnectionError
+from bizverify.testing.nts_faults import NTS_FAULTS, EditedRows, portal_code
 from bizverify.testing.result_faults import (
     Duplicated,
     Emptied,
@@ -44,13 +46,16 @@ __all__ = [
     "DIALECTS",
     "GARBAGE",
     "HTML",
+    "NTS_FAULTS",
     "Act",
     "Body",
     "BrokenConnectionError",
     "Delay",
     "Dialect",
     "Duplicated",
+    "EditedRows",
     "Emptied",
+    "FakeNts",
     "FakeService",
     "Fault",
     "Faults",
@@ -73,6 +78,8 @@ __all__ = [
     "Twice",
     "Word",
     "fresh",
+    "nts_row",
+    "portal_code",
     "serve",
     "verdict",
 ]

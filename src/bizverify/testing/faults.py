@@ -32,8 +32,9 @@ KINDS: Final = (
     "watch_remove",
     "watch_history",
     "me",
+    "status",
 )
-"""The kinds of request, one an endpoint: ``batch`` is the upload, ``job`` the poll."""
+"""The kinds of request, one an endpoint: ``batch`` is the upload, ``job`` the poll, ``status`` the tax authority's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
@@ -17,14 +17,23 @@ from bizverify.testing.messages import WRITE, BrokenConnectionError, Receive, Sc
 if TYPE_CHECKING:
     import uvicorn
 
-    from bizverify.testing.fake_service import FakeService
+    from bizverify.testing.faults import Faults
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, for no time at all: closing such a socket sends RST."""
 
 
+class FakeApp(Protocol):
+    """A fake that can be served: an ASGI app with faults."""
+
+    faults: Faults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+
 @contextmanager
-def serve(service: FakeService, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Serve it on a loopback port for as long as the block lasts; yields the base URL. Needs uvicorn.
 
     Leaving the block is like the service going down: connections that are still busy break. The service keeps what
@@ -68,7 +77,7 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def server_for(service: FakeService) -> uvicorn.Server:
+def server_for(service: FakeApp) -> uvicorn.Server:
     """A uvicorn server, quiet and without frills, that breaks connections when the service asks for it."""
     try:
         import uvicorn

@@ -127,7 +127,7 @@ def add_summaries(
             number, payload = begun
             numbers = [*payload["biz_nos"], *numbers]
             summary = payload | {"closed": len(numbers), "biz_nos": numbers}
-            db.execute("UPDATE notices SET payload = ? WHERE number = ?", (_as_json(summary), number))
+            db.execute("UPDATE notices SET payload = ? WHERE number = ?", (as_json(summary), number))
             continue
         id_ = secrets.token_hex(16)
         summary = {
@@ -139,7 +139,7 @@ def add_summaries(
         }
         made = db.execute(
             "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
-            (id_, owner, _as_json(summary), now),
+            (id_, owner, as_json(summary), now),
         )
         _begin_deliveries(db, [(made.lastrowid, channel, owner, now, window.until) for channel in channels])
 
@@ -154,7 +154,7 @@ def _open_summary(
         " AND attempts = 0 AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels"
         " AND (SELECT count(*) FROM deliveries d WHERE d.notice = n.number) = json_array_length(:channels)"
         " ORDER BY number DESC LIMIT 1",
-        {"owner": owner, "since": since, "soon": now + _UNDER_WAY, "channels": _as_json(sorted(channels))},
+        {"owner": owner, "since": since, "soon": now + _UNDER_WAY, "channels": as_json(sorted(channels))},
     ).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))
 
@@ -163,7 +163,8 @@ def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object,
     db.executemany("INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)", deliveries)
 
 
-def _as_json(value: object) -> str:
+def as_json(value: object) -> str:
+    """Return a payload as it is sent."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -19,9 +19,17 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bizverify.engine.memo import KEY, Memo
 from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
 from bizverify.engine.risk.reason_tables import MARK, MILDEST, POINTS, column_of, make_reason_tables
-from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDERS, Term, list_reasons
+from bizverify.engine.risk.reason_texts import (
+    BASE,
+    BY_NTS,
+    StatusOrigin,
+    Term,
+    list_reasons,
+    placeholder_of,
+)
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR, Lang
 
@@ -45,7 +53,6 @@ _RESTRAINED: Final = "restrained"
 
 _PATTERN: Final = "pattern"
 _PARTS: Final = "parts"
-_ANSWERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {_PATTERN: pl.UInt64, **ADDED, _PARTS: pl.List(pl.String)}
 _STATES: Final = 3
 """The first digit of a pattern: neither name nor address given, one given, assessable."""
 
@@ -62,12 +69,14 @@ _MOST_NEW: Final = 1 << 10
 """Up to so many new patterns of a batch are always kept; more than a quarter of its rows pay nobody back."""
 
 
-def assess(card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang) -> pl.LazyFrame:
+def assess(
+    card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang, origin: StatusOrigin | None = None
+) -> pl.LazyFrame:
     """Add ``assessable``, the code of each level (``level:<feature>``, UInt8) and the columns of :data:`ADDED`.
 
     A code is the level's place in :data:`FEATURES` from 1, 0 where none holds. See :meth:`Scorecard.assess`.
     """
-    answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang)
+    answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang, origin)
     frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, and on nulls patterns cost nothing
     name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
@@ -95,35 +104,45 @@ def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
 
 
 @lru_cache(maxsize=8)
-def _assessor_of(card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], ...], lang: Lang) -> _Assessor:
+def _assessor_of(
+    card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], ...], lang: Lang, origin: StatusOrigin | None
+) -> _Assessor:
     """The tables of a card: made once, for whoever asks about one business after another."""
-    return _Assessor(card, dict(possible), lang)
+    return _Assessor(card, dict(possible), lang, origin)
 
 
 class _Assessor:
     """Assesses batches of rows by one card in one language; called with Struct(pattern, *:attr:`sources`).
 
-    ``possible``: for each feature the levels that can hold at all. ``sources``: the columns of the placeholders that
+    ``possible``: for each feature the levels that can hold at all. ``origin``: given where the tax authority itself may
+    have told facts; the frame has the columns of :data:`BY_NTS` then. ``sources``: the columns of the placeholders that
     are filled row by row.
     """
 
-    def __init__(self, card: Scorecard, possible: Mapping[str, Collection[str]], lang: Lang) -> None:
-        terms = list_reasons(card, possible)
-        names = dict.fromkeys(name for term in terms for name in term.placeholders(lang))
+    def __init__(
+        self, card: Scorecard, possible: Mapping[str, Collection[str]], lang: Lang, origin: StatusOrigin | None
+    ) -> None:
+        terms, by_nts = list_reasons(card, possible), origin is not None
+        names = dict.fromkeys(name for term in terms for name in term.placeholders(lang, by_nts=by_nts))
         self.lang: Lang = lang
+        self._origin = origin
         self._dated = _DAY in names
-        self._of_rows = {name: PLACEHOLDERS[name] for name in names if name != _DAY}
+        of_pattern = [_DAY, *(name for name in names if placeholder_of(name).column in BY_NTS.values())]
+        self._of_rows = {name: placeholder_of(name) for name in names if name not in of_pattern}
         self.sources = list(dict.fromkeys(placeholder.column for placeholder in self._of_rows.values()))
         columns = {column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
         self._strides = dict(zip(columns, accumulate(columns.values(), mul, initial=_STATES), strict=False))
-        self._day_stride = prod(columns.values()) * _STATES
+        self._facts = list(BY_NTS.values()) if by_nts else []
+        self._facts_stride = prod(columns.values()) * _STATES
+        self._day_stride = self._facts_stride * 2 ** len(self._facts)
         if self._day_stride * _DAYS > 2**64:
             raise RuntimeError("a row's levels are too many for one pattern of 64 bits")
         deciding = [term for term in terms if term.at_best == "confirm" and not term.level.points]
         repairs = card.actions.repair_features
-        self.tables = make_reason_tables(deciding, lang, repairs)
+        self.tables = make_reason_tables(deciding, lang, repairs, by_nts=by_nts)
         self._deciding = len(self.tables)
-        self.tables += make_reason_tables([term for term in terms if term not in deciding], lang, repairs)
+        others = [term for term in terms if term not in deciding]
+        self.tables += make_reason_tables(others, lang, repairs, by_nts=by_nts)
         self.base = Term(None, BASE, card.base)
         bounds = pl.concat(
             table.combinations.select(low=pl.min("score"), high=pl.max("score")) for table in self.tables
@@ -136,14 +155,15 @@ class _Assessor:
             {name: f"{at}:{name}" for name in table.combinations.columns} for at, table in enumerate(self.tables)
         ]
         self._sums = self._sum_tables()
-        self._reasons, self._reasons_of_rows = (self._join_reasons(filled) for filled in ([_DAY], list(names)))
-        # one line behind all patterns that occur, so that a search never ends outside
-        self._known = pl.DataFrame([{_PATTERN: 2**64 - 1}], schema=_ANSWERS)
+        self._reasons, self._reasons_of_rows = (self._join_reasons(filled) for filled in (of_pattern, list(names)))
+        self._known = Memo(_MOST_KEPT)
 
     def pattern_expr(self) -> pl.Expr:
-        """All that is known of a row (UInt64), as digits: state, code of each level that counts, day of the status."""
+        """All that is known of a row (UInt64), as digits: state, codes of levels, who told, day of status."""
         state = pl.when(ASSESSABLE).then(pl.lit(_STATES - 1, pl.UInt64)).otherwise(pl.col(_GIVEN).cast(pl.UInt64))
         digits = [state, *(pl.col(column).cast(pl.UInt64) * stride for column, stride in self._strides.items())]
+        for place, column in enumerate(self._facts):
+            digits.append(pl.col(column).fill_null(False).cast(pl.UInt64) * (self._facts_stride << place))
         if self._dated:
             since_1970 = pl.col(_DAY).to_physical().cast(pl.Int64).clip(-_EARLIEST, _EARLIEST)
             days = (since_1970 + _EARLIEST + 1).fill_null(0)
@@ -182,22 +202,19 @@ class _Assessor:
 
     def _look_up(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the line of each row's pattern; those that are new are worked out and kept."""
-        known, patterns = self._known, rows[_PATTERN]
-        lines = known[_PATTERN].search_sorted(patterns)
-        if (known[_PATTERN][lines] != patterns).any():
-            new = rows.select(_PATTERN).filter(known[_PATTERN][lines] != patterns).unique()
-            if new.height > max(_MOST_NEW, rows.height // 4):
-                return self._explain(rows, self._reasons_of_rows)
-            explained = self._explain(new, self._reasons)
-            known = pl.concat([known, explained]).sort(_PATTERN)
-            lines = known[_PATTERN].search_sorted(patterns)
-            self._known = known if known.height <= _MOST_KEPT else pl.concat([explained, known.tail(1)]).sort(_PATTERN)
-        return known[lines]
+        answers = self._known.look_up(rows[_PATTERN], lambda new: self._explain_new(rows, new))
+        return self._explain(rows, self._reasons_of_rows).drop(KEY) if answers is None else answers
+
+    def _explain_new(self, rows: pl.DataFrame, new: pl.Series) -> pl.DataFrame | None:
+        """Return a line for each new pattern, ``None`` where they are too many to be worth it."""
+        patterns = rows.select(_PATTERN).filter(new).unique()
+        most = max(_MOST_NEW, rows.height // 4)
+        return self._explain(patterns, self._reasons) if patterns.height <= most else None
 
     def _explain(self, patterns: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
-        """Return a line for each pattern: :data:`ADDED`, ``parts``: the reasons cut where values of the row belong.
+        """Return a line for each pattern: it as :data:`KEY`, :data:`ADDED`, ``parts``.
 
-        ``parts`` is null where the reasons are whole.
+        ``parts``: the reasons cut where values of the row belong, null where they are whole.
         """
         frame = patterns.with_columns(self._digits)
         looked_up = [
@@ -207,7 +224,7 @@ class _Assessor:
         outcomes = self.outcomes[frame.select(self._place())["place"]]
         frame = pl.concat([frame, outcomes], how="horizontal").with_columns(reasons)
         parts = pl.when(pl.col("reasons").str.contains(MARK, literal=True)).then(pl.col("reasons").str.split(MARK))
-        return frame.select(_PATTERN, *ADDED, parts.alias(_PARTS))
+        return frame.select(pl.col(_PATTERN).alias(KEY), *ADDED, parts.alias(_PARTS))
 
     def _read_digits(self) -> list[pl.Expr]:
         """Return the columns that a pattern is made of, read back from it."""
@@ -215,6 +232,8 @@ class _Assessor:
         for column, stride in self._strides.items():
             size = len(FEATURES[column.removeprefix("level:")]) + 1
             columns.append((pattern // stride % size).cast(pl.UInt32).alias(column))
+        for place, column in enumerate(self._facts):
+            columns.append((pattern // (self._facts_stride << place) % 2 == 1).alias(column))
         state = pattern % _STATES
         day = pattern // self._day_stride
         days = pl.when(day > 0).then(day.cast(pl.Int64) - _EARLIEST - 1).cast(pl.Int32).cast(pl.Date)
@@ -253,8 +272,13 @@ class _Assessor:
         for name in filled:
             mark = f"{MARK}{name}{MARK}"
             if templates.str.contains(mark, literal=True).any():
-                text = text.str.replace_all(mark, PLACEHOLDERS[name].fill(self.lang), literal=True)
+                text = text.str.replace_all(mark, self._fill_placeholder(name), literal=True)
         return text
+
+    def _fill_placeholder(self, name: str) -> pl.Expr:
+        if name == _DAY and self._origin is not None:
+            return self._origin.fill_day(self.lang)
+        return placeholder_of(name).fill(self.lang)
 
     def _every(self, name: str) -> list[pl.Expr]:
         return [pl.col(f"{at}:{name}") for at in range(len(self.tables))]

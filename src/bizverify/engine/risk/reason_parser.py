@@ -128,7 +128,7 @@ class Reader:
             for term in terms_of(card):
                 place = _TERMS.index((term.feature, term.name))
                 for lang in LANGS:
-                    places_of[f"[{term.label}] {term.identifying_text(lang)}"].add(place)
+                    places_of[f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"].add(place)
         # what two cards use for two levels tells neither
         sure = {text: places.copy().pop() for text, places in places_of.items() if len(places) == 1}
         self.exact = pl.DataFrame(

@@ -62,15 +62,20 @@ class ReasonTable:
         return self.combinations[reduce(add, parts)]
 
 
-def make_reason_tables(terms: Sequence[Term], lang: Lang, repairs: Iterable[str]) -> list[ReasonTable]:
-    """Cut the reasons, in their order, into groups; ``repairs``: the features that speak for a repair."""
+def make_reason_tables(
+    terms: Sequence[Term], lang: Lang, repairs: Iterable[str], *, by_nts: bool = False
+) -> list[ReasonTable]:
+    """Cut the reasons, in their order, into groups; ``repairs``: the features that speak for a repair.
+
+    ``by_nts``: see :meth:`~bizverify.engine.risk.reason_texts.Term.identifying_text`.
+    """
     cut: list[list[Term]] = []
     for term in terms:
         if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MOST:
             cut[-1].append(term)
         else:
             cut.append([term])
-    return [_make_reason_table(each, lang, frozenset(repairs)) for each in cut]
+    return [_make_reason_table(each, lang, frozenset(repairs), by_nts) for each in cut]
 
 
 def _by_column(terms: Sequence[Term]) -> dict[str, list[Term]]:
@@ -80,7 +85,7 @@ def _by_column(terms: Sequence[Term]) -> dict[str, list[Term]]:
     return columns
 
 
-def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str]) -> ReasonTable:
+def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str], by_nts: bool) -> ReasonTable:
     columns = _by_column(terms)
     sizes = [len(column) + 1 for column in columns.values()]
     strides = list(accumulate(sizes, mul, initial=1))
@@ -92,7 +97,7 @@ def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str
         digits[column] = pl.Series(numbers, dtype=pl.UInt32)
         codes.append((pl.int_range(strides[-1]) // stride % size).alias(column))
     holds = [pl.col(column_of(term)) == columns[column_of(term)].index(term) + 1 for term in terms]
-    table = pl.select(codes).select(*_points(terms, holds, repairs), _text(terms, holds, lang).alias("text"))
+    table = pl.select(codes).select(*_points(terms, holds, repairs), _text(terms, holds, lang, by_nts).alias("text"))
     return ReasonTable(digits, table)
 
 
@@ -114,10 +119,10 @@ def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]
     return [value.alias(name) for name, value in zip(POINTS, (pl.sum_horizontal(points), *most), strict=True)]
 
 
-def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang) -> pl.Expr:
+def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang, by_nts: bool) -> pl.Expr:
     """The reasons that hold, one behind another, each with the separator before it; null if there are none."""
     texts = [
-        pl.when(there).then(pl.lit(REASON_SEPARATOR + term.text_with_marks(MARK, lang)))
+        pl.when(there).then(pl.lit(REASON_SEPARATOR + term.text_with_marks(MARK, lang, by_nts=by_nts)))
         for term, there in zip(terms, holds, strict=True)
     ]
     return pl.when(pl.any_horizontal(holds)).then(pl.concat_str(texts, ignore_nulls=True))

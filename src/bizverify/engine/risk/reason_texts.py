@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import date
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -64,7 +66,7 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
         "as_of",
         lambda as_of: as_of.dt.to_string(", %Y-%m-%d"),
         {"en": "", "ko": ""},
-        pattern=", [-+0-9]+",
+        pattern=", [-+0-9]+(?:, (?:1 day|[0-9]+ days) old|, [0-9]+일 전 확인)?",
         sample=", 2026-01-01",
     ),
     # words of the user's file: what separates reasons must not come in with them
@@ -76,6 +78,51 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
         sample="a, b",
     ),
 }
+
+
+NTS: Final = "nts"
+"""The source of what the tax authority said itself."""
+
+BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
+"""Facts that the tax authority may have told instead of the source that a scorecard names, and the columns (Boolean)
+that say so of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusOrigin:
+    """How reasons tell where statuses come from, where some were told by the tax authority itself.
+
+    Statuses of before ``aged_before`` bear their age on the day ``today`` behind their own day.
+    """
+
+    today: date
+    aged_before: date | None = None
+
+    def fill_day(self, lang: Lang) -> pl.Expr:
+        """Return what stands behind the source of a status: its day, and its age where that is to be said."""
+        day = placeholder_of("as_of").fill(lang)
+        if self.aged_before is None:
+            return day
+        days = pl.lit((self.today - date(1970, 1, 1)).days) - pl.col("as_of").to_physical()
+        if lang == "ko":
+            age = pl.format(", {}일 전 확인", days)
+        else:
+            age = pl.format(", {} old", pl.when(days == 1).then(pl.lit("1 day")).otherwise(pl.format("{} days", days)))
+        aged = (pl.col("as_of") < self.aged_before) & (days >= 0)
+        return pl.concat_str(day, pl.when(aged).then(age), ignore_nulls=True)
+
+
+@cache
+def placeholder_of(name: str) -> Placeholder:
+    """Return a placeholder by its name: one of :data:`PLACEHOLDERS`, or the source of a fact, ``<fact>:<source>``.
+
+    The latter stands for ``nts`` in rows of which :data:`BY_NTS` says so, and for ``source`` in all others.
+    """
+    fact, colon, source = name.partition(":")
+    if not colon:
+        return PLACEHOLDERS[name]
+    unknown: dict[Lang, str] = {"en": source, "ko": source}
+    return Placeholder(BY_NTS[fact], lambda by_nts: pl.when(by_nts).then(pl.lit(NTS)), unknown, pattern=NTS, sample=NTS)
 
 
 @dataclass(frozen=True)
@@ -96,9 +143,9 @@ class Term:
         """The word that its reasons begin with."""
         return BASE if self.feature is None else LABELS.get(self.feature, self.feature)
 
-    def text(self, lang: Lang) -> str:
+    def text(self, lang: Lang, *, by_nts: bool = False) -> str:
         """Return the whole reason, placeholders in braces: ``[<label> <points>] <text> (<source>)``."""
-        return f"[{self.label} {self.level.points:+d}] {self.identifying_text(lang)}"
+        return f"[{self.label} {self.level.points:+d}] {self.identifying_text(lang, by_nts=by_nts)}"
 
     @property
     def at_best(self) -> str | None:
@@ -110,29 +157,40 @@ class Term:
         """Whether the day of the status stands behind its source."""
         return self.feature == "status" and self.name not in ("not_found", "not_checked")
 
-    def identifying_text(self, lang: Lang) -> str:
-        """Return what follows the bracket, which identifies the reason among those of its label."""
-        return f"{getattr(self.level, lang)} ({self.level.source}{'{as_of}' if self.is_dated else ''})"
+    @property
+    def fact(self) -> str | None:
+        """The fact of :data:`BY_NTS` that it states, if it states one."""
+        if self.is_dated:
+            return "status"
+        return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
 
-    def text_with_marks(self, mark: str, lang: Lang) -> str:
+    def identifying_text(self, lang: Lang, *, by_nts: bool = False) -> str:
+        """Return what follows the bracket, which identifies the reason among those of its label.
+
+        ``by_nts``: the tax authority itself may have told the fact; its source is a placeholder then.
+        """
+        source = f"{{{self.fact}:{self.level.source}}}" if by_nts and self.fact else self.level.source
+        return f"{getattr(self.level, lang)} ({source}{'{as_of}' if self.is_dated else ''})"
+
+    def text_with_marks(self, mark: str, lang: Lang, *, by_nts: bool = False) -> str:
         """Return the whole reason; each placeholder is its name between two marks."""
-        return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang))
+        return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang, by_nts=by_nts))
 
-    def placeholders(self, lang: Lang) -> list[str]:
+    def placeholders(self, lang: Lang, *, by_nts: bool = False) -> list[str]:
         """Return the names in braces."""
-        return PLACEHOLDER.findall(self.identifying_text(lang))
+        return PLACEHOLDER.findall(self.identifying_text(lang, by_nts=by_nts))
 
 
 def matching(text: str) -> str:
     """Return the pattern (for Python and for polars) of what a text with placeholders in braces can become."""
     parts = PLACEHOLDER.split(text)
-    patterns = (PLACEHOLDERS[part].matching() if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    patterns = (placeholder_of(part).matching() if at % 2 else re.escape(part) for at, part in enumerate(parts))
     return f"(?s)^{''.join(patterns)}$"
 
 
 def sample(text: str) -> str:
     """Return a text as it might stand in a file, its placeholders filled."""
-    return PLACEHOLDER.sub(lambda found: PLACEHOLDERS[found[1]].sample, text)
+    return PLACEHOLDER.sub(lambda found: placeholder_of(found[1]).sample, text)
 
 
 def terms_of(card: Scorecard) -> list[Term]:

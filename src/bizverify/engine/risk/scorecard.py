@@ -23,7 +23,7 @@ import tomli_w
 
 from bizverify.engine.risk.assess import assess
 from bizverify.engine.risk.features import FEATURES, STALE_AFTER, Levels
-from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, matching, sample, terms_of
+from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
 from bizverify.errors import ModelError
 from bizverify.schema import GRADES, LANGS, Lang
 
@@ -318,14 +318,17 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fields = msgspec.to_builtins(self, builtin_types=(datetime,))
         return tomli_w.dumps({name: value for name, value in fields.items() if value is not None})
 
-    def assess(self, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang) -> pl.LazyFrame:
+    def assess(
+        self, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang, origin: StatusOrigin | None = None
+    ) -> pl.LazyFrame:
         """Add score, probability, grade, action and reasons (text) to a frame that has the features' columns.
 
         Risk needs a readable address. Without one there are no probability and grade, the action is ``fix_address``
         if a name or a (masked) address was given, and the reasons tell what is known all the same. The frame may be
-        streamed: a batch is worked out by itself.
+        streamed: a batch is worked out by itself. ``origin``: given where the tax authority itself may have told
+        statuses; the frame has the columns of :data:`~bizverify.engine.risk.reason_texts.BY_NTS` then.
         """
-        return assess(self, frame, levels, lang)
+        return assess(self, frame, levels, lang, origin)
 
     def probability(self, score: int) -> float:
         """Return the bounce probability of a score, rounded as it is written."""

@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -70,6 +70,8 @@ def remove_leftovers(files: Path, known: Collection[str]) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
+
 ROWS: Final = 20_000
 """Rows of a slice, and of a row group of the results."""
 RENDERED: Final = 500
@@ -124,7 +126,7 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
             "row_status",
         )
         found = answers.collect(engine="streaming")
-    found = _by_risk(found.select(list(RESULTS)))
+    found = sort_by_risk(found.select(list(RESULTS)))
     found.write_parquet(part)
     return found
 
@@ -150,11 +152,11 @@ def _iterate_merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
             for place, part in enumerate(parts)
         ]
     ).collect(engine="streaming")
-    of_slice = _by_risk(keys).select("part", (pl.int_range(pl.len()) // ROWS).alias("slice"))
+    of_slice = sort_by_risk(keys).select("part", (pl.int_range(pl.len()) // ROWS).alias("slice"))
     taken = [0] * len(parts)
     for stretch in of_slice.partition_by("slice", maintain_order=True):
         counts = dict(stretch["part"].value_counts().iter_rows())
-        yield _by_risk(
+        yield sort_by_risk(
             pl.concat(
                 [pl.scan_parquet(parts[place]).slice(taken[place], count).collect() for place, count in counts.items()]
             )
@@ -163,7 +165,8 @@ def _iterate_merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
             taken[place] += count
 
 
-def _by_risk(answers: pl.DataFrame) -> pl.DataFrame:
+def sort_by_risk(answers: Rows) -> Rows:
+    """Return answers in the order of the results: the highest risk first, rows without one last."""
     return answers.sort(_RISK, descending=[True, False], nulls_last=True)
 
 

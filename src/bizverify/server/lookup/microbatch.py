@@ -186,7 +186,7 @@ class LookupAnswerer:
         known = self._of_scope.get(scope)
         if known is not None and known[0] is engine:
             return known[1]
-        reference_data = engine.registry, engine.gazetteer, engine.today
+        reference_data = engine.registry, engine.status, engine.gazetteer, engine.today
         if reference_data != self._reference_data:  # nothing must keep the files before in memory
             self._reference_data = reference_data
             self._of_scope.clear()
@@ -236,4 +236,5 @@ class _EngineQueue:
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
     """The same for engines that answer alike; reference data is compared by identity, while a queue keeps it alive."""
-    return id(engine.registry), id(engine.gazetteer), engine.model, engine.lang, engine.today, id(engine.history)
+    files = id(engine.registry), id(engine.status), id(engine.gazetteer)
+    return *files, engine.model, engine.lang, engine.today, id(engine.history)

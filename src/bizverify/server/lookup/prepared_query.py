@@ -39,6 +39,7 @@ class PreparedQuery:
             letters = _source(self._select_letters, pl.Schema(HISTORY_SCHEMA))
         inner = LocalEngine(
             engine.registry,
+            status=engine.status,
             gazetteer=engine.gazetteer,
             model=engine.model,
             lang=engine.lang,

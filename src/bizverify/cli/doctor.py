@@ -1,0 +1,77 @@
+"""``bizverify doctor``: what is missing or old, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bizverify.cli.console import print_json, print_out, print_table
+from bizverify.cli.options import (
+    PATH,
+    account_options,
+    gazetteer_option,
+    json_option,
+    labels_option,
+    ledger_option,
+    model_option,
+    registry_option,
+    status_store_option,
+)
+
+if TYPE_CHECKING:
+    from bizverify.diagnosis import Diagnosis
+
+_MARKS: Final = {"ok": ("ok", "green"), "note": ("-", ""), "warning": ("look", "yellow"), "error": ("BROKEN", "red")}
+
+
+@click.command(short_help="What is missing or old, and its remedy.")
+@registry_option
+@gazetteer_option
+@model_option
+@ledger_option
+@labels_option
+@status_store_option
+@account_options
+@click.option(
+    "--nts-key-file",
+    type=PATH,
+    help="A file that holds the tax authority's key; by default the key is BIZVERIFY_NTS_KEY. It is never an argument.",
+)
+@click.option("--offline", is_flag=True, help="Ask nobody over the network.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the service and the tax authority may take to answer.",
+)
+@json_option
+def doctor(as_json: bool, **options: Any) -> None:
+    """Look at what a run needs: versions, extras, registry, gazetteer, stores, keys, and whether the services answer.
+
+    Give the options that your runs are given. The hosted service and the tax authority are asked only if their key is
+    there: for the account, and for the status of one listed company. Keys are never shown. Exit code 2 where a run
+    would break; what is old or not set up is shown with its remedy and is no failure.
+    """
+    from bizverify.diagnosis import DoctorOptions, diagnose
+
+    diagnosis = diagnose(DoctorOptions(**options))
+    if as_json:
+        print_json(diagnosis.as_dict())
+    else:
+        _print_findings(diagnosis)
+    click.get_current_context().exit(diagnosis.exit_code)
+
+
+def _print_findings(diagnosis: Diagnosis) -> None:
+    rows = [(finding.what, _MARKS[finding.level][0], finding.said) for finding in diagnosis.findings]
+    print_table(("what", "", "found"), rows)
+    remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]
+    if remedies:
+        print_out("")
+    for finding in remedies:
+        word, colour = _MARKS[finding.level]
+        label = click.style(f"{finding.what}:", fg=colour or None, dim=word == "-")
+        print_out(f"{label} {finding.remedy or finding.said}")

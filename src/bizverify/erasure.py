@@ -1,0 +1,256 @@
+"""Forgetting: erase business numbers from every store of bizverify on this machine, and say what is out of reach.
+
+Each store counts and erases by itself (``ledger.retention``, ``labels.label_store``, ``watch.forget``,
+``server.forget``, ``reference.status_store``); here they are opened together. What is merely old is the matter of
+``bizverify ledger --purge``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from bizverify import business_number
+from bizverify.errors import UsageError, parameter
+from bizverify.labels.label_store import LabelStore
+from bizverify.ledger import Ledger
+from bizverify.ledger.retention import explain_unsettled
+from bizverify.ledger.schema import LEDGER_FILE
+from bizverify.reference.status_store import STATUS_FILE, StatusStore
+from bizverify.schema import pluralize
+from bizverify.storage.filesystem import state_directory
+from bizverify.storage.sqlite import rewrite_file
+from bizverify.watch import forget as watch_forget
+from bizverify.watch.local_file import WATCH_FILE, LocalFile, alone
+
+_PAID: Final = "paid answers"
+OUT_OF_REACH: Final = {
+    "outputs": "files that were read or written, and their backups (.bak): delete them, or the row in them",
+    "reference": "registries, and statuses written to files: build them again without the number",
+    "closures": "files and receivers that were told of closures (`notify=`, `webhook=`, `notices=`), and logs",
+    "scorecards": "points learned from letters: sums over many, in which no business can be told apart",
+    "service": "what was sent to the hosted service: take watches off with `bizverify watch remove`, and ask it to "
+    "erase lookups, uploads and labels",
+}
+"""What forgetting cannot reach, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHoldings:
+    """What one store holds, or held, of the numbers: ``counts`` of rows by kind.
+
+    ``unsettled``: ids of lookups and uploads that must be settled before anything is erased. ``files``: names of those
+    that the store knows to hold a number.
+    """
+
+    store: str
+    path: str
+    counts: Mapping[str, int]
+    unsettled: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReport:
+    """What was held of ``numbers``, and is erased now (``erased``) or would be.
+
+    ``manifests``: paths of those that name a number, in a file's name, say. ``unreachable``: :data:`OUT_OF_REACH`.
+    """
+
+    numbers: tuple[str, ...]
+    stores: tuple[StoreHoldings, ...]
+    manifests: tuple[str, ...]
+    unreachable: Mapping[str, str]
+    erased: bool
+
+    @property
+    def paid_answers(self) -> int:
+        """How many paid answers are erased: their lookups are paid again when they are needed again."""
+        return sum(store.counts.get(_PAID, 0) for store in self.stores)
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """The ids of lookups and uploads that must be settled first, as ``bizverify resolve`` shows them."""
+        return tuple(id for store in self.stores for id in store.unsettled)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that were read by runs or mailings that knew a number."""
+        return tuple(dict.fromkeys(file for store in self.stores for file in store.files))
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values for JSON."""
+        more = {"paid_answers": self.paid_answers, "unsettled": self.unsettled, "files": self.files}
+        return asdict(self) | more
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        found = [("erased" if self.erased else "to be erased", ", ".join(map(business_number.format, self.numbers)))]
+        for store in self.stores:
+            held = ", ".join(f"{what} {count:,}" for what, count in store.counts.items() if count)
+            found.append((store.store, f"{held or 'nothing'} ({store.path})"))
+        if self.paid_answers:
+            again = "paid again if needed again, since the answer is gone"
+            found.append(("attention", f"{pluralize(self.paid_answers, 'lookup')}: {again}"))
+        if self.unsettled:
+            found.append(("in the way", explain_unsettled(self.unsettled)))
+        found += [("out of reach", ""), *((f"  {what}", why) for what, why in self.unreachable.items())]
+        found += [("  known file", file) for file in self.files]
+        return [*found, *(("  manifest", f"{path} names the number: delete it") for path in self.manifests)]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what:<16}{value}".rstrip() for what, value in self.lines())
+
+
+def forget(
+    b_no: str | int | Iterable[str | int],
+    *,
+    dry_run: bool = False,
+    ledger: str | Path | None = None,
+    labels: str | Path | None = None,
+    local: str | Path | None = None,
+    status_store: str | Path | None = None,
+    db: Iterable[str | Path] = (),
+) -> ErasureReport:
+    """Erase business numbers from the ledger, label store, local watch list, status store and servers' files.
+
+    Stores are those of the user where no path is given; ``local`` is the watch list's file, ``db`` files of servers,
+    which must not be running. With ``dry_run`` nothing is erased. All stores are opened, and their locks taken, before
+    anything is erased, and after an error the same call goes on. Answers that were paid are gone, too: the same lookup
+    is paid again.
+
+    Raises :class:`~bizverify.errors.NumberError`; :class:`UsageError` where a store that was named does not exist, or
+    where something is unsettled, which may have been paid; :class:`~bizverify.errors.BizverifyError` of the store that
+    cannot be used (in use by another process, damaged).
+    """
+    given = [b_no] if isinstance(b_no, str | int) else list(b_no)
+    numbers = tuple(dict.fromkeys(map(business_number.compact, given)))
+    if not numbers:
+        raise UsageError("no business number was given")
+    with ExitStack() as stack:
+        own = [open_(path) for open_, path in _own_stores(ledger, labels, local, status_store)]
+        opened = [stack.enter_context(store) for store in (*own, *map(_open_server, db))]
+        stores = tuple(store.look(numbers) for store in opened)
+        if not dry_run:
+            for store in opened:  # the ledger first, which refuses where something is unsettled
+                store.erase(numbers)
+    return ErasureReport(numbers, stores, _manifests(numbers), OUT_OF_REACH, not dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenStore:
+    """A store, open and locked: what it holds of numbers, and how they are erased."""
+
+    look: Callable[[Sequence[str]], StoreHoldings]
+    erase: Callable[[Sequence[str]], None]
+
+
+_Opener = Callable[[Path], AbstractContextManager[_OpenStore]]
+
+
+def _own_stores(
+    ledger: str | Path | None, labels: str | Path | None, local: str | Path | None, status_store: str | Path | None
+) -> list[tuple[_Opener, Path]]:
+    """Return how each store that is there is opened; raise :class:`UsageError` for one that was named and is not."""
+    folder = LabelStore(None if labels is None else Path(labels)).folder
+    stores: list[tuple[str, object, Path, _Opener]] = [
+        ("ledger", ledger, LEDGER_FILE.find(ledger), _open_ledger),
+        ("labels", labels, folder, _open_labels),
+        ("local", local, WATCH_FILE.find(local), _open_watches),
+        ("status_store", status_store, STATUS_FILE.find(status_store), _open_statuses),
+    ]
+    for name, given, path, _ in stores:
+        if given is not None:
+            _check_named(name, path)
+    return [(open_, path) for _, _, path, open_ in stores if path.exists()]
+
+
+def _check_named(name: str, path: str | Path) -> None:
+    if not Path(path).exists():
+        raise UsageError(f"{path}: does not exist; check {parameter(name)}")
+
+
+@contextmanager
+def _open_ledger(path: Path) -> Iterator[_OpenStore]:
+    with Ledger.open(path) as ledger:
+
+        def look(numbers: Sequence[str]) -> StoreHoldings:
+            found = [ledger.holdings(b_no) for b_no in numbers]
+            unsettled = dict.fromkeys(id for held in found for id in held.unsettled)
+            files = dict.fromkeys(file for held in found for file in held.files)
+            counts = _sum_counts(held.counts for held in found)
+            return StoreHoldings("ledger", str(path), counts, tuple(unsettled), tuple(files))
+
+        yield _OpenStore(look, ledger.erase)
+
+
+@contextmanager
+def _open_labels(path: Path) -> Iterator[_OpenStore]:
+    store = LabelStore(path)
+
+    def look(numbers: Sequence[str]) -> StoreHoldings:
+        held = store.holdings(numbers)
+        files = tuple(mailing.about.file for mailing in store.mailings() if mailing.path in held)
+        return StoreHoldings("label store", str(path), {"letters": sum(held.values())}, files=files)
+
+    yield _OpenStore(look, store.erase)
+
+
+@contextmanager
+def _open_watches(path: Path) -> Iterator[_OpenStore]:
+    with alone(path), LocalFile(path, create=False) as file:
+
+        def look(numbers: Sequence[str]) -> StoreHoldings:
+            with file.reading() as db:
+                counts = _sum_counts(watch_forget.holdings(db, b_no) for b_no in numbers)
+            return StoreHoldings("watch list", str(path), counts)
+
+        def erase(numbers: Sequence[str]) -> None:
+            with file.writing() as db:
+                for b_no in numbers:
+                    watch_forget.erase(db, b_no)
+            with WATCH_FILE.errors(path):
+                rewrite_file(file.connection)
+
+        yield _OpenStore(look, erase)
+
+
+@contextmanager
+def _open_statuses(path: Path) -> Iterator[_OpenStore]:
+    with StatusStore(path) as store:
+
+        def look(numbers: Sequence[str]) -> StoreHoldings:
+            return StoreHoldings("status store", str(path), {"statuses": sum(store.holdings(int(n)) for n in numbers)})
+
+        def erase(numbers: Sequence[str]) -> None:
+            store.forget(*map(int, numbers))
+
+        yield _OpenStore(look, erase)
+
+
+@contextmanager
+def _open_server(path: str | Path) -> Iterator[_OpenStore]:
+    from bizverify.server.forget import ServerErasure
+
+    _check_named("db", path)
+    with ServerErasure(Path(path)) as server:
+        yield _OpenStore(lambda numbers: StoreHoldings("server", str(path), server.holdings(numbers)), server.erase)
+
+
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for one in counts:
+        found.update(one)
+    return dict(found)
+
+
+def _manifests(numbers: Sequence[str]) -> tuple[str, ...]:
+    """Return the manifests of runs that name a number: in a file's name, say."""
+    spellings = [spelling for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
+    paths = sorted((state_directory() / "runs").glob("*.json"))
+    texts = ((path, path.read_text(encoding="utf-8", errors="replace")) for path in paths)
+    return tuple(str(path) for path, text in texts if any(spelling in text for spelling in spellings))

@@ -1,0 +1,391 @@
+"""A fetch run: the statuses of many numbers from the tax authority's open API into the status store.
+
+What is stored and fresh is not asked; what a finished call brought is stored within a moment, so that a run that is
+killed goes on where it was. An outage ends a run in good order: the caller goes on with what is stored.
+"""
+
+# ruff: noqa: ARG002 - a request is told more than this one needs
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bizverify.cancellation import CancelToken
+from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
+from bizverify.errors import BizverifyError, QuotaError, ServiceError, UsageError, parameter
+from bizverify.options import StatusOptions
+from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
+from bizverify.reference.nts.nts_client import seoul_day
+from bizverify.reference.status_store import DayUsage, StatusStore
+from bizverify.schema import pluralize
+
+_COMMIT_EVERY: Final = 0.2
+"""Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""
+_TRIES: Final = 3
+"""How often a number is asked that the replies leave out."""
+_PAUSED: Final = 5
+_INTERRUPTED: Final = 130
+_SALT: Final = "bizverify status store"
+
+Progress = Callable[[int, int], None]
+"""Called with how many numbers are settled, and how many there are."""
+
+
+@dataclass(slots=True)
+class StatusFetch:
+    """What a fetch run came to; while it is under way, what it has come to so far.
+
+    ``numbers``: distinct numbers that were given. ``from_store``: of these, fresh in the store, or in what was known
+    besides. ``asked``: numbers that were to be asked and sent at least once; ``answered``, of which ``unregistered``
+    are a status as well; ``unanswered``: those the replies left out again and again, today. ``left``: numbers that are
+    still to be asked. ``calls``, of which ``retries`` were made again. ``seconds``: how long it asked. ``budget_left``:
+    numbers that the day's budget still allows (``None``: no budget). ``oldest``: the oldest day of a status that is
+    stored of the numbers. ``problems``: rows of replies that could not be used, by a sentence. ``halt``: why it ended
+    early, one sentence, or ``None``; ``exit_code``: of a command that does nothing else.
+    """
+
+    numbers: int = 0
+    from_store: int = 0
+    asked: int = 0
+    answered: int = 0
+    unregistered: int = 0
+    unanswered: int = 0
+    left: int = 0
+    calls: int = 0
+    retries: int = 0
+    seconds: float = 0.0
+    budget_left: int | None = None
+    oldest: date | None = None
+    problems: dict[str, int] = field(default_factory=dict)
+    halt: str | None = None
+    exit_code: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Numbers answered a second."""
+        return self.answered / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        parts = [f"{pluralize(self.asked, 'number')} in {pluralize(self.calls, 'call')}", f"{self.answered:,} answered"]
+        if self.unregistered:
+            parts.append(f"{self.unregistered:,} of them not registered")
+        if self.unanswered:
+            parts.append(f"{self.unanswered:,} without an answer today")
+        if self.left:
+            parts.append(f"{self.left:,} not asked")
+        return ", ".join(parts)
+
+
+def account_of(key: NtsKey) -> str:
+    """Return the name under which the store counts what was asked with a key; no key follows from it."""
+    return key.fingerprint(_SALT).hex()
+
+
+def load_nts_key(options: StatusOptions) -> NtsKey:
+    """Return the key of a fetch run; raise :class:`UsageError` saying how to get one where there is none."""
+    key = options.key if isinstance(options.key, NtsKey) else NtsKey.find(options.key_file)
+    if key is None:
+        raise UsageError(
+            f"no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md shows how) and set "
+            f"{NtsKey.ENV}, or name a file that holds it ({parameter(NtsKey.FILE)}, {NtsKey.ENV_FILE})"
+        )
+    return key
+
+
+async def fetch_statuses(
+    numbers: pl.Series,
+    options: StatusOptions | None = None,
+    *,
+    known: pl.DataFrame | None = None,
+    progress: Progress | None = None,
+    watch: Callable[[StatusFetch], None] | None = None,
+    cancel: CancelToken | None = None,
+    today: Callable[[], date] = seoul_day,
+) -> StatusFetch:
+    """Ask for the statuses of ``numbers`` (UInt64) that are not fresh, and store what is answered.
+
+    ``known``: days of statuses known besides those stored (``b_no``, ``as_of``, each number once); a number that is
+    fresh there is not asked. Unknown numbers are asked first, then the oldest. ``progress`` and ``watch`` are called
+    whenever calls came to an end, the latter with the report so far. ``today``: the day in Korea.
+
+    A run that cannot go on (a refused key, the budget or the day's allowance used up, an outage, ``cancel``) ends with
+    ``halt`` in its report, and what was answered is stored. Raises :class:`UsageError` without a key where there is
+    something to ask, and :class:`~bizverify.errors.StoreError`.
+    """
+    options = options or StatusOptions()
+    report = StatusFetch()
+    with StatusStore(options.store) as store:
+        given = numbers.cast(pl.UInt64).drop_nulls().unique()
+        report.numbers = len(given)
+        stale = _stale_numbers(store, given, known, options.max_age, today())
+        report.left = stale.height
+        report.unanswered = len(store.find_unanswered(given, today()))
+        report.from_store = report.numbers - report.left - report.unanswered
+        try:
+            if stale.height:
+                run = _FetchRun(store, options, report, progress=progress, watch=watch, today=today)
+                await run.run(stale, cancel or CancelToken())
+        finally:
+            report.oldest = store.read(given)["as_of"].min()  # type: ignore[assignment]
+    return report
+
+
+def _stale_numbers(
+    store: StatusStore, numbers: pl.Series, known: pl.DataFrame | None, max_age: float, today: date
+) -> pl.DataFrame:
+    """Return what is to be asked, what comes first first: ``b_no``, ``as_of`` (null: unknown)."""
+    stale = store.stale(numbers, max_age, today)
+    if known is None:
+        return stale
+    stale = stale.join(known.select("b_no", pl.col("as_of").alias("elsewhere")), on="b_no", how="left")
+    stale = stale.select("b_no", pl.max_horizontal("as_of", "elsewhere").alias("as_of"))
+    age = (pl.lit(today) - pl.col("as_of")).dt.total_days()
+    return stale.filter(~(age <= max_age).fill_null(value=False)).sort("as_of", "b_no")
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is to be stored in one commit."""
+
+    statuses: list[pl.DataFrame] = field(default_factory=list)
+    in_vain: list[int] = field(default_factory=list)
+    numbers: Counter[date] = field(default_factory=Counter)
+    calls: Counter[date] = field(default_factory=Counter)
+    exhausted: set[date] = field(default_factory=set)
+
+
+class _FetchRun:
+    """One run over the numbers that are to be asked: it hands out calls, and stores in groups what they bring."""
+
+    def __init__(
+        self,
+        store: StatusStore,
+        options: StatusOptions,
+        report: StatusFetch,
+        *,
+        progress: Progress | None,
+        watch: Callable[[StatusFetch], None] | None,
+        today: Callable[[], date],
+    ) -> None:
+        key = load_nts_key(options)
+        self.client = NtsClient(
+            key, options.base_url, concurrency=options.concurrency, timeout=options.timeout, today=today
+        )
+        self.dispatcher = Dispatcher(rate=options.rate, drain=options.drain)
+        self._store = store
+        self._options = options
+        self._report = report
+        self._progress = progress
+        self._watch = watch
+        self._today = today
+        self._account = account_of(key)
+        self._queue = pl.Series(dtype=pl.UInt64)
+        self._place = 0
+        self._again: list[list[int]] = [[] for _ in range(_TRIES)]
+        self._group = _Group()
+        self._total = 0
+        self._is_shared = self._is_spent = False
+        self._began = 0.0
+
+    async def run(self, stale: pl.DataFrame, cancel: CancelToken) -> None:
+        """Ask until nothing is left, or the run ends; the report says what came of it."""
+        self._began = anyio.current_time()
+        self._read_usage()
+        allowed = stale if self._report.budget_left is None else stale.head(self._report.budget_left)
+        self._queue, self._total = _shuffle_calls(allowed), stale.height
+        cancel.set_handler(lambda: self.dispatcher.cancel(Halt("interrupted", "interrupted")))
+        try:
+            async with self.client:
+                await self._ask_and_store()
+            self._read_usage()
+            if allowed.height < stale.height:
+                self._halt_for_budget()
+        finally:
+            cancel.set_handler(None)
+            self._conclude()
+
+    def next_call(self) -> Task | None:
+        """Return the next call, ``None`` if there is nothing to ask any more."""
+        for tries in range(_TRIES):
+            numbers = self._take_again(tries) if tries else self._take_new()
+            if numbers:
+                call = _StatusCall(self, numbers, tries)
+                return lambda slot: self.dispatcher.deliver(call, slot)
+        return None
+
+    def count_call(self, numbers: int, *, is_first: bool) -> None:
+        """Note that a call goes out."""
+        day = self._today()
+        self._group.numbers[day] += numbers
+        self._group.calls[day] += 1
+        self._report.asked += numbers if is_first else 0
+
+    def keep(self, reply: StatusReply, tries: int) -> None:
+        """Keep what a call brought for the next commit; what it left out is asked again, or has no answer today."""
+        self._group.statuses.append(reply.statuses)
+        missing = [int(number) for number in reply.missing]
+        (self._again[tries + 1] if tries + 1 < _TRIES else self._group.in_vain).extend(missing)
+        for problem, count in reply.problems.items():
+            self._report.problems[problem] = self._report.problems.get(problem, 0) + count
+
+    def exhaust(self) -> None:
+        """Note that the day's allowance of the key is used up."""
+        self._is_spent = True
+        self._group.exhausted.add(self._today())
+
+    def _take_new(self) -> list[int]:
+        """Return the next numbers that were not asked yet; those that another process got meanwhile are left out."""
+        found: list[int] = []
+        while len(found) < MAX_NUMBERS and self._place < len(self._queue):
+            piece = self._queue.slice(self._place, MAX_NUMBERS - len(found))
+            self._place += len(piece)
+            if self._is_shared:
+                stale = self._store.stale(piece, self._options.max_age, self._today())["b_no"]
+                self._report.from_store += len(piece) - len(stale)
+                self._report.left -= len(piece) - len(stale)
+                piece = stale
+            found += piece.to_list()
+        return found
+
+    def _take_again(self, tries: int) -> list[int]:
+        waiting = self._again[tries]
+        found, self._again[tries] = waiting[:MAX_NUMBERS], waiting[MAX_NUMBERS:]
+        return found
+
+    async def _ask_and_store(self) -> None:
+        try:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(self._store_often)
+                await self.dispatcher.run(self.next_call, self._options.concurrency)
+                beside.cancel_scope.cancel()
+        finally:  # what was answered stays, even if the run is cut off
+            self._write(self._take_group())
+
+    async def _store_often(self) -> None:
+        """Store what came in, again and again; an error, a full disk say, ends the run."""
+        while True:
+            await anyio.sleep(_COMMIT_EVERY)
+            try:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._write, self._take_group())
+                self._read_usage()
+            except BizverifyError as error:
+                self.dispatcher.cancel(Halt("fault", str(error), error))
+                return
+            self._tell()
+
+    def _take_group(self) -> _Group:
+        group, self._group = self._group, _Group()
+        return group
+
+    def _write(self, group: _Group) -> None:
+        """Commit what came in since the last commit."""
+        if not (group.calls or group.statuses or group.in_vain or group.exhausted):
+            return
+        statuses = pl.concat(group.statuses) if group.statuses else None
+        days = {*group.calls, *group.exhausted}
+        usage = {
+            (self._account, day): DayUsage(group.numbers[day], group.calls[day], day in group.exhausted) for day in days
+        }
+        in_vain = pl.Series("b_no", group.in_vain, pl.UInt64)
+        self._store.write(statuses, unanswered=in_vain, usage=usage, today=self._today())
+        if statuses is not None:
+            self._report.answered += statuses.height
+            self._report.unregistered += int((statuses["biz_status"] == "unregistered").sum())
+        self._report.unanswered += len(in_vain)
+        self._report.left -= len(in_vain) + (0 if statuses is None else statuses.height)
+
+    def _read_usage(self) -> None:
+        """Heed what all processes have asked today with this key, and that the store may be another's, too."""
+        budget, used = self._options.budget, self._store.usage(self._account, self._today())
+        self._is_shared = self._is_shared or self._store.changed_elsewhere()
+        self._report.budget_left = None if budget is None else max(0, budget - used.numbers)
+        if used.exhausted:
+            self._is_spent = True
+            self.dispatcher.cancel(Halt("quota", "the key's requests of the day are used up"))
+        elif self._report.budget_left == 0:
+            self._halt_for_budget()
+
+    def _halt_for_budget(self) -> None:
+        self._is_spent = True
+        self.dispatcher.cancel(Halt("quota", f"the budget of {self._options.budget:,} numbers a day is used up"))
+
+    def _tell(self) -> None:
+        """Tell the callbacks how far the run is."""
+        self._report.seconds = anyio.current_time() - self._began
+        self._report.calls = self.dispatcher.counts.requests
+        self._report.retries = self.dispatcher.counts.retries
+        if self._progress is not None:
+            self._progress(self._total - self._report.left, self._total)
+        if self._watch is not None:
+            self._watch(self._report)
+
+    def _conclude(self) -> None:
+        """Write into the report why the run ended early, if it did; raise what is a defect, or the store's."""
+        self._tell()
+        halt = self.dispatcher.halt
+        if halt is not None and halt.why == "fault" and halt.error is not None:
+            raise halt.error
+        if not self._report.left:
+            return
+        note = "some calls came to nothing" if halt is None else halt.note
+        if self._is_spent:
+            note += f"; it goes on from {self._today() + timedelta(days=1)} 00:00 in Seoul"
+        self._report.halt = f"{note} ({pluralize(self._report.left, 'number')} still to be asked)"
+        self._report.exit_code = _PAUSED if halt is None else _exit_code(halt)
+
+
+class _StatusCall(OutgoingRequest[StatusReply]):
+    """One call for up to 100 numbers: asking again is free, so nothing is recorded before it."""
+
+    def __init__(self, run: _FetchRun, numbers: list[int], tries: int) -> None:
+        self._run = run
+        self._numbers = numbers
+        self._tries = tries
+        self._attempts = 0
+        self._answered = False
+
+    async def prepare(self) -> None:
+        self._run.count_call(len(self._numbers), is_first=not (self._tries or self._attempts))
+        self._attempts += 1
+
+    async def send(self, slot: Slot) -> StatusReply:
+        return await self._run.client.status(self._numbers)
+
+    async def record_reply(self, reply: StatusReply, slot: Slot) -> None:
+        self._answered = not reply.statuses.is_empty()
+        self._run.keep(reply, self._tries)
+
+    async def record_error(self, error: ServiceError, action: Action) -> None:
+        if isinstance(error, QuotaError) and error.retry_after is None:
+            self._run.exhaust()
+
+    async def complete(self) -> bool:
+        return self._answered
+
+
+def _shuffle_calls(stale: pl.DataFrame) -> pl.Series:
+    """Return the numbers in an order in which runs beside each other ask for different ones: calls in random order.
+
+    What comes first by its age still does, in steps of a day.
+    """
+    block = pl.int_range(pl.len()) // MAX_NUMBERS
+    order = stale.with_columns(block.alias("block")).with_columns(pl.col("as_of").first().over("block").alias("day"))
+    order = order.with_columns(pl.col("block").hash(random.getrandbits(64)).alias("at"))
+    return order.sort("day", "at", "block", maintain_order=True)["b_no"]
+
+
+def _exit_code(halt: Halt) -> int:
+    """Return the exit code of a run that ended early: 4 for a refused key, 130 if interrupted, 5 for an outage."""
+    if halt.why == "interrupted":
+        return _INTERRUPTED
+    return halt.error.exit_code if isinstance(halt.error, BizverifyError) else _PAUSED

@@ -1,0 +1,199 @@
+"""The doctor: what is missing, old or broken is found, each with its remedy; keys are never shown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from bizverify.diagnosis import DoctorOptions, diagnose
+from bizverify.ledger import Ledger
+from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore
+from bizverify.testing import FakeNts, FakeService, Fault, Reset, Status, serve
+from conftest import write
+from customers import KEY, customers
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+NTS_KEY = "Ab+cd/efgh0123456789=="
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(KEY, quota=1000)
+
+
+@pytest.fixture
+def nts(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNts]:
+    fake = FakeNts(NTS_KEY)
+    with serve(fake) as address:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", address)
+        monkeypatch.setenv("BIZVERIFY_NTS_KEY", NTS_KEY)
+        yield fake
+
+
+def findings(run: Run, *arguments: object, code: int = 0) -> dict[str, list[dict[str, Any]]]:
+    done = run("doctor", "--json", *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    found: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(done.stdout)["findings"]:
+        found.setdefault(finding["what"], []).append(finding)
+    return found
+
+
+def levels(found: dict[str, list[dict[str, Any]]], what: str) -> list[str]:
+    return [finding["level"] for finding in found[what]]
+
+
+def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run) -> None:
+    """Nothing is set up: exit code 0, each thing that is missing has its remedy."""
+    found = findings(run)
+    for what in ("registry", "gazetteer", "API key", "tax authority's key"):
+        assert found[what][0]["remedy"]
+        assert levels(found, what) in (["note"], ["warning"])
+    assert "BIZVERIFY_NTS_KEY" in found["tax authority's key"][0]["remedy"]
+    assert levels(found, "python") == levels(found, "polars") == levels(found, "SQLite") == ["ok"]
+    assert "service" not in found
+    assert "tax authority" not in found
+
+
+def test_people_get_a_table_and_the_remedies(run: Run) -> None:
+    """One line a finding, then what to do; options stand where the library names parameters."""
+    done = run("doctor")
+    assert done.returncode == 0
+    assert "sqlite" in done.stdout.lower()
+    assert "registry: give --registry" in done.stdout
+    assert "docs/data-sources.md" in done.stdout
+
+
+def test_services_are_asked_with_their_key_and_answer(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:
+    """With both keys both are asked, nothing is paid, and one number is asked for."""
+    found = findings(run)
+    assert levels(found, "service") == levels(found, "tax authority") == ["ok"]
+    assert "1,000 lookups left" in found["service"][0]["said"]
+    assert service.paid_total == 0
+    assert (nts.calls, nts.numbers) == (1, 1)
+
+
+def test_offline_asks_nobody(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:
+    """`--offline`: keys are looked for, and nothing leaves the machine."""
+    found = findings(run, "--offline")
+    assert levels(found, "service") == levels(found, "tax authority") == ["note"]
+    assert levels(found, "API key") == levels(found, "tax authority's key") == ["ok"]
+    assert nts.calls == 0
+
+
+def test_keys_are_never_shown(
+    service: FakeService, url: str, nts: FakeNts, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are right, wrong or malformed, no output holds a key."""
+    done = [run("doctor"), run("doctor", "--json")]
+    for wrong in ("bv_live_wrong_0123456789", "no key\nat all"):
+        monkeypatch.setenv("BIZVERIFY_API_KEY", wrong)
+        monkeypatch.setenv("BIZVERIFY_NTS_KEY", wrong)
+        done.append(run("doctor", env={"BIZVERIFY_LOG": "debug"}))
+        assert done[-1].returncode == 2
+    for one in done:
+        for secret in (KEY, NTS_KEY, "bv_live_wrong", "no key"):
+            assert secret not in one.stdout + one.stderr
+
+
+def test_a_refused_key_breaks_a_run_and_an_outage_of_the_tax_authority_does_not(
+    service: FakeService, url: str, nts: FakeNts, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """401 of the service is broken; the API being down is a warning, for runs go on with what is stored."""
+    nts.faults.add(Fault("status", Status(503)))
+    found = findings(run)
+    assert levels(found, "tax authority") == ["warning"]
+    assert "stored" in found["tax authority"][0]["remedy"]
+    monkeypatch.setenv("BIZVERIFY_API_KEY", "bv_live_wrong_0123456789")
+    found = findings(run, code=2)
+    assert levels(found, "service") == ["error"]
+    monkeypatch.delenv("BIZVERIFY_BASE_URL")
+    assert levels(findings(run), "service") == ["warning"]
+
+
+def test_reference_data_is_opened_and_its_age_told(run: Run, tmp_path: Path) -> None:
+    """An old registry is a warning with a remedy, one of today is none; a file that is no registry is broken."""
+    write(tmp_path / "s.csv", "사업자번호,상태\n1248100998,계속사업자\n")
+    for name, day in (("old", "2024-01-01"), ("new", date.today().isoformat())):
+        assert run("data", "build-registry", "s.csv", "-o", f"{name}.parquet", "--as-of", day).returncode == 0
+    old = findings(run, "--registry", "old.parquet")
+    assert levels(old, "registry") == ["warning"]
+    assert "2024-01-01" in old["registry"][0]["said"]
+    assert "refresh-registry" in old["registry"][0]["remedy"]
+    assert levels(findings(run, "--registry", "new.parquet"), "registry") == ["ok"]
+    broken = findings(run, "--registry", "s.csv", "--gazetteer", "new.parquet", code=2)
+    assert levels(broken, "registry") == levels(broken, "gazetteer") == ["error"]
+    assert "build-registry" in broken["registry"][0]["said"]
+
+
+def test_the_age_of_fetched_statuses_is_told(run: Run) -> None:
+    """How many statuses were fetched, and of which days the newest and the oldest are."""
+    assert levels(findings(run), "status store") == ["note"]
+    with StatusStore() as store:
+        known = pl.DataFrame({"b_no": [1248100998], "biz_status": "active", "as_of": date(2026, 1, 2)})
+        empty = [pl.lit(None, dtype).alias(name) for name, dtype in STATUS_SCHEMA.items() if name not in known.columns]
+        store.write(known.with_columns(empty).cast(STATUS_SCHEMA).select(*STATUS_SCHEMA))
+    (finding,) = findings(run)["status store"]
+    assert finding["level"] == "ok"
+    assert "1 status, newest of 2026-01-02" in finding["said"]
+
+
+def test_a_gazetteer_without_additional_lots_is_told(run: Run, tmp_path: Path, shared: Path) -> None:
+    """A gazetteer that is old, or not all there, is a warning that says which files it lacks."""
+    source = shared / "address" / "rnaddrkor_sejong.txt"
+    assert run("data", "build-gazetteer", source, "-o", "g.parquet").returncode == 0
+    found = findings(run, "--gazetteer", "g.parquet")
+    assert levels(found, "gazetteer") == ["ok", "warning"] or levels(found, "gazetteer") == ["ok", "warning", "warning"]
+    assert any("jibun_rnaddrkor" in finding["said"] for finding in found["gazetteer"])
+
+
+def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
+    service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """Doubts have a remedy; a run that is going on is no fault; a damaged ledger is one."""
+    customers(tmp_path / "in.csv", 4)
+    service.faults.add(Fault("verify", Reset("after"), at=2))
+    assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
+    found = findings(run, "--offline")
+    assert levels(found, "ledger") == ["ok", "warning"]
+    assert "bizverify resolve" in found["ledger"][1]["remedy"]
+    with Ledger.open() as ledger:
+        found = findings(run, "--offline")
+        assert levels(found, "ledger") == ["ok"]
+        assert "in use" in found["ledger"][0]["said"]
+        path = ledger.path
+    path.write_bytes(b"no ledger" * 100)
+    assert levels(findings(run, "--offline", code=2), "ledger") == ["error"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are of other systems")
+def test_a_state_directory_that_others_can_read_or_nobody_can_write_is_told(
+    run: Run, state_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept is about people: others must not read it. Where nothing can be kept, a run breaks."""
+    state_directory.chmod(0o755)
+    assert levels(findings(run), "state directory") == ["ok", "warning"]
+    state_directory.chmod(0o700)
+    assert levels(findings(run), "state directory") == ["ok"]
+    file = write(tmp_path / "file", "")
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(file / "below"))
+    assert levels(findings(run, code=2), "state directory") == ["error"]
+
+
+def test_an_extra_that_is_not_there_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each extra says what it is for, and how to install it."""
+    from bizverify import diagnosis
+
+    monkeypatch.setitem(diagnosis.EXTRAS, "learn", (("no_such_module",), "to learn"))
+    found = {finding.what: finding for finding in diagnose(DoctorOptions(offline=True)).findings}
+    assert found["extra learn"].level == "note"
+    assert "pip install 'bizverify[learn]'" in str(found["extra learn"].remedy)
+    assert pl.__version__ == found["polars"].said

@@ -1,0 +1,328 @@
+"""Forgetting a business: no store keeps a byte of it, nothing that may have been paid is lost, the rest is named."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import NumberError, UsageError
+from bizverify.labels.label_store import LabelStore
+from bizverify.ledger import Ledger
+from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore
+from bizverify.testing import Body, FakeService, Fault, Reset
+from bizverify.watch.local_file import LocalFile
+from bizverify.watch.notifications import SummaryWindow, add_summaries
+from conftest import write
+from customers import KEY, customers, numbers
+from handclock import HandClock
+from serving import HTTP, read_here, rows_of, served
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+GONE, KEPT = numbers(8)[2], numbers(8)[3]
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(KEY, quota=1000)
+
+
+def named_in(folder: Path, b_no: str = GONE) -> list[str]:
+    """The files below a folder that hold a number as bytes, in either spelling; columns of Parquet files are read."""
+    spellings = b_no.encode(), bv.number.format(b_no).encode()
+    found = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = str(pl.read_parquet(path).to_dicts()).encode() if path.suffix == ".parquet" else path.read_bytes()
+        if any(spelling in content for spelling in spellings):
+            found.append(path.name)
+    return found
+
+
+def forget(run: Run, *arguments: object) -> dict[str, Any]:
+    done = run("forget", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def held(report: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """What the stores of a report hold, without what is nothing."""
+    stores = {store["store"]: {what: n for what, n in store["counts"].items() if n} for store in report["stores"]}
+    return {name: counts for name, counts in stores.items() if counts}
+
+
+@pytest.fixture
+def life(service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path) -> Path:
+    """The state of a user who bought, mailed, recorded what came back and watches; returns its directory."""
+    customers(tmp_path / "in.csv", 8)
+    assert run("enrich", "in.csv", "-o", "out.csv", "--engine", "batch").returncode == 0
+    write(tmp_path / "back.csv", f"사업자번호,반송사유\n{GONE},이사불명\n{KEPT},이사불명\n")
+    declared = ("--mailed", "2026-10-05", "--returns-requested", "--complete", "--sent", "all")
+    labelled = run("label", "back.csv", "--file", "out.csv", *declared)
+    assert labelled.returncode == 0, labelled.stderr
+    for b_no in (GONE, KEPT):
+        assert run("watch", "add", b_no, "--local").returncode == 0
+    return state_directory
+
+
+def test_a_number_leaves_every_store_and_no_file_holds_a_byte_of_it(life: Path, run: Run) -> None:
+    """Ledger, label store and watch list hold the number before and nothing of it after; others lose nothing."""
+    before = named_in(life, KEPT)
+    assert {"ledger.sqlite", "watch.sqlite"} < set(named_in(life))
+    assert any(name.endswith(".parquet") for name in named_in(life))
+    report = forget(run, GONE, "--yes")
+    assert named_in(life) == []
+    assert named_in(life, KEPT) == before
+    found = held(report)
+    assert found["ledger"] == {"lookups": 1, "paid answers": 1, "rows of uploads": 1, "labels": 1}
+    assert found["label store"] == {"letters": 1}
+    assert found["watch list"]["watches"] == 1
+    assert (report["erased"], report["paid_answers"]) == (True, 1)
+    assert held(forget(run, GONE, "--yes")) == {}
+
+
+def test_what_is_out_of_reach_is_named_with_what_to_do(life: Path, run: Run) -> None:
+    """Outputs and backups, registries, closures told, scorecards and the hosted service are listed, and known files."""
+    done = run("forget", GONE, "--yes")
+    for words in ("out.csv", "in.csv", ".bak", "registries", "--notify", "scorecards", "bizverify watch remove"):
+        assert words in done.stderr
+    assert "1 lookup: paid again if needed again" in done.stderr
+
+
+def test_a_look_changes_nothing(life: Path, run: Run) -> None:
+    """`--dry-run` counts what `--yes` would erase, and erases nothing."""
+    looked = forget(run, GONE, "--dry-run")
+    assert not looked["erased"]
+    assert "ledger.sqlite" in named_in(life)
+    assert held(looked) == held(forget(run, GONE, "--yes"))
+
+
+def test_nothing_is_erased_unasked(life: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a terminal `--yes` is needed; on one the question is asked, and only yes erases."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    refused = run("forget", GONE)
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    declined = run("forget", GONE)
+    assert declined.returncode == 0
+    assert "nothing was erased" in declined.stderr
+    assert "ledger.sqlite" in named_in(life)
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert run("forget", GONE).returncode == 0
+    assert named_in(life) == []
+
+
+def test_only_the_forgotten_lookup_is_paid_again(
+    life: Path, service: FakeService, url: str, run: Run, tmp_path: Path
+) -> None:
+    """What was paid for others is not paid twice; the forgotten one is, as the report says."""
+    forget(run, GONE, "--yes")
+    again = run("enrich", "in.csv", "-o", "out2.csv", "--engine", "batch", "--json")
+    assert json.loads(again.stdout)["lookups"] == {"planned": 8, "paid": 1, "cached": 7, "saved": 0}
+
+
+def test_what_may_have_been_paid_is_not_lost_silently(
+    service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path
+) -> None:
+    """A lookup in doubt is refused with its id, and nothing of any store is erased; settled, it is forgotten."""
+    customers(tmp_path / "in.csv", 8)
+    service.faults.add(Fault("verify", Reset("after"), at=3))
+    assert run("enrich", "in.csv", "--engine", "verify", "--concurrency", "1").returncode == 3
+    (doubt,) = json.loads(run("resolve", "--json").stdout)["unsettled"]
+    run("watch", "add", doubt["b_no"], "--local")
+    refused = run("forget", doubt["b_no"], "--yes")
+    assert refused.returncode == 2
+    assert doubt["id"] in refused.stderr
+    assert "bizverify resolve" in refused.stderr
+    assert {"ledger.sqlite", "watch.sqlite"} == set(named_in(state_directory, doubt["b_no"]))
+    assert forget(run, doubt["b_no"], "--dry-run")["unsettled"] == [doubt["id"]]
+    assert run("resolve", doubt["id"], "--lost").returncode == 0
+    assert held(forget(run, doubt["b_no"], "--yes"))["ledger"] == {"lookups": 1, "decisions": 1}
+    assert named_in(state_directory, doubt["b_no"]) == []
+
+
+def test_an_upload_in_doubt_holds_each_of_its_rows(
+    service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path
+) -> None:
+    """The rows of an upload are told apart by their place, so none may be erased before it is settled."""
+    customers(tmp_path / "in.csv", 8)
+    service.faults.add(Fault("batch", Reset("after")))
+    assert run("enrich", "in.csv", "--engine", "batch").returncode == 3
+    refused = run("forget", GONE, "--yes")
+    assert refused.returncode == 2
+    (upload,) = json.loads(run("resolve", "--json").stdout)["unsettled"]
+    assert upload["id"] in refused.stderr
+    job = next(iter(service.jobs))
+    assert run("resolve", upload["id"], "--job", job).returncode == 0
+    assert run("forget", GONE, "--yes").returncode == 2  # its results are to be fetched yet
+    assert run("enrich", "in.csv", "--engine", "batch").returncode == 0
+    forget(run, GONE, "--yes")
+    assert named_in(state_directory) == []
+    assert service.paid_total == 8
+
+
+def test_a_reply_that_names_the_number_is_erased_with_it(
+    service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path
+) -> None:
+    """Bytes that could not be read are kept for support; of a forgotten number they are erased, whoever asked."""
+    customers(tmp_path / "in.csv", 8)
+    reply = f'{{"ok": "{GONE}"}}'.encode()
+    service.faults.add(Fault("verify", Body(reply), at=6))
+    assert run("enrich", "in.csv", "--engine", "verify", "--concurrency", "1").returncode == 3
+    assert run("resolve", "--all", "--lost").returncode == 0
+    forget(run, GONE, "--yes")
+    assert named_in(state_directory) == []
+
+
+def test_what_was_purged_before_leaves_no_bytes_either(life: Path, run: Run) -> None:
+    """Rows that were deleted earlier stay in a file's empty pages: forgetting writes the file anew all the same."""
+    assert run("ledger", "--purge", "0").returncode == 0
+    forget(run, GONE, "--yes")
+    assert named_in(life) == []
+
+
+@pytest.mark.parametrize("store", ["ledger", "watch list"])
+def test_a_store_in_use_is_said_in_one_sentence_and_nothing_is_erased(store: str, life: Path, run: Run) -> None:
+    """Where another process has one of the stores, none is touched."""
+    from bizverify.watch.local_file import alone
+
+    with Ledger.open() if store == "ledger" else alone(life / "watch.sqlite"):
+        refused = run("forget", GONE, "--yes")
+    assert refused.returncode == 2
+    assert ("in use by another run" if store == "ledger" else "another check of this list is running") in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "watch.sqlite" in named_in(life)
+
+
+def test_several_numbers_in_any_spelling_from_python(life: Path) -> None:
+    """`bv.forget` takes one or many, as people write them; what is no number is refused."""
+    report = bv.forget([bv.number.format(GONE), int(KEPT)])
+    assert report.numbers == (GONE, KEPT)
+    assert report.paid_answers == 2
+    assert named_in(life) == named_in(life, KEPT) == []
+    assert str(report).startswith("erased")
+    with pytest.raises(NumberError):
+        bv.forget("123")
+    with pytest.raises(UsageError, match="no business number"):
+        bv.forget([])
+
+
+def test_a_store_that_was_named_must_be_there(run: Run) -> None:
+    """A typo in a path must not look like a store that holds nothing; own stores that do not exist hold nothing."""
+    assert held(forget(run, GONE, "--yes")) == {}
+    for option in ("--ledger", "--labels", "--local", "--status-store", "--db"):
+        refused = run("forget", GONE, "--yes", option, "nowhere/it")
+        assert refused.returncode == 2
+        assert "does not exist" in refused.stderr
+
+
+def test_a_summary_of_closures_goes_on_without_the_number(life: Path, run: Run) -> None:
+    """Of a notification about several businesses one is taken out; about this one alone, it is gone."""
+    with LocalFile(life / "watch.sqlite") as file, file.writing() as db:
+        for biz_nos in ([GONE, KEPT], [GONE]):
+            found = pl.DataFrame({"owner": ["local"] * len(biz_nos), "biz_no": biz_nos})
+            add_summaries(db, found, 1e9, ["file"], SummaryWindow(2e9, 2e9))
+    counts = held(forget(run, GONE, "--yes"))["watch list"]
+    assert counts["summaries"] == 2
+    assert named_in(life) == []
+    with LocalFile(life / "watch.sqlite") as file, file.reading() as db:
+        ((payload,),) = db.execute("SELECT payload FROM notices").fetchall()
+    assert (json.loads(payload)["biz_nos"], json.loads(payload)["closed"]) == ([KEPT], 1)
+
+
+def test_a_fetched_status_is_forgotten_with_its_day(run: Run, state_directory: Path) -> None:
+    """The status store holds numbers as SQLite writes integers: none of the number's bytes stay in its file."""
+    today = date(2026, 11, 23)
+    with StatusStore() as store:
+        known = pl.DataFrame({"b_no": [int(GONE), int(KEPT)], "biz_status": "active", "as_of": today})
+        empty = [pl.lit(None, dtype).alias(name) for name, dtype in STATUS_SCHEMA.items() if name not in known.columns]
+        store.write(known.with_columns(empty).cast(STATUS_SCHEMA).select(*STATUS_SCHEMA))
+        path = store.path
+    assert varint(GONE) in path.read_bytes()
+    assert held(forget(run, GONE, "--dry-run"))["status store"] == {"statuses": 1}
+    assert held(forget(run, GONE, "--yes"))["status store"] == {"statuses": 1}
+    assert varint(GONE) not in path.read_bytes()
+    with StatusStore() as store:
+        assert store.read()["b_no"].to_list() == [int(KEPT)]
+
+
+def varint(b_no: str) -> bytes:
+    """A row's number as it stands in a file of SQLite."""
+    number = int(b_no)
+    groups = [number >> shift & 127 for shift in range(28, -1, -7)]
+    return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
+
+
+@pytest.fixture
+def kept_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str, str]:
+    """A server's file, with two keys that watch a number, a job that has it, and an outcome; its job and a secret."""
+    read_here(monkeypatch)
+    clock, db = HandClock(), tmp_path / "server.sqlite"
+    with served(db, clock.clock) as server:
+        secrets = [server.key(), server.key()]
+        headers = [{"X-API-Key": secret} for secret in secrets]
+        for header in headers:
+            for b_no in (GONE, KEPT):
+                watched = HTTP.post(f"{server.url}/watch", json={"biz_no": b_no}, headers=header | _token(b_no))
+                assert watched.status_code == 201
+        rows = f"{KEPT},가,서울시 중구 세종대로 1\n{bv.number.format(GONE)},나,서울시 중구 세종대로 2\n"
+        content = f"사업자번호,상호,주소\n{rows}"
+        sent = HTTP.post(f"{server.url}/batch", files={"file": ("a.csv", content.encode())}, headers=headers[0]).json()
+        job = f"{server.url}/batch/{sent['job_id']}"
+        clock.until(lambda: HTTP.get(job, headers=headers[0]).json()["status"] == "done")
+        for row in (0, 1):
+            HTTP.post(f"{job}/label", json={"row_id": row, "bounced": True}, headers=headers[0])
+        clock.until(lambda: rows_of(db, "SELECT 1 FROM labels WHERE learned IS NULL") == [], seconds=1)
+        refused = _refusal(db)
+    assert "another server is running on it" in refused
+    return db, sent["job_id"], secrets[0]
+
+
+def _token(b_no: str) -> dict[str, str]:
+    return {"Idempotency-Key": f"watch-{b_no[-3:]}"}
+
+
+def _refusal(db: Path) -> str:
+    with pytest.raises(bv.BizverifyError) as caught:
+        bv.forget(GONE, db=[db])
+    return str(caught.value)
+
+
+def test_a_server_forgets_watches_rows_of_jobs_and_letters(
+    kept_server: tuple[Path, str, str], tmp_path: Path, run: Run
+) -> None:
+    """Of all keys; a running server is refused. The job keeps its rows and charge, the row has no content any more."""
+    db, job, secret = kept_server
+    files = Path(f"{db}.files")
+    charged = rows_of(db, "SELECT total, charged FROM jobs")
+    counts = held(forget(run, GONE, "--yes", "--db", db))["server"]
+    assert counts["watches"] == 2
+    assert counts["records of jobs"] == counts["results of jobs"] == counts["labels"] == 1
+    assert named_in(files) == []
+    assert GONE.encode() not in db.read_bytes()
+    assert KEPT.encode() in db.read_bytes()
+    assert rows_of(db, "SELECT total, charged FROM jobs") == charged
+    assert rows_of(db, "SELECT row_id FROM labels") == [(0,)]
+    (mailing,) = LabelStore(next((files / "learning").glob("*/labels"))).mailings()
+    assert mailing.bounced == 1
+    with served(db, HandClock().clock) as server:
+        shown = HTTP.get(f"{server.url}/batch/{job}", headers={"X-API-Key": secret}).json()
+    rows = {row["row_id"]: row for row in shown["results"]}
+    assert (rows[0]["b_no"], rows[0]["error"]) == (KEPT, None)
+    assert (rows[1]["b_no"], rows[1]["biz_status"], rows[1]["reasons"]) == (None, None, [])
+    assert "forgotten" in rows[1]["error"]
+    assert [row["row_id"] for row in shown["results"]] == [0, 1]

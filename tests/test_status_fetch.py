@@ -1,0 +1,170 @@
+"""A fetch run: only what is not fresh is asked, and whatever happens, what was answered is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from bizverify.cancellation import CancelToken
+from bizverify.errors import UsageError
+from bizverify.options import StatusOptions
+from bizverify.reference.nts import NtsKey
+from bizverify.reference.status_fetch import StatusFetch, account_of, fetch_statuses
+from bizverify.reference.status_store import StatusStore
+from bizverify.testing import Fault, Faults, serve
+from bizverify.testing.fake_nts import FakeNts
+from bizverify.testing.nts_faults import NTS_FAULTS
+
+TODAY = date(2026, 11, 23)
+KEY = NtsKey("test-key")
+
+
+def series(count: int, first: int = 1_000_000_001) -> pl.Series:
+    return pl.Series("b_no", range(first, first + count), pl.UInt64)
+
+
+@pytest.fixture
+def fake() -> FakeNts:
+    return FakeNts(default="active")
+
+
+@pytest.fixture
+def options(fake: FakeNts, tmp_path: Path) -> Iterator[StatusOptions]:
+    with serve(fake) as url:
+        yield StatusOptions(key=KEY, base_url=url, store=tmp_path / "statuses.sqlite", rate=10_000)
+
+
+def fetch(numbers: pl.Series, options: StatusOptions, day: date = TODAY, **more: Any) -> StatusFetch:
+    return asyncio.run(fetch_statuses(numbers, options, today=lambda: day, **more))
+
+
+def stored(options: StatusOptions) -> pl.DataFrame:
+    with StatusStore(options.store) as store:
+        return store.read()
+
+
+def test_each_number_is_asked_once_and_not_again_while_it_is_fresh(fake: FakeNts, options: StatusOptions) -> None:
+    """Calls of a hundred, each number once; a second run asks nothing until the statuses are too old."""
+    fake.statuses = {"1000000001": "closed", "1000000002": "unregistered"}
+    report = fetch(pl.concat([series(250), series(250)]), options)
+    assert (report.numbers, report.asked, report.answered, report.unregistered) == (250, 250, 250, 1)
+    assert (report.calls, report.left, report.halt, report.oldest) == (3, 0, None, TODAY)
+    assert stored(options)["b_no"].equals(series(250))
+    assert stored(options)["biz_status"].to_list()[:3] == ["closed", "unregistered", "active"]
+    again = fetch(series(300), options, TODAY + timedelta(days=30))
+    assert (again.from_store, again.asked) == (250, 50)
+    assert fetch(series(300), options, TODAY + timedelta(days=31)).asked == 250
+    assert fake.numbers == 550
+
+
+def test_the_budget_is_a_day_s_and_the_oldest_come_first(fake: FakeNts, options: StatusOptions) -> None:
+    """Unknown numbers come first, then the oldest; the halt says when it goes on, and the next day it does."""
+    fetch(series(100), options, TODAY - timedelta(days=60))
+    fetch(series(100, 1_000_000_101), options, TODAY - timedelta(days=90))
+    small = replace(options, budget=250)
+    report = fetch(series(300), small)
+    assert (report.answered, report.left, report.budget_left, report.exit_code) == (250, 50, 0, 5)
+    assert report.halt == (
+        "the budget of 250 numbers a day is used up; it goes on from 2026-11-24 00:00 in Seoul "
+        "(50 numbers still to be asked)"
+    )
+    old = stored(options).filter(pl.col("as_of") < TODAY)
+    assert old["as_of"].unique().to_list() == [TODAY - timedelta(days=60)]
+    assert fetch(series(300), small).calls == 0
+    assert fetch(series(300), small, TODAY + timedelta(days=1)).halt is None
+    assert fetch(series(300), small, TODAY + timedelta(days=1)).exit_code == 0
+
+
+def test_code_22_ends_the_day_for_every_run_with_that_key(fake: FakeNts, options: StatusOptions) -> None:
+    """What was answered stays; until midnight in Seoul nothing is asked with the key, and then the run goes on."""
+    fake.daily_limit = 200
+    one = replace(options, concurrency=1)
+    report = fetch(series(500), one)
+    assert (report.answered, report.left, report.exit_code) == (200, 300, 5)
+    assert report.halt is not None
+    assert "22" in report.halt
+    assert "2026-11-24 00:00 in Seoul" in report.halt
+    calls = fake.calls
+    assert fetch(series(500), one).calls == 0
+    assert fake.calls == calls
+    fake.start_day()
+    assert fetch(series(500), replace(one, budget=None), TODAY + timedelta(days=1)).answered == 200
+    with StatusStore(options.store) as store:
+        assert store.usage(account_of(KEY), TODAY).exhausted
+
+
+def test_what_a_reply_leaves_out_is_asked_twice_more_and_then_not_that_day(
+    fake: FakeNts, options: StatusOptions
+) -> None:
+    """A number without an answer is asked three times, reported, and asked again the next day."""
+    fake.faults = Faults(Fault("status", NTS_FAULTS["fewer"]))
+    report = fetch(series(100), replace(options, concurrency=1))
+    assert (report.answered, report.unanswered, report.left, report.halt) == (99, 1, 0, None)
+    assert fake.asks["1000000001"] == 3
+    fake.faults = Faults()
+    again = fetch(series(100), options)
+    assert (again.asked, again.unanswered, again.from_store) == (0, 1, 99)
+    assert fetch(series(100), options, TODAY + timedelta(days=1)).answered == 1
+
+
+@pytest.mark.parametrize(("fault", "code"), [("bad_key", 4), ("forbidden", 4), ("no_such_service", 2)])
+def test_a_refused_key_ends_the_run_at_once(fake: FakeNts, options: StatusOptions, fault: str, code: int) -> None:
+    """Nothing is raised: the report has the sentence, and the exit code of a refusal."""
+    fake.faults = Faults(Fault("status", NTS_FAULTS[fault]))
+    report = fetch(series(5000), options)
+    assert (report.answered, report.left, report.exit_code) == (0, 5000, code)
+    assert report.calls <= options.concurrency
+    assert report.halt is not None
+    assert "test-key" not in report.halt
+
+
+def test_an_outage_ends_the_run_with_all_that_was_answered_stored(fake: FakeNts, options: StatusOptions) -> None:
+    """After a while of maintenance pages the run ends; a later one asks only what is left."""
+    fake.faults = Faults(Fault("status", NTS_FAULTS["page_503"], at=range(4, 10_000)))
+    report = fetch(series(3000), replace(options, concurrency=1))
+    assert (report.answered, report.left, report.exit_code) == (300, 2700, 5)
+    assert stored(options).height == 300
+    fake.faults = Faults()
+    assert fetch(series(3000), options).answered == 2700
+    assert fake.asked_again == 0
+
+
+def test_a_run_that_is_cancelled_keeps_what_was_answered(fake: FakeNts, options: StatusOptions) -> None:
+    """Cancelled from a callback, it settles what is under way and says what is left."""
+    cancel = CancelToken()
+    fake.latency = 0.05
+    seen: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        seen.append((done, total))
+        cancel.cancel()
+
+    report = fetch(series(10_000), replace(options, concurrency=2), progress=progress, cancel=cancel)
+    assert report.exit_code == 130
+    assert 0 < report.answered == stored(options).height < 10_000
+    assert seen[-1] == (report.answered, 10_000)
+
+
+def test_a_status_known_elsewhere_is_not_asked_while_it_is_fresh(fake: FakeNts, options: StatusOptions) -> None:
+    """What a registry knows as of these days counts like what is stored."""
+    known = pl.DataFrame({"b_no": series(40), "as_of": [TODAY] * 20 + [TODAY - timedelta(days=99)] * 20})
+    report = fetch(series(50), options, known=known)
+    assert (report.from_store, report.answered) == (20, 30)
+
+
+def test_without_a_key_nothing_is_asked_and_the_way_to_one_is_told(options: StatusOptions, monkeypatch: Any) -> None:
+    """One sentence names the page that tells how to get a key; where nothing is to be asked, none is needed."""
+    monkeypatch.delenv("BIZVERIFY_NTS_KEY", raising=False)
+    monkeypatch.delenv("BIZVERIFY_NTS_KEY_FILE", raising=False)
+    fetch(series(10), options)
+    without = replace(options, key=None)
+    assert fetch(series(10), without).from_store == 10
+    with pytest.raises(UsageError, match=r"docs/data-sources\.md"):
+        fetch(series(11), without)
