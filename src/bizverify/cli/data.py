@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 import click
 
 from bizverify.cli.console import print_json, progress_shown, say_columns, say_table
-from bizverify.cli.options import PATH, columns_option, encoding_option, json_option
+from bizverify.cli.options import PATH, columns_option, encoding_option, gazetteer_option, json_option
+from bizverify.errors import UsageError
 
 
 @click.group()
@@ -80,3 +82,37 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
         print_json(report.as_dict())
         return
     say_table(report.lines())
+
+
+@data.command(short_help="Bring registry and gazetteer up to date.")
+@gazetteer_option
+@click.option(
+    "--addresses",
+    type=PATH,
+    multiple=True,
+    metavar="SRC",
+    help="Where you put downloaded address files: a folder, file or zip. Can be given several times.",
+)
+@json_option
+def update(gazetteer: Path | None, addresses: tuple[Path, ...], as_json: bool) -> None:
+    """Refresh what can be refreshed, and say for the rest what to download and where.
+
+    The gazetteer is built anew if the address files are newer than those it was built from. What is current stays as it
+    is, and after an error the file that was there stays.
+    """
+    from bizverify.reference.update import BY_HAND, update_gazetteer
+
+    if (gazetteer is None) != (not addresses):
+        raise UsageError("--gazetteer and --addresses go together: the file, and where the address files are")
+    done = []
+    if gazetteer is not None:
+        with progress_shown("auto", "MB", "reading") as advance:
+            done.append(update_gazetteer(gazetteer, addresses, progress=advance))
+    if as_json:
+        print_json({"updates": [asdict(one) for one in done], "by_hand": BY_HAND})
+        return
+    for one in done:
+        say_table([(one.what, f"{one.state}: {one.path}, {one.said}")])
+        if one.remedy:
+            say_table([("", one.remedy)])
+    say_table(BY_HAND.items())

@@ -117,7 +117,8 @@ class ServerErasure:
                 raise
 
     def _job_files(self) -> list[Path]:
-        return sorted(results.job_folder(self._files, "*").parent.glob("*/re*s.parquet"))
+        jobs = results.job_folder(self._files, "*").parent
+        return sorted([*jobs.glob("*/records.parquet"), *jobs.glob("*/results.parquet")])
 
     def _label_stores(self) -> list[LabelStore]:
         return [LabelStore(folder) for folder in sorted((self._files / "learning").glob("*/labels"))]

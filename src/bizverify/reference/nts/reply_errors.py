@@ -67,6 +67,11 @@ _BLOCKED: Final = _Fault(
 )
 _MALFORMED: Final = _Fault(RejectedError, "it calls the request malformed", "report this as a defect of bizverify")
 _TOO_LARGE: Final = _Fault(TooLargeError, "it calls the request too large", "ask for fewer numbers a call")
+_DAY_IS_OVER: Final = _Fault(
+    QuotaError,
+    "the key's requests of the day are used up",
+    "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
+)
 _TOO_FAST: Final = _Fault(
     QuotaError, "too many requests in one second", "ask again a second later, and more slowly", _SECOND
 )
@@ -80,11 +85,7 @@ _PORTAL_CODES: Final = {
     "12": _NO_SUCH_API,
     "20": _REFUSED,
     "21": _Fault(AuthenticationError, "the key is disabled for the time being", "see data.go.kr (마이페이지) for why"),
-    "22": _Fault(
-        QuotaError,
-        "the key's requests of the day are used up",
-        "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
-    ),
+    "22": _DAY_IS_OVER,
     "23": _TOO_FAST,
     "29": _BLOCKED,
     "30": _WRONG_KEY,
@@ -152,7 +153,7 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
     """
     fault, evidence = _find_fault(status, body)
     words = f"{subject}: {fault.what} ({', '.join([f'HTTP {status}', *evidence])}); {fault.remedy}"
-    wait = fault.wait if retry_after is None else retry_after
+    wait = fault.wait if retry_after is None or fault is _DAY_IS_OVER else retry_after  # no wait but midnight's helps
     detail = body_message(body)
     return fault.kind(words, status=status, detail=detail, retry_after=wait, raw=body[:RAW_KEPT])
 
