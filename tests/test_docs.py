@@ -35,6 +35,21 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
     assert len(re.findall(r"^python3 -m venv .*$", text, flags=re.M)) == 2
 
 
+def test_the_page_about_privacy_names_every_store() -> None:
+    """Each kind of file that is kept by default, the variable that moves it, and each folder of the state directory."""
+    from bizverify.ledger.schema import LEDGER_FILE
+    from bizverify.reference.status_store import STATUS_FILE
+    from bizverify.watch.local_file import WATCH_FILE
+
+    text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    folders = re.findall(r'state_directory\(\) / "(\w+)"', code)
+    assert {"labels", "models", "runs"} == set(folders)
+    for kind in (LEDGER_FILE, STATUS_FILE, WATCH_FILE):
+        assert f"`{kind.default}` (`{kind.variable}`)" in text
+    assert [folder for folder in folders if f"`{folder}/`" not in text] == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/buying.md", "docs/service.md", "docs/testing.md", "docs/watch.md"])
 def test_the_lines_for_the_shell_are_understood(page: str) -> None:
     """Each `bizverify …` line parses: its command and its options exist."""

@@ -15,6 +15,7 @@ import pytest
 
 from bizverify.diagnosis import DoctorOptions, diagnose
 from bizverify.ledger import Ledger
+from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore
 from bizverify.testing import FakeNts, FakeService, Fault, Reset, Status, serve
 from conftest import write
 from customers import KEY, customers
@@ -131,6 +132,18 @@ def test_reference_data_is_opened_and_its_age_told(run: Run, tmp_path: Path) -> 
     broken = findings(run, "--registry", "s.csv", "--gazetteer", "new.parquet", code=2)
     assert levels(broken, "registry") == levels(broken, "gazetteer") == ["error"]
     assert "build-registry" in broken["registry"][0]["said"]
+
+
+def test_the_age_of_fetched_statuses_is_told(run: Run) -> None:
+    """How many statuses were fetched, and of which days the newest and the oldest are."""
+    assert levels(findings(run), "status store") == ["note"]
+    with StatusStore() as store:
+        known = pl.DataFrame({"b_no": [1248100998], "biz_status": "active", "as_of": date(2026, 1, 2)})
+        empty = [pl.lit(None, dtype).alias(name) for name, dtype in STATUS_SCHEMA.items() if name not in known.columns]
+        store.write(known.with_columns(empty).cast(STATUS_SCHEMA).select(*STATUS_SCHEMA))
+    (finding,) = findings(run)["status store"]
+    assert finding["level"] == "ok"
+    assert "1 status, newest of 2026-01-02" in finding["said"]
 
 
 def test_a_gazetteer_without_additional_lots_is_told(run: Run, tmp_path: Path, shared: Path) -> None:

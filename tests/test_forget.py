@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import bizverify as bv
 from bizverify.errors import NumberError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
+from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore
 from bizverify.testing import Body, FakeService, Fault, Reset
 from bizverify.watch.local_file import LocalFile
 from bizverify.watch.notifications import SummaryWindow, add_summaries
@@ -222,7 +224,7 @@ def test_several_numbers_in_any_spelling_from_python(life: Path) -> None:
 def test_a_store_that_was_named_must_be_there(run: Run) -> None:
     """A typo in a path must not look like a store that holds nothing; own stores that do not exist hold nothing."""
     assert held(forget(run, GONE, "--yes")) == {}
-    for option in ("--ledger", "--labels", "--local", "--db"):
+    for option in ("--ledger", "--labels", "--local", "--status-store", "--db"):
         refused = run("forget", GONE, "--yes", option, "nowhere/it")
         assert refused.returncode == 2
         assert "does not exist" in refused.stderr
@@ -240,6 +242,29 @@ def test_a_summary_of_closures_goes_on_without_the_number(life: Path, run: Run) 
     with LocalFile(life / "watch.sqlite") as file, file.reading() as db:
         ((payload,),) = db.execute("SELECT payload FROM notices").fetchall()
     assert (json.loads(payload)["biz_nos"], json.loads(payload)["closed"]) == ([KEPT], 1)
+
+
+def test_a_fetched_status_is_forgotten_with_its_day(run: Run, state_directory: Path) -> None:
+    """The status store holds numbers as SQLite writes integers: none of the number's bytes stay in its file."""
+    today = date(2026, 11, 23)
+    with StatusStore() as store:
+        known = pl.DataFrame({"b_no": [int(GONE), int(KEPT)], "biz_status": "active", "as_of": today})
+        empty = [pl.lit(None, dtype).alias(name) for name, dtype in STATUS_SCHEMA.items() if name not in known.columns]
+        store.write(known.with_columns(empty).cast(STATUS_SCHEMA).select(*STATUS_SCHEMA))
+        path = store.path
+    assert varint(GONE) in path.read_bytes()
+    assert held(forget(run, GONE, "--dry-run"))["status store"] == {"statuses": 1}
+    assert held(forget(run, GONE, "--yes"))["status store"] == {"statuses": 1}
+    assert varint(GONE) not in path.read_bytes()
+    with StatusStore() as store:
+        assert store.read()["b_no"].to_list() == [int(KEPT)]
+
+
+def varint(b_no: str) -> bytes:
+    """A row's number as it stands in a file of SQLite."""
+    number = int(b_no)
+    groups = [number >> shift & 127 for shift in range(28, -1, -7)]
+    return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
 
 
 @pytest.fixture

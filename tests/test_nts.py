@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import anyio
 import httpx
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bizverify.dispatch.error_actions import Action, error_action, is_overload, may_pass
@@ -39,8 +40,8 @@ from bizverify.errors import (
     UnavailableError,
     UsageError,
 )
-from bizverify.reference.nts import NtsClient, NtsKey, StatusReply
-from bizverify.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, STATUS_SCHEMA, UNREADABLE, read_reply
+from bizverify.reference.nts import STATUS_SCHEMA, NtsClient, NtsKey, StatusReply
+from bizverify.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, UNREADABLE, read_reply
 from bizverify.testing import NTS_FAULTS, Body, Delay, FakeNts, Fault, Hang, Reset, Status, nts_row, portal_code, serve
 
 KEY = "Ab+cd/efgh0123456789=="
@@ -307,6 +308,15 @@ async def test_a_second_s_limit_passes_and_a_day_s_does_not(fake: FakeNts, url: 
 
 
 @pytest.mark.anyio
+async def test_a_retry_after_counts_for_a_second_s_limit_and_not_for_a_day_s(fake: FakeNts, url: str) -> None:
+    """A gateway that says "in three seconds" of the day's limit would have the whole budget of retries spent."""
+    for code, expected in ((22, None), (23, 3.0)):
+        fake.faults.clear()
+        fake.faults.add(Fault("status", replace(portal_code(code, status=429), retry_after=3)))
+        assert (await error_of(url)).retry_after == expected
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -438,10 +448,12 @@ def assert_is_reply_or_error(body: bytes, status: int) -> None:
         answered = {f"{number:010d}" for number in found.statuses["b_no"]}
         assert found.statuses.height == len(answered) == len(NUMBERS) - len(found.missing)
         assert answered | set(found.missing) == set(NUMBERS)
+        assert all(problem.isprintable() for problem in found.problems)
 
 
 @settings(max_examples=300, deadline=None)
 @given(JSON | st.fixed_dictionaries({"data": st.lists(ROW, max_size=5)}))
+@example({"code": "\U00018cd6"})  # no character, as far as this Python knows
 def test_any_json_is_statuses_or_an_error_of_the_tree(value: object) -> None:
     """Whatever the shape, each number is answered once or missing, and nothing else is raised."""
     assert_is_reply_or_error(json.dumps(value).encode(), 200)
@@ -547,6 +559,9 @@ async def test_the_key_is_in_no_log_error_or_traceback(
 def test_plain_http_is_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIZVERIFY_NTS_URL", "http://nts.example.com")
     with pytest.raises(UsageError, match=r"plain http would show the NTS API key .*BIZVERIFY_NTS_URL"):
+        NtsClient(NtsKey(KEY))
+    monkeypatch.setenv("BIZVERIFY_NTS_URL", "nts.example.com")
+    with pytest.raises(UsageError, match=r"BIZVERIFY_NTS_URL\): 'nts.example.com' is not a base URL"):
         NtsClient(NtsKey(KEY))
     monkeypatch.setenv("BIZVERIFY_NTS_URL", "https://nts.example.com/mirror")
     assert "https://nts.example.com/mirror/api/nts-businessman/v1/status" in repr(NtsClient(NtsKey(KEY)))

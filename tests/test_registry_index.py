@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.engine.number_index import _MANY, NumberIndex
+from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.registry import Registry
 from bizverify.errors import RegistryError
 from conftest import SAMPLE, write
 
+_MANY = 32_768
 REGISTRY = SAMPLE / "registry.parquet"
 
 
@@ -32,13 +33,13 @@ def numbers_of(kind: str) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["none", "one", "sparse", "alike"])
 def test_few_and_many_numbers_are_found_where_they_stand(kind: str) -> None:
-    """A search and a count of bits say the same: the place, and null for what is null or not there."""
+    """A search and the slots say the same: the place, and null for what is null or not there."""
     numbers, dice = numbers_of(kind), random.Random(4)
     places = {number: place for place, number in enumerate(numbers)}
     near = [dice.choice(numbers) // 10 * 10 + dice.randrange(10) for _ in range(9_000)] if numbers else []
     asked = [*numbers, *near, None, *(dice.randrange(10**10) for _ in range(_MANY))]
     dice.shuffle(asked)
-    index, wanted = NumberIndex(pl.Series(numbers, dtype=pl.UInt64)), [places.get(number) for number in asked]  # type: ignore[arg-type]
+    index, wanted = KeyIndex(pl.Series(numbers, dtype=pl.UInt64)), [places.get(number) for number in asked]  # type: ignore[arg-type]
     assert index.find(pl.Series(asked[:100], dtype=pl.UInt64)).to_list() == wanted[:100]
     found = index.find(pl.Series(asked, dtype=pl.UInt64))
     assert (found.to_list(), found.dtype) == (wanted, pl.UInt32)
@@ -48,7 +49,7 @@ def test_few_and_many_numbers_are_found_where_they_stand(kind: str) -> None:
 def test_threads_that_ask_at_once_get_the_same() -> None:
     """One makes the table while the others search, and nobody waits or sees half of it."""
     numbers = numbers_of("sparse")
-    index = NumberIndex(pl.Series(numbers, dtype=pl.UInt64))
+    index = KeyIndex(pl.Series(numbers, dtype=pl.UInt64))
     asked = pl.Series(numbers * (_MANY // len(numbers) + 1), dtype=pl.UInt64)
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: index.find(asked), range(16)))

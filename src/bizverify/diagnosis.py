@@ -26,6 +26,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.model_store import resolve_model
+from bizverify.reference.status_store import STATUS_FILE, find_status_store
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import SEOUL, pluralize
 from bizverify.storage.filesystem import state_directory
@@ -91,6 +92,7 @@ class DoctorOptions:
     model: str | None = None
     ledger: Path | None = None
     labels: Path | None = None
+    status_store: Path | None = None
     base_url: str | None = None
     key_file: Path | None = None
     allow_http: bool = False
@@ -107,6 +109,7 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
         ("extras", _look_at_extras),
         ("scorecard", lambda: _look_at_model(options)),
         ("registry", lambda: _look_at_registry(options, today)),
+        ("status store", lambda: _look_at_statuses(options, today)),
         ("gazetteer", lambda: _look_at_gazetteer(options, today)),
         ("state directory", _look_at_state_directory),
         ("ledger", lambda: _look_at_ledger(options)),
@@ -171,6 +174,21 @@ def _look_at_registry(options: DoctorOptions, today: date) -> Iterator[Finding]:
         yield Finding("registry", "warning", said, f"{stale}; or `bizverify data refresh-registry`")
     else:
         yield Finding("registry", "ok", said)
+
+
+def _look_at_statuses(options: DoctorOptions, today: date) -> Iterator[Finding]:
+    path = STATUS_FILE.find(options.status_store)
+    store = find_status_store(path)
+    if store is None:
+        yield Finding("status store", "note", f"{path}: there is none, so no status was fetched yet")
+        return
+    with store:
+        found = store.summary()
+    held = pluralize(found.numbers, "status", "statuses")
+    ages = [
+        f"{word} of {_age_of(day, today)}" for word, day in (("newest", found.newest), ("oldest", found.oldest)) if day
+    ]
+    yield Finding("status store", "ok" if found.numbers else "note", ", ".join([f"{path}: {held}", *ages]))
 
 
 def _look_at_gazetteer(options: DoctorOptions, today: date) -> Iterator[Finding]:
@@ -245,7 +263,7 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
         return
     url = BaseUrl.parse(options.base_url, allow_http=options.allow_http)
     if options.offline:
-        yield Finding("service", "note", f"{url.origin}: not asked (--offline)")
+        yield Finding("service", "note", f"{url.origin}: not asked (`offline=True`)")
         return
     with BlockingClient(url, key, timeout=options.timeout, max_retries=0) as client:
         account = client.me()
@@ -267,7 +285,7 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     client = NtsClient(NtsKey.load(options.nts_key_file), timeout=options.timeout)
     yield Finding("tax authority's key", "ok", "is there; it is never shown")
     if options.offline:
-        yield Finding("tax authority", "note", "not asked (--offline)")
+        yield Finding("tax authority", "note", "not asked (`offline=True`)")
         return
 
     async def ask() -> int:

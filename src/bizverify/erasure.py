@@ -1,7 +1,8 @@
 """Forgetting: erase business numbers from every store of bizverify on this machine, and say what is out of reach.
 
 Each store counts and erases by itself (``ledger.retention``, ``labels.label_store``, ``watch.forget``,
-``server.forget``); here they are opened together. What is merely old is the matter of ``bizverify ledger --purge``.
+``server.forget``, ``reference.status_store``); here they are opened together. What is merely old is the matter of
+``bizverify ledger --purge``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.retention import explain_unsettled
 from bizverify.ledger.schema import LEDGER_FILE
+from bizverify.reference.status_store import STATUS_FILE, StatusStore
 from bizverify.schema import pluralize
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import rewrite_file
@@ -29,7 +31,7 @@ _PAID: Final = "paid answers"
 OUT_OF_REACH: Final = {
     "outputs": "files that were read or written, and their backups (.bak): delete them, or the row in them",
     "reference": "registries, and statuses written to files: build them again without the number",
-    "closures": "files and receivers that were told of closures (--notify, --webhook, --notices), and logs",
+    "closures": "files and receivers that were told of closures (`notify=`, `webhook=`, `notices=`), and logs",
     "scorecards": "points learned from letters: sums over many, in which no business can be told apart",
     "service": "what was sent to the hosted service: take watches off with `bizverify watch remove`, and ask it to "
     "erase lookups, uploads and labels",
@@ -111,9 +113,10 @@ def forget(
     ledger: str | Path | None = None,
     labels: str | Path | None = None,
     local: str | Path | None = None,
+    status_store: str | Path | None = None,
     db: Iterable[str | Path] = (),
 ) -> ErasureReport:
-    """Erase business numbers from the ledger, the label store, the local watch list and servers' files.
+    """Erase business numbers from the ledger, label store, local watch list, status store and servers' files.
 
     Stores are those of the user where no path is given; ``local`` is the watch list's file, ``db`` files of servers,
     which must not be running. With ``dry_run`` nothing is erased. All stores are opened, and their locks taken, before
@@ -129,7 +132,7 @@ def forget(
     if not numbers:
         raise UsageError("no business number was given")
     with ExitStack() as stack:
-        own = [open_(path) for open_, path in _own_stores(ledger, labels, local)]
+        own = [open_(path) for open_, path in _own_stores(ledger, labels, local, status_store)]
         opened = [stack.enter_context(store) for store in (*own, *map(_open_server, db))]
         stores = tuple(store.look(numbers) for store in opened)
         if not dry_run:
@@ -150,7 +153,7 @@ _Opener = Callable[[Path], AbstractContextManager[_OpenStore]]
 
 
 def _own_stores(
-    ledger: str | Path | None, labels: str | Path | None, local: str | Path | None
+    ledger: str | Path | None, labels: str | Path | None, local: str | Path | None, status_store: str | Path | None
 ) -> list[tuple[_Opener, Path]]:
     """Return how each store that is there is opened; raise :class:`UsageError` for one that was named and is not."""
     folder = LabelStore(None if labels is None else Path(labels)).folder
@@ -158,6 +161,7 @@ def _own_stores(
         ("ledger", ledger, LEDGER_FILE.find(ledger), _open_ledger),
         ("labels", labels, folder, _open_labels),
         ("local", local, WATCH_FILE.find(local), _open_watches),
+        ("status_store", status_store, STATUS_FILE.find(status_store), _open_statuses),
     ]
     for name, given, path, _ in stores:
         if given is not None:
@@ -211,6 +215,19 @@ def _open_watches(path: Path) -> Iterator[_OpenStore]:
                     watch_forget.erase(db, b_no)
             with WATCH_FILE.errors(path):
                 rewrite_file(file.connection)
+
+        yield _OpenStore(look, erase)
+
+
+@contextmanager
+def _open_statuses(path: Path) -> Iterator[_OpenStore]:
+    with StatusStore(path) as store:
+
+        def look(numbers: Sequence[str]) -> StoreHoldings:
+            return StoreHoldings("status store", str(path), {"statuses": sum(store.holdings(int(n)) for n in numbers)})
+
+        def erase(numbers: Sequence[str]) -> None:
+            store.forget(*map(int, numbers))
 
         yield _OpenStore(look, erase)
 

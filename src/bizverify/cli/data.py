@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,11 @@ from bizverify.cli.options import (
     chosen_status,
     columns_option,
     encoding_option,
+    gazetteer_option,
     json_option,
     status_asking_options,
 )
+from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
     from bizverify.reference.registry_fetch import FetchedRegistry
@@ -154,3 +157,37 @@ def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
     else:
         say_table(report.lines())
     click.get_current_context().exit(report.exit_code)
+
+
+@data.command(short_help="Bring registry and gazetteer up to date.")
+@gazetteer_option
+@click.option(
+    "--addresses",
+    type=PATH,
+    multiple=True,
+    metavar="SRC",
+    help="Where you put downloaded address files: a folder, file or zip. Can be given several times.",
+)
+@json_option
+def update(gazetteer: Path | None, addresses: tuple[Path, ...], as_json: bool) -> None:
+    """Refresh what can be refreshed, and say for the rest what to download and where.
+
+    The gazetteer is built anew if the address files are newer than those it was built from. What is current stays as it
+    is, and after an error the file that was there stays.
+    """
+    from bizverify.reference.update import BY_HAND, update_gazetteer
+
+    if (gazetteer is None) != (not addresses):
+        raise UsageError("--gazetteer and --addresses go together: the file, and where the address files are")
+    done = []
+    if gazetteer is not None:
+        with progress_shown("auto", "MB", "reading") as advance:
+            done.append(update_gazetteer(gazetteer, addresses, progress=advance))
+    if as_json:
+        print_json({"updates": [asdict(one) for one in done], "by_hand": BY_HAND})
+        return
+    for one in done:
+        say_table([(one.what, f"{one.state}: {one.path}, {one.said}")])
+        if one.remedy:
+            say_table([("", one.remedy)])
+    say_table(BY_HAND.items())

@@ -16,6 +16,7 @@ from bizverify.cli.options import (
     ledger_option,
     model_option,
     registry_option,
+    status_store_option,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _MARKS: Final = {"ok": ("ok", "green"), "note": ("-", ""), "warning": ("look", "
 @model_option
 @ledger_option
 @labels_option
+@status_store_option
 @account_options
 @click.option(
     "--nts-key-file",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bizverify.cli.console import print_json, say, say_table
-from bizverify.cli.options import PATH, json_option, labels_option, ledger_option
+from bizverify.cli.options import PATH, json_option, labels_option, ledger_option, status_store_option
 from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--local", type=PATH, metavar="FILE", help="The local watch list; by default BIZVERIFY_WATCH, else your own."
 )
+@status_store_option
 @click.option(
     "--db",
     type=PATH,

@@ -204,6 +204,11 @@ labels_option: Final[Decorator] = click.option(
     type=PATH,
     help="The folder of recorded labels: what came back of earlier letters; by default labels in the state directory.",
 )
+status_store_option: Final[Decorator] = click.option(
+    "--status-store",
+    type=PATH,
+    help="The file of fetched statuses; by default BIZVERIFY_STATUS_STORE, else in the state directory.",
+)
 no_labels_option: Final[Decorator] = click.option(
     "--no-labels", is_flag=True, help="Do not use what came back of earlier letters."
 )

@@ -20,7 +20,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.number_index import NumberIndex
+from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bizverify.errors import RegistryError
 
@@ -151,7 +151,7 @@ class Registry:
                 raise RegistryError(
                     f"{self.path}: the registry is damaged, build it again: its numbers are in no order"
                 )
-            self._held[name] = NumberIndex(column) if name == "b_no" else column
+            self._held[name] = KeyIndex(column) if name == "b_no" else column
         return self._held[name]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.number_index import NumberIndex
+from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.registry import ATTACHED, ATTACHED_MORE, MORE, SCHEMA, Registry, gather, snapshot
 from bizverify.engine.risk.reason_texts import BY_NTS
 from bizverify.errors import UsageError, parameter
@@ -96,7 +96,7 @@ class _StatusFrame:
     def __init__(self, frame: pl.DataFrame) -> None:
         """``frame``: a registry's columns but ``name``, sorted by ``b_no``, each number once."""
         self._frame = frame
-        self._index = NumberIndex(frame["b_no"])
+        self._index = KeyIndex(frame["b_no"])
         self.rows = frame.height
         self.more = tuple(
             ours for theirs, ours in ATTACHED_MORE.items() if theirs in frame and frame[theirs].null_count() < self.rows

@@ -5,6 +5,7 @@
 - ``source_files``: finds the official files (folders, zips), detects their kind, yields their lines
 - ``juso``: layouts of the official files, rows checked and made numbers
 - ``status_store``: the file of fetched statuses
+- ``update``: what is refreshed from newer files, and what must be downloaded
 - ``merge``: what is given twice, the post office's beside the agency's, the daily changes
 """
 

@@ -20,7 +20,7 @@ import polars as pl
 
 from bizverify.engine.registry import MORE, SCHEMA, STATUS_SCHEMA, STATUSES, TAXATIONS
 from bizverify.errors import StoreError
-from bizverify.storage.sqlite import FileKind
+from bizverify.storage.sqlite import FileKind, rewrite_file
 
 ENV: Final = "BIZVERIFY_STATUS_STORE"
 # days are counted from 1970-01-01, in Korea
@@ -50,6 +50,7 @@ STATUS_FILE: Final = FileKind(
     "a status store", "status_store", 0x62765374, DDL, {}, StoreError, variable=ENV, default="statuses.sqlite"
 )  # "bvSt"
 
+_OF_A_NUMBER: Final = ("statuses", "unanswered")
 _PIECE: Final = 50_000
 """Rows that are read or written in one statement: a reader holds up nobody for long, and memory stays flat."""
 _EPOCH: Final = date(1970, 1, 1)
@@ -218,14 +219,25 @@ class StatusStore:
             for (key, day), used in (usage or {}).items():
                 db.execute(_COUNT_USAGE, (key, _days(day), used.numbers, used.calls, int(used.exhausted)))
 
-    def forget(self, number: int) -> int:
-        """Remove all that is stored of a number; return how many rows that were."""
-        with self._transaction() as db:
-            db.execute("PRAGMA secure_delete = ON")
+    def holdings(self, number: int) -> int:
+        """Return how many rows are stored of a number."""
+        with self._use() as db:
             return sum(
-                db.execute(f"DELETE FROM {table} WHERE b_no = ?", (number,)).rowcount  # noqa: S608 - two constants
-                for table in ("statuses", "unanswered")
+                db.execute(f"SELECT count(*) FROM {table} WHERE b_no = ?", (number,)).fetchone()[0]  # noqa: S608
+                for table in _OF_A_NUMBER
             )
+
+    def forget(self, *numbers: int) -> int:
+        """Erase all that is stored of numbers, and write the file anew; return how many rows that were."""
+        with self._transaction() as db:
+            rows = sum(
+                db.execute(f"DELETE FROM {table} WHERE b_no = ?", (number,)).rowcount  # noqa: S608 - two constants
+                for table in _OF_A_NUMBER
+                for number in numbers
+            )
+        with self._use() as db:
+            rewrite_file(db)
+        return rows
 
     def _read_all(self, query: str) -> pl.DataFrame:
         """Return the rows of a query that gives the next ``LIMIT`` numbers above one, piece by piece."""

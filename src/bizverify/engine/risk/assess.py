@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bizverify.engine.memo import KEY, Memo
 from bizverify.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
 from bizverify.engine.risk.reason_tables import MARK, MILDEST, POINTS, column_of, make_reason_tables
 from bizverify.engine.risk.reason_texts import (
@@ -52,7 +53,6 @@ _RESTRAINED: Final = "restrained"
 
 _PATTERN: Final = "pattern"
 _PARTS: Final = "parts"
-_ANSWERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {_PATTERN: pl.UInt64, **ADDED, _PARTS: pl.List(pl.String)}
 _STATES: Final = 3
 """The first digit of a pattern: neither name nor address given, one given, assessable."""
 
@@ -156,8 +156,7 @@ class _Assessor:
         ]
         self._sums = self._sum_tables()
         self._reasons, self._reasons_of_rows = (self._join_reasons(filled) for filled in (of_pattern, list(names)))
-        # one line behind all patterns that occur, so that a search never ends outside
-        self._known = pl.DataFrame([{_PATTERN: 2**64 - 1}], schema=_ANSWERS)
+        self._known = Memo(_MOST_KEPT)
 
     def pattern_expr(self) -> pl.Expr:
         """All that is known of a row (UInt64), as digits: state, codes of levels, who told, day of status."""
@@ -203,22 +202,19 @@ class _Assessor:
 
     def _look_up(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the line of each row's pattern; those that are new are worked out and kept."""
-        known, patterns = self._known, rows[_PATTERN]
-        lines = known[_PATTERN].search_sorted(patterns)
-        if (known[_PATTERN][lines] != patterns).any():
-            new = rows.select(_PATTERN).filter(known[_PATTERN][lines] != patterns).unique()
-            if new.height > max(_MOST_NEW, rows.height // 4):
-                return self._explain(rows, self._reasons_of_rows)
-            explained = self._explain(new, self._reasons)
-            known = pl.concat([known, explained]).sort(_PATTERN)
-            lines = known[_PATTERN].search_sorted(patterns)
-            self._known = known if known.height <= _MOST_KEPT else pl.concat([explained, known.tail(1)]).sort(_PATTERN)
-        return known[lines]
+        answers = self._known.look_up(rows[_PATTERN], lambda new: self._explain_new(rows, new))
+        return self._explain(rows, self._reasons_of_rows).drop(KEY) if answers is None else answers
+
+    def _explain_new(self, rows: pl.DataFrame, new: pl.Series) -> pl.DataFrame | None:
+        """Return a line for each new pattern, ``None`` where they are too many to be worth it."""
+        patterns = rows.select(_PATTERN).filter(new).unique()
+        most = max(_MOST_NEW, rows.height // 4)
+        return self._explain(patterns, self._reasons) if patterns.height <= most else None
 
     def _explain(self, patterns: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
-        """Return a line for each pattern: :data:`ADDED`, ``parts``: the reasons cut where values of the row belong.
+        """Return a line for each pattern: it as :data:`KEY`, :data:`ADDED`, ``parts``.
 
-        ``parts`` is null where the reasons are whole.
+        ``parts``: the reasons cut where values of the row belong, null where they are whole.
         """
         frame = patterns.with_columns(self._digits)
         looked_up = [
@@ -228,7 +224,7 @@ class _Assessor:
         outcomes = self.outcomes[frame.select(self._place())["place"]]
         frame = pl.concat([frame, outcomes], how="horizontal").with_columns(reasons)
         parts = pl.when(pl.col("reasons").str.contains(MARK, literal=True)).then(pl.col("reasons").str.split(MARK))
-        return frame.select(_PATTERN, *ADDED, parts.alias(_PARTS))
+        return frame.select(pl.col(_PATTERN).alias(KEY), *ADDED, parts.alias(_PARTS))
 
     def _read_digits(self) -> list[pl.Expr]:
         """Return the columns that a pattern is made of, read back from it."""

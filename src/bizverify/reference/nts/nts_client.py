@@ -147,7 +147,10 @@ class NtsClient:
 
 def _base_url(given: str | None) -> BaseUrl:
     """Return where the API is; plain http is for this machine only. Raises :class:`UsageError`."""
-    base = BaseUrl.parse(given or os.environ.get(ENV_NTS_URL, "").strip() or NTS_URL, allow_http=True)
+    try:
+        base = BaseUrl.parse(given or os.environ.get(ENV_NTS_URL, "").strip() or NTS_URL, allow_http=True)
+    except UsageError as error:  # it speaks of the hosted service's URL
+        raise UsageError(f"{_SUBJECT} ({ENV_NTS_URL}): {error}") from None
     if base.scheme == "http" and not base.is_loopback:
         raise UsageError(
             f"http://{base.host}: plain http would show the {NtsKey.NAME} to the network; give {ENV_NTS_URL} with https"

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.client.error_mapping import one_line
 from bizverify.client.json_search import UnreadableError, parse_json
 from bizverify.engine.registry import STATUS_SCHEMA, observations
 from bizverify.engine.text_values import day_expr
 from bizverify.errors import ServiceError
-from bizverify.reference.nts.reply_errors import reply_error
+from bizverify.reference.nts.reply_errors import reply_error, shorten
 
 NOT_ASKED: Final = "a row of a number that was not asked was left out"
 UNREADABLE: Final = "a row without a readable number was left out"
@@ -25,7 +24,7 @@ CONFLICTING: Final = "a number came twice with different statuses and counts as 
 NO_STATUS: Final = "a number came without a status and counts as not answered: ask again later"
 
 _FIELDS: Final = ("b_stt", "b_stt_cd", "tax_type", "utcc_yn")
-_LONGEST_WORD: Final = 40
+_LONGEST_FIELD: Final = 160
 _A_NUMBER: Final = "1208800767"  # any: the words are read, not the number
 _NUMBER: Final = re.compile("[0-9]{10}")
 _DAY: Final = re.compile("[0-9]{8}")
@@ -123,7 +122,7 @@ def _read_number(row: object) -> int | None:
 def _read_text(row: dict[str, Any], name: str) -> str:
     """Return a field as text, empty where it is missing."""
     found = row.get(name)
-    return "" if found is None else str(found).strip()[: 4 * _LONGEST_WORD]
+    return "" if found is None else str(found).strip()[:_LONGEST_FIELD]
 
 
 def _read_day(text: str) -> date | None:
@@ -167,4 +166,4 @@ def _read_words(status: str, code: str, taxation: str, merged: str) -> _Meaning:
 
 
 def _quote(word: str) -> str:
-    return f"'{one_line(word)[:_LONGEST_WORD]}'"
+    return f"'{shorten(word)}'"

@@ -31,7 +31,7 @@ from bizverify.errors import (
 
 _REASON: Final = "returnReasonCode"
 _SECOND: Final = 1.0
-_LONGEST_CODE: Final = 60
+_LONGEST: Final = 60
 _DEEPEST: Final = 4
 _API: Final = "국세청_사업자등록정보 진위확인 및 상태조회 서비스"
 
@@ -67,6 +67,11 @@ _BLOCKED: Final = _Fault(
 )
 _MALFORMED: Final = _Fault(RejectedError, "it calls the request malformed", "report this as a defect of bizverify")
 _TOO_LARGE: Final = _Fault(TooLargeError, "it calls the request too large", "ask for fewer numbers a call")
+_DAY_IS_OVER: Final = _Fault(
+    QuotaError,
+    "the key's requests of the day are used up",
+    "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
+)
 _TOO_FAST: Final = _Fault(
     QuotaError, "too many requests in one second", "ask again a second later, and more slowly", _SECOND
 )
@@ -80,11 +85,7 @@ _PORTAL_CODES: Final = {
     "12": _NO_SUCH_API,
     "20": _REFUSED,
     "21": _Fault(AuthenticationError, "the key is disabled for the time being", "see data.go.kr (마이페이지) for why"),
-    "22": _Fault(
-        QuotaError,
-        "the key's requests of the day are used up",
-        "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
-    ),
+    "22": _DAY_IS_OVER,
     "23": _TOO_FAST,
     "29": _BLOCKED,
     "30": _WRONG_KEY,
@@ -152,7 +153,7 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
     """
     fault, evidence = _find_fault(status, body)
     words = f"{subject}: {fault.what} ({', '.join([f'HTTP {status}', *evidence])}); {fault.remedy}"
-    wait = fault.wait if retry_after is None else retry_after
+    wait = fault.wait if retry_after is None or fault is _DAY_IS_OVER else retry_after  # no wait but midnight's helps
     detail = body_message(body)
     return fault.kind(words, status=status, detail=detail, retry_after=wait, raw=body[:RAW_KEPT])
 
@@ -162,20 +163,20 @@ def _find_fault(status: int, body: bytes) -> tuple[_Fault, list[str]]:
     is_success = 200 <= status < 300
     if is_page(body):
         fault = _PAGE if is_success or status >= HTTPStatus.INTERNAL_SERVER_ERROR else _fault_of_status(status)
-        return fault, [_shorten(body_message(body) or "")]
+        return fault, [shorten(body_message(body) or "")]
     content = _read_xml(body) if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else _read_json(body)
-    reason = next((_shorten(str(code)) for code in _reasons(content)), None)
+    reason = next((shorten(str(code)) for code in _reasons(content)), None)
     if reason is not None:
         unknown = _UNKNOWN_CODE if is_success else _fault_of_status(status)
         return _PORTAL_CODES.get(reason.strip().lstrip("0"), unknown), [f"{_REASON} {reason}"]
     if isinstance(content, dict):
-        codes = [_shorten(str(content[name])) for name in ("code", "status_code") if _is_code(content.get(name))]
+        codes = [shorten(str(content[name])) for name in ("code", "status_code") if _is_code(content.get(name))]
         known = next((_API_CODES[code] for code in codes if code in _API_CODES), None)
         if known is not None or (is_success and codes):
             return known or _UNKNOWN_CODE, codes
     if not is_success:
         detail = body_message(body)
-        return _fault_of_status(status), [] if detail is None else [_shorten(detail)]
+        return _fault_of_status(status), [] if detail is None else [shorten(detail)]
     return (_DAMAGED, [content]) if isinstance(content, str) else (_SHAPE, [])
 
 
@@ -218,6 +219,7 @@ def _is_code(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip() not in ("", "OK")
 
 
-def _shorten(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _LONGEST_CODE else f"{line[:_LONGEST_CODE]}…"
+def shorten(text: str) -> str:
+    """Return words of a reply for a message: on one line, of 60 characters at most, � for what cannot be shown."""
+    line = "".join(letter if letter.isprintable() else "�" for letter in one_line(text))
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from secrets import randbits
-from typing import Final
+from typing import Final, cast
 
 import polars as pl
 
@@ -21,6 +21,7 @@ from bizverify.engine.address.misspellings import variants
 from bizverify.engine.address.regions.heads import districts_alone, heads, province_words
 from bizverify.engine.address.regions.region_table import regions
 from bizverify.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue, province_and_district, split_head
+from bizverify.engine.memo import KEY, Memo
 
 _SHORT: Final = 11
 """서울특별시 동대문구 고: enough for a province and a district, and few different ones in a batch."""
@@ -129,41 +130,27 @@ _SEED: Final = randbits(64)
 class BeginningsRead:
     """Places of the heads of texts by their first characters, each distinct beginning read once a process.
 
-    Found by their hash, in order: files have few different beginnings, and to look a row's up costs a fraction of
-    what it costs to find the distinct ones of a batch. At most ``most`` are kept; then reading starts anew. The hash is
-    seeded anew in each process, so that nobody can write an address that is taken for another's.
+    Found by their hash: files have few different beginnings, and to look a row's up costs a fraction of what it costs
+    to find the distinct ones of a batch. The hash is seeded anew in each process, so that nobody can write an address
+    that is taken for another's.
     """
 
     def __init__(self, length: int, most: int = 1 << 16) -> None:
         self._length = length
-        self._most = most
-        self._known = _NOTHING_READ
+        self._memo = Memo(most)
 
     def find(self, texts: pl.Series) -> pl.Series:
         """Return the place of each text's head (UInt32), null for what is not usual."""
         beginnings = texts.str.head(self._length)
-        keys = beginnings.hash(_SEED)
-        known = self._known
-        lines = known["key"].search_sorted(keys)
-        new = known["key"].gather(lines) != keys
-        if new.any():
-            read = _read_beginnings(beginnings.filter(new))
-            if known.height + read.height > self._most:
-                known, read = _NOTHING_READ, _read_beginnings(beginnings)
-            # of several threads each reads what it lacks, and what the last of them knows is kept
-            self._known = known = pl.concat([known, read]).sort("key")
-            lines = known["key"].search_sorted(keys)
-        return known["place"].gather(lines)
+        found = self._memo.look_up(beginnings.hash(_SEED), lambda new: _read_beginnings(beginnings.filter(new)))
+        return cast("pl.DataFrame", found)["place"]  # never None: all that is read is worth keeping
 
 
 def _read_beginnings(beginnings: pl.Series) -> pl.DataFrame:
     each = beginnings.unique().alias("each")
     words = each.str.splitn(" ", 5).struct.unnest().with_columns(field_5=pl.lit(None, pl.String))
-    return words.select(each.hash(_SEED).alias("key"), _find_usual().alias("place"))
+    return words.select(each.hash(_SEED).alias(KEY), _find_usual().alias("place"))
 
-
-_NOTHING_READ: Final = pl.DataFrame({"key": [2**64 - 1], "place": [None]}, {"key": pl.UInt64, "place": pl.UInt32})
-"""The last of all keys, so that a search never ends behind the end."""
 
 _SHORT_BEGINNINGS: Final = BeginningsRead(_SHORT)
 _LONG_BEGINNINGS: Final = BeginningsRead(_LONG)

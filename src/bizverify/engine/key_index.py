@@ -1,0 +1,63 @@
+"""Where keys stand in a sorted column: for a few by search, for many by their remainder."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Final
+
+import polars as pl
+
+_SEARCHES_PER_KEY: Final = 8
+"""A key is given its slot in an eighth of the time of a search."""
+
+_SLOTS_PER_KEY: Final = 8
+"""So one key in sixteen is not in its slot, and is searched for."""
+
+_MOST_SLOTS: Final = 2**25
+"""134 MB; businesses are ten million at most, of which one in eight is searched for then."""
+
+_NUMBER: Final = pl.col("number")
+_PLACE: Final = pl.col("place")
+
+
+class KeyIndex:
+    """Finds keys in a sorted column; one object for all threads.
+
+    The remainder of a key leads to a slot, and that to the place of the last key with this remainder; keys that are
+    not in their slot are searched for. The slots take 32 bytes a key, and are made once, by one thread, when enough
+    keys were asked for; others search meanwhile: their maker needs polars' threads, and those are they.
+    """
+
+    def __init__(self, keys: pl.Series) -> None:
+        """``keys``: UInt64, sorted, each once."""
+        self._keys = keys
+        self._size = min(_SLOTS_PER_KEY * len(keys), _MOST_SLOTS) + 1
+        self._slots: pl.Series | None = None
+        self._making = Lock()
+        self._asked = 0
+
+    def find(self, keys: pl.Series) -> pl.Series:
+        """Return the place of each key (UInt32), null for one that is null or not there."""
+        self._asked += len(keys)
+        enough = self._asked >= len(self._keys) // _SEARCHES_PER_KEY
+        if self._slots is None and enough and self._making.acquire(blocking=False):
+            self._slots = self._make_slots()
+        if self._slots is None:
+            return self._search(keys)
+        places = self._slots.gather(self._slot_of(keys))
+        elsewhere = (self._keys.gather(places) != keys).fill_null(False)
+        return places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
+
+    def _search(self, keys: pl.Series) -> pl.Series:
+        there = pl.lit(self._keys).gather(_PLACE, null_on_oob=True) == _NUMBER
+        asked = keys.alias("number").to_frame().lazy().with_columns(place=pl.lit(self._keys).search_sorted(_NUMBER))
+        found = asked.select(pl.when(there).then("place")).collect(optimizations=pl.QueryOptFlags.none())
+        return found.to_series()
+
+    def _make_slots(self) -> pl.Series:
+        """Return the place of the key with each remainder, null where there is none."""
+        slots = pl.repeat(None, self._size, dtype=pl.UInt32, eager=True)
+        return slots.scatter(self._slot_of(self._keys), pl.int_range(len(self._keys), dtype=pl.UInt32, eager=True))
+
+    def _slot_of(self, keys: pl.Series) -> pl.Series:
+        return (keys % self._size).cast(pl.UInt32)

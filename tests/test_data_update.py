@@ -1,0 +1,82 @@
+"""`data update`: built anew only where something newer lies there, never with less than before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bizverify import Gazetteer
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def folder(shared: Path, tmp_path: Path) -> Path:
+    """A folder with the address files of one province, as they were of 2023-06."""
+    found = tmp_path / "202306_도로명주소 한글_전체분"
+    found.mkdir()
+    lines = (shared / "address" / "rnaddrkor_sejong.txt").read_bytes().split(b"\n")
+    (found / "rnaddrkor_sejong.txt").write_bytes(b"\n".join(lines[:2_000]) + b"\n")
+    return found
+
+
+def update(run: Run, folder: Path, *, code: int = 0) -> dict[str, Any]:
+    done = run("data", "update", "--gazetteer", "g.parquet", "--addresses", folder, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)["updates"][0] if code == 0 else {"said": done.stderr}
+
+
+def test_a_gazetteer_is_built_once_and_again_with_files_of_a_later_month(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    """The same files change nothing, those of the next month do, those of the month before do not."""
+    assert update(run, folder)["state"] == "refreshed"
+    before = (tmp_path / "g.parquet").read_bytes()
+    again = update(run, folder)
+    assert again["state"] == "current"
+    assert "business.juso.go.kr" in again["remedy"]
+    assert (tmp_path / "g.parquet").read_bytes() == before
+    later = shutil.copytree(folder, tmp_path / "202307_전체분")
+    assert update(run, later)["state"] == "refreshed"
+    assert Gazetteer.open(tmp_path / "g.parquet").source_date.isoformat() == "2023-07-31"
+    assert update(run, folder)["state"] == "current"
+
+
+def test_files_without_a_day_count_by_when_they_changed(run: Run, folder: Path, tmp_path: Path) -> None:
+    """Where no name tells the month, files that are others and changed since the gazetteer was built are newer."""
+    plain = shutil.copytree(folder, tmp_path / "plain")
+    assert update(run, plain)["state"] == "refreshed"
+    file = plain / "rnaddrkor_sejong.txt"
+    lines = file.read_bytes().split(b"\n")
+    file.write_bytes(b"\n".join(lines[:1_500]) + b"\n")
+    os.utime(file, (1e9, 1e9))
+    assert update(run, plain)["state"] == "current"
+    os.utime(file, (4e9, 4e9))
+    assert update(run, plain)["state"] == "refreshed"
+
+
+def test_a_set_with_less_than_before_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    """A province that was there and is not in the folder would be lost without a word: the old file stays."""
+    update(run, folder)
+    before = (tmp_path / "g.parquet").read_bytes()
+    later = shutil.copytree(folder, tmp_path / "202307_전체분")
+    (later / "rnaddrkor_sejong.txt").rename(later / "rnaddrkor_busan.txt")
+    refused = update(run, later, code=2)
+    assert "rnaddrkor_sejong.txt" in refused["said"]
+    assert (tmp_path / "g.parquet").read_bytes() == before
+
+
+def test_what_must_be_downloaded_is_said(run: Run) -> None:
+    """Without anything to refresh it says where the rest comes from; half of a pair of options is refused."""
+    done = run("data", "update")
+    assert done.returncode == 0
+    for words in ("ftc.go.kr", "build-registry", "docs/data-sources.md"):
+        assert words in done.stderr
+    assert run("data", "update", "--gazetteer", "g.parquet").returncode == 2
