@@ -41,6 +41,7 @@ def test_the_public_names_are_these() -> None:
         "ServiceEngine",
         "ServiceKeywords",
         "ServiceOptions",
+        "StatusOptions",
         "StatusOverlay",
         "Verification",
         "WriteOptions",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bizverify.options import ReadOptions as ReadOptions
     from bizverify.options import ServiceKeywords as ServiceKeywords
     from bizverify.options import ServiceOptions as ServiceOptions
+    from bizverify.options import StatusOptions as StatusOptions
     from bizverify.options import WriteOptions as WriteOptions
     from bizverify.purchase.paid_engines import HybridEngine as HybridEngine
     from bizverify.purchase.paid_engines import ServiceEngine as ServiceEngine
@@ -79,6 +80,7 @@ _HOMES = {
     "ServiceEngine": "purchase.paid_engines",
     "ServiceKeywords": "options",
     "ServiceOptions": "options",
+    "StatusOptions": "options",
     "StatusOverlay": "engine.status_overlay",
     "Verification": "schema",
     "WriteOptions": "options",

@@ -6,6 +6,7 @@ import functools
 import warnings as python_warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, Unpack
@@ -16,7 +17,7 @@ from bizverify import business_number
 from bizverify.cancellation import CancelToken
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import RunStart, enrich_file, prepare_table, statuses_of
+from bizverify.enrichment import RunStart, enrich_file, open_statuses, prepare_table, statuses_of
 from bizverify.errors import UsageError, parameter
 from bizverify.labels.label_store import Labels, history_of, read_history
 from bizverify.model_store import resolve_model
@@ -26,12 +27,15 @@ from bizverify.options import (
     EngineName,
     ReadOptions,
     ServiceKeywords,
+    StatusOptions,
+    StatusSource,
     WriteOptions,
     choose_options,
     engine_kind,
     hide_key,
     refuse_unknown,
     service_options,
+    status_options,
 )
 from bizverify.report import Report
 from bizverify.run import accounting
@@ -44,6 +48,9 @@ from bizverify.tables import Enriched, frames
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
 
+Status = StatusSource | StatusOptions
+"""Whether the tax authority is asked for statuses, or how."""
+
 
 class EnrichKeywords(ServiceKeywords, total=False):
     """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
@@ -52,6 +59,8 @@ class EnrichKeywords(ServiceKeywords, total=False):
     registry: str | Path | Registry | None
     gazetteer: str | Path | Gazetteer | None
     model: str | Path | Scorecard | None
+    status: Status
+    max_status_age: float | None
     lang: Lang
     today: date | str | None
     sheet: str | None
@@ -81,6 +90,8 @@ def enrich(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
     lang: Lang = "en",
     today: date | str | None = None,
     sheet: str | None = None,
@@ -116,6 +127,12 @@ def enrich(
     columns are called ``#1``, ``#2``, …, in the output too, and the roles are found by content.
     ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
+    ``status``: whether the tax authority's free API is asked for the status of each number, as far as what is stored is
+    more than ``max_status_age`` days old (30): ``nts``, ``none``, or ``auto``, that is if a key is in the environment
+    (``BIZVERIFY_NTS_KEY``, ``BIZVERIFY_NTS_KEY_FILE``); :class:`StatusOptions` say more. Only numbers are sent. Of a
+    number in ``registry``, too, the newer status counts. Where the API cannot be reached, or its day's allowance is
+    used up, the run goes on with what is stored and the registry: report and reasons say how old that is.
+
     ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
     adds a sheet with the run's figures to a new workbook. ``dry_run`` plans only and writes nothing.
@@ -143,6 +160,7 @@ def enrich(
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     writes = choose_options("write", write, flat)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    asking = request.choose_status(status, max_status_age)
     if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
     known = read_history(labels)
@@ -158,6 +176,7 @@ def enrich(
         dry_run=dry_run,
         progress=progress,
         cancel=cancel,
+        status=asking,
     )
 
 
@@ -229,6 +248,8 @@ def verify_frame(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
     lang: Lang = "en",
     today: date | str | None = None,
     prefix: str = "",
@@ -244,6 +265,7 @@ def verify_frame(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    asking = request.choose_status(status, max_status_age)
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
@@ -253,15 +275,17 @@ def verify_frame(
     known = read_history(labels) if request.kind.answers_locally else None
     answering = request.open(known.history if known else None)
     with ExitStack() as resources, answering.local.running():
-        priority = prepared.priority_column(answering)
-        context = RunContext("a frame", new_run_id(datetime.now(UTC)), priority=priority, resources=resources)
+        context = RunContext("a frame", new_run_id(datetime.now(UTC)), resources=resources)
+        context = replace(context, priority=prepared.priority_column(answering))
+        asked = open_statuses(prepared.rows, asking, context) if asking is not None else None
+        answering = answering.with_status(asked.overlay) if asked is not None else answering
         answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
         answered = accounting.number_rows(answers)
         tally = accounting.tally(answered, answering.counts())
         result, tallies = frames.write(Enriched(table, answered, prepared.layout, tally))
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)
-    statuses = statuses_of(answering, counts, tallied)
+    statuses = statuses_of(answering, counts, tallied, asked)
     notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
     if purchase is not None:
         notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
@@ -280,6 +304,8 @@ def verify(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
     lang: Lang = "en",
     today: date | str | None = None,
     labels: Labels = None,
@@ -293,6 +319,7 @@ def verify(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    asking = request.choose_status(status, max_status_age)
     for_local = {
         "zipcode": zipcode,
         "registry": registry,
@@ -313,6 +340,8 @@ def verify(
     with ExitStack() as resources, answering.local.running():
         rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
+        if asking is not None:
+            answering = answering.with_status(open_statuses(rows, asking, context).overlay)
         answers, _ = answering.answer(answering.prepare(rows), context)
         answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
@@ -347,6 +376,21 @@ class _EngineRequest:
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
             raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
         self._given, self.kind = given, kind
+
+    def choose_status(self, status: Status, max_age: float | None) -> StatusOptions | None:
+        """Return how the tax authority is asked for statuses, ``None`` if it is not."""
+        options = status_options(status, max_age)
+        if options.source == "nts" and self._given is not None:
+            raise UsageError(
+                f"{parameter('status', 'nts')} is for engines that are named; give the one that is given as "
+                f"{parameter('engine')} what bizverify.fetch_status returns, as its {parameter('status')}"
+            )
+        if options.source == "nts" and not self.kind.answers_locally:
+            raise UsageError(
+                f"{parameter('status', 'nts')} is for the engines that answer locally, not for {self.kind.name}: there "
+                "the service says the status"
+            )
+        return options if self._given is None and self.kind.answers_locally and options.is_asking else None
 
     def open(self, history: pl.LazyFrame | None) -> Engine:
         """Return the engine, with its indexes opened and what is known of earlier letters.

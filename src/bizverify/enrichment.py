@@ -42,6 +42,7 @@ from bizverify.run.alerts import (
     failure_alert,
     garbled_alert,
     invalid_alert,
+    nts_counts,
     status_counts,
 )
 from bizverify.run.cross_row_features import with_cross_row_features
@@ -66,6 +67,8 @@ from bizverify.tables.publish import backed_up
 if TYPE_CHECKING:
     from bizverify.cancellation import CancelToken
     from bizverify.engine.address import Gazetteer
+    from bizverify.options import StatusOptions
+    from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Purchase
 
 log = logging.getLogger(__name__)
@@ -164,10 +167,12 @@ def enrich_file(
     dry_run: bool = False,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
+    status: StatusOptions | None = None,
 ) -> Report:
     """Verify the rows of a file with an engine and publish the output, or plan that; return what was done.
 
-    ``known``: what the label store has of earlier letters. ``model``: the file of the scorecard, which is not to be
+    ``status``: how the tax authority is asked for statuses, ``None`` if it is not. ``known``: what the label store has
+    of earlier letters. ``model``: the file of the scorecard, which is not to be
     replaced. Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
     """
     with ExitStack() as resources:
@@ -207,6 +212,8 @@ def enrich_file(
         )
         run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes)
         with reading(table), engine.local.running():
+            if status is not None:
+                run = run.with_statuses(status, planned=dry_run)
             return run.plan() if dry_run else run.carry_out(target, record)
 
 
@@ -233,6 +240,12 @@ class EnrichmentRun:
     context: RunContext
     known: LabelHistory | None = None
     with_outcomes: bool = False
+    asked: RunStatuses | None = None
+
+    def with_statuses(self, options: StatusOptions, *, planned: bool) -> EnrichmentRun:
+        """Return this run with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
+        asked = open_statuses(self.prepared.rows, options, self.context, planned=planned)
+        return replace(self, engine=self.engine.with_status(asked.overlay), asked=asked)
 
     def plan(self) -> Report:
         """Return what would be done; nothing is written or spent."""
@@ -265,7 +278,7 @@ class EnrichmentRun:
                 warnings,
                 plan=plan_of(tallied),
                 account=counts,
-                statuses=statuses_of(self.engine, counts, tallied),
+                statuses=statuses_of(self.engine, counts, tallied, self.asked),
                 alerts=(
                     failure_alert(counts, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
@@ -328,12 +341,14 @@ class EnrichmentRun:
                 bizverify=__version__,
                 model=local.model.version,
                 registry=local.registry.version if local.registry else None,
+                statuses=local.status.version if local.status and self.engine.kind.answers_locally else None,
                 gazetteer=local.gazetteer.version if local.gazetteer else None,
                 history=known.recorded.isoformat() if known else None,
                 **_gazetteer_facts(local.gazetteer),
             ),
             plan=plan,
             statuses=statuses,
+            asked=self.asked,
             warnings=(
                 *filter(None, (invalid_alert(plan, header), *alerts, status)),
                 *self.prepared.warnings,
@@ -356,15 +371,34 @@ class EnrichmentRun:
         return local.gazetteer.cautions(local.today or date.today())
 
 
-def statuses_of(engine: Engine, counts: accounting.RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
-    """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
+def open_statuses(
+    rows: pl.LazyFrame, options: StatusOptions, context: RunContext, *, planned: bool = False
+) -> RunStatuses:
+    """Return the statuses of the numbers of a run's rows: fetched, or only counted where the run is ``planned``."""
+    from bizverify.reference import run_statuses  # brings the network with it
+
+    if planned:
+        return run_statuses.plan_statuses(rows, options)
+    watch = getattr(context.progress, "watch", None)  # that of the command line shows the fetching, too
+    return run_statuses.fetch_for_rows(rows, options, watch=watch, cancel=context.cancel)
+
+
+def statuses_of(
+    engine: Engine, counts: accounting.RowCounts, tallied: Mapping[str, Any], asked: RunStatuses | None = None
+) -> StatusCounts | None:
+    """Return of how many rows of a run the status was checked; ``None`` where no row has a number.
+
+    ``asked``: what was asked of the tax authority for it.
+    """
     local = engine.local
+    day = asked.day if asked is not None else local.today or date.today()
     checked = status_counts(
         counts,
         tallied,
         stale_after=local.model.stale_after,
         registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
         bought=engine.kind.buys,
+        nts=nts_counts(tallied, day, asked.fetch.halt if asked is not None else None),
     )
     return checked if checked.rows else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -189,6 +190,8 @@ ServiceOptions.__init__ = _hide_key_first(ServiceOptions.__init__)  # type: igno
 
 
 StatusSource = Literal["auto", "nts", "none"]
+ENV_NTS_KEY: Final = "BIZVERIFY_NTS_KEY"
+ENV_NTS_KEY_FILE: Final = "BIZVERIFY_NTS_KEY_FILE"
 STATUS_SOURCES: Final[tuple[StatusSource, ...]] = ("auto", "nts", "none")
 
 
@@ -221,6 +224,23 @@ class StatusOptions:
         if self.source not in STATUS_SOURCES:
             raise UsageError(f"{parameter('status', self.source)}: must be one of {', '.join(STATUS_SOURCES)}")
         _check(self, _STATUS_RULES, max_age="max_status_age", budget="status_budget")
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the tax authority is to be asked: ``auto`` does where a key is given or in the environment."""
+        if self.source == "auto":
+            in_environment = any(os.environ.get(name, "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
+            return self.key is not None or self.key_file is not None or in_environment
+        return self.source == "nts"
+
+
+def status_options(status: StatusSource | StatusOptions, max_age: float | None) -> StatusOptions:
+    """Return the options of a call that takes ``status`` and ``max_status_age``; raises :class:`UsageError`."""
+    if not isinstance(status, StatusOptions):
+        return StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
+    if max_age is not None:
+        raise UsageError(f"{parameter('max_status_age')} is a field of {parameter('status')}: say it there, as max_age")
+    return status
 
 
 def hide_key(options: Any) -> None:

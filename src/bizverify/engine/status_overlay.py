@@ -50,8 +50,8 @@ class StatusOverlay:
 
     @property
     def version(self) -> str | None:
-        """The version of its registry, if it has one."""
-        return self._statuses.version if isinstance(self._statuses, Registry) else None
+        """The version of its registry, or the newest day of its statuses; ``None`` where there is none."""
+        return self._statuses.version
 
     @property
     def rows(self) -> int:
@@ -98,6 +98,8 @@ class _StatusFrame:
         self._frame = frame
         self._index = KeyIndex(frame["b_no"])
         self.rows = frame.height
+        newest = frame["as_of"].max()
+        self.version = newest.isoformat() if isinstance(newest, date) else None
         self.more = tuple(
             ours for theirs, ours in ATTACHED_MORE.items() if theirs in frame and frame[theirs].null_count() < self.rows
         )
