@@ -13,13 +13,13 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.cancellation import CancelToken, run_async
-from bizverify.engine.local import NUMBER, ROW_PROBLEM
 from bizverify.enrichment import prepare_table
 from bizverify.errors import AuthenticationError, ColumnError, InputError, UsageError
 from bizverify.options import StatusOptions
 from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.registry_builder import check_registry_name
 from bizverify.reference.registry_fetch import FetchedRegistry, fetch_registry
+from bizverify.reference.run_statuses import numbers_of
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses
 from bizverify.reference.status_store import StatusStore
 from bizverify.schema import Lang
@@ -122,12 +122,6 @@ def _numbers_in(path: Path, columns: Mapping[str, str] | None, encoding: str | N
     if found.is_empty():
         raise InputError(f"{path}: holds no business number that could be asked for; name the column with `columns=`")
     return found
-
-
-def numbers_of(rows: pl.LazyFrame) -> pl.Series:
-    """Return the distinct usable numbers of rows (UInt64)."""
-    usable = pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()
-    return rows.filter(usable).select(pl.col(NUMBER).unique().alias("b_no")).collect(engine="streaming").to_series()
 
 
 def _frame_of(found: FetchedStatuses) -> pl.DataFrame:

@@ -16,9 +16,9 @@ from bizverify.cli.options import (
     chosen_status,
     columns_option,
     encoding_option,
+    fetch_options,
     gazetteer_option,
     json_option,
-    status_asking_options,
 )
 from bizverify.errors import UsageError
 
@@ -100,7 +100,7 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
 
 
 def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (json_option, _progress_option, status_asking_options):
+    for option in (json_option, _progress_option, fetch_options):
         command = option(command)
     return command
 
@@ -130,7 +130,12 @@ def fetch_status(
 
     with progress_shown(progress, "numbers", "asking nts") as display:
         report = fetch_files(
-            files, output, chosen_status(options), columns=columns, encoding=encoding, watch=display and display.watch
+            files,
+            output,
+            chosen_status(options),
+            columns=columns,
+            encoding=encoding,
+            watch=None if display is None else display.watch,
         )
     _show_fetched(report, as_json)
 
@@ -147,7 +152,7 @@ def refresh_registry(registry: Path, progress: str, as_json: bool, **options: An
     from bizverify.reference.registry_fetch import refresh_registry
 
     with progress_shown(progress, "numbers", "asking nts") as display:
-        report = refresh_registry(registry, chosen_status(options), watch=display and display.watch)
+        report = refresh_registry(registry, chosen_status(options), watch=None if display is None else display.watch)
     _show_fetched(report, as_json)
 
 

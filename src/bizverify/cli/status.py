@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from bizverify.cli.console import print_json, print_table, say
-from bizverify.cli.options import chosen_status, json_option, lang_option, status_asking_options
+from bizverify.cli.options import chosen_status, fetch_options, json_option, lang_option
 
 
 @click.command(short_help="Ask the tax authority for the status of businesses.")
 @click.argument("numbers", nargs=-1, required=True, metavar="B_NO…")
-@status_asking_options
+@fetch_options
 @lang_option
 @json_option
 def status(numbers: tuple[str, ...], lang: Any, as_json: bool, **options: Any) -> None:
@@ -29,16 +29,16 @@ def status(numbers: tuple[str, ...], lang: Any, as_json: bool, **options: Any) -
     if as_json:
         print_json({"statuses": rows, "halt": found.fetch.halt})
     else:
-        print_table(("b_no", "status", "since", "taxation", "as of", "note"), map(_cells, rows, numbers))
+        print_table(("b_no", "status", "since", "taxation", "as of", "note"), map(_cells, rows))
     if found.fetch.halt is not None:
         say(f"bizverify: {found.fetch.halt}")
     is_invalid = any(row["b_no"] is None for row in rows)
     click.get_current_context().exit(found.fetch.exit_code or (2 if is_invalid else 0))
 
 
-def _cells(row: Mapping[str, Any], given: str) -> list[str]:
+def _cells(row: Mapping[str, Any]) -> list[str]:
     """Return a row for people: what is not known is a dash."""
     digits = row["b_no"]
-    number = f"{digits[:3]}-{digits[3:5]}-{digits[5:]}" if digits else given
+    number = f"{digits[:3]}-{digits[3:5]}-{digits[5:]}" if digits else None
     status = f"{row['biz_status']} (merged)" if row["merged"] else row["biz_status"]
-    return [number, *(str(value or "-") for value in (status, row["since"], row["taxation"], row["as_of"], row["note"]))]
+    return [str(value or "-") for value in (number, status, row["since"], row["taxation"], row["as_of"], row["note"])]
