@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from bizverify.cli.console import progress_shown, show_report
+from bizverify.cli.console import freeze_imports, progress_shown, show_report
 from bizverify.cli.options import (
     PATH,
     chosen_labels,
@@ -111,7 +111,8 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     The engines verify, batch and hybrid buy from the hosted service. What was bought is in the ledger and is not bought
     again; a run that was stopped goes on where it was when the same command is given again.
     """
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
     status = chosen_status(options)
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
@@ -130,7 +131,8 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
 @_reading_options
 def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
     status = chosen_status(options)
     report = api.plan(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out
+from bizverify.cli.console import freeze_imports, print_json, print_out
 from bizverify.cli.options import (
     chosen_labels,
     chosen_status,
@@ -49,7 +49,8 @@ def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) 
     With `--engine verify` the hosted service is asked, unless the ledger has its answer. Exit code 2 if it cannot be a
     business number, 3 if the answer is in doubt or unusable, 5 if it is still to be had.
     """
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
     status = chosen_status(options)
     answer = api.verify(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))
