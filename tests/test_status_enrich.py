@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.dispatch.limits import RetryBudget
 from bizverify.errors import AuthenticationError, UsageError
 from bizverify.schema import SEOUL, Alert
 from bizverify.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Faults, serve
@@ -43,6 +44,12 @@ def asked(nts: FakeNts, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNts]:
         monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
         monkeypatch.setenv("BIZVERIFY_NTS_KEY", KEY)
         yield nts
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries that come at once: an outage is one after all of them."""
+    monkeypatch.setattr(RetryBudget, "backoff", lambda *_: 0.001)
 
 
 @pytest.fixture
@@ -260,6 +267,7 @@ def test_async_code_asks_as_well(asked: FakeNts, source: Path) -> None:
 # ── what cannot be asked ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("hasty")
 def test_an_outage_ends_in_exit_0_with_the_age_of_each_status(run: Run, source: Path, tmp_path: Path) -> None:
     """The registry answers: its age stands in every reason that rests on it, and once on top with why."""
     registry = registry_of(tmp_path, 40, *NUMBERS[:4])
@@ -283,6 +291,7 @@ def test_an_outage_ends_in_exit_0_with_the_age_of_each_status(run: Run, source: 
     ]
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_fresh_stored_status_bears_no_age_in_an_outage(asked: FakeNts, source: Path, tmp_path: Path) -> None:
     """Only what should have been asked again and could not be is concerned."""
     bv.enrich(write(tmp_path / "one.csv", f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n"))

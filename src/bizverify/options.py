@@ -14,6 +14,7 @@ from bizverify.errors import UsageError, parameter
 
 if TYPE_CHECKING:
     from bizverify.client import ApiKey
+    from bizverify.client.key import SecretKey
 
 Options = TypeVar("Options")
 
@@ -209,7 +210,7 @@ class StatusOptions:
     """
 
     source: StatusSource = "auto"
-    key: ApiKey | None = None
+    key: SecretKey | None = None
     key_file: str | Path | None = None
     max_age: float = 30.0
     store: str | Path | None = None

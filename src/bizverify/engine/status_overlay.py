@@ -58,6 +58,17 @@ class StatusOverlay:
         """How many numbers it knows."""
         return self._statuses.rows
 
+    @classmethod
+    def exchangeable(cls, *, aged_before: date | None = None) -> StatusOverlay:
+        """Return one for a query that is run again and again: :meth:`exchange` gives it the statuses of each run."""
+        overlay = cls(pl.DataFrame(schema=SCHEMA), aged_before=aged_before)
+        overlay.more = tuple(ours for theirs, ours in ATTACHED_MORE.items() if theirs != "name")
+        return overlay
+
+    def exchange(self, statuses: pl.DataFrame) -> None:
+        """Use other statuses in the next run: a registry's columns but ``name``, sorted by number, each once."""
+        self._statuses = _StatusFrame(statuses)
+
     def check(self) -> None:
         """Read its whole file, if it has one; raise :class:`RegistryError` where that is damaged."""
         if isinstance(self._statuses, Registry):
