@@ -13,6 +13,7 @@ from bizverify.cancellation import CancelToken, run_async
 from bizverify.engine.registry import ATTACHED_MORE, SCHEMA, Registry
 from bizverify.engine.risk.reason_texts import BY_NTS
 from bizverify.engine.status_overlay import StatusOverlay
+from bizverify.errors import AuthenticationError
 from bizverify.options import StatusOptions
 from bizverify.reference.registry_builder import publish_registry, read_about
 from bizverify.reference.source_files import format_counts
@@ -64,7 +65,7 @@ class FetchedRegistry:
         if self.by_status is not None:
             found.append(("businesses", f"{self.businesses:,} ({format_counts(self.by_status)})"))
         if fetch.halt is not None:
-            found.append(("paused" if fetch.exit_code != 4 else "refused", f"{fetch.halt}; the same command goes on"))
+            found.append(("refused" if fetch.exit_code == AuthenticationError.exit_code else "paused", fetch.halt))
         return [*found, ("output", self.output or "nothing was written")]
 
 
