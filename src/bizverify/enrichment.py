@@ -193,8 +193,13 @@ def enrich_file(
             summary=write.summary,
         )
         record = Path(write.manifest) if write.manifest is not None else None
+        files = {"input": path, **engine.files(), "model": model}
+        if status is not None:
+            from bizverify.reference.run_statuses import status_files
+
+            files |= status_files(status)
         keep_apart(
-            {"input": path, **engine.files(), "model": model},
+            files,
             {"output": target.path, "manifest": record},
             write.in_place,
         )
