@@ -51,9 +51,12 @@ if TYPE_CHECKING:
     from bizverify.purchase.paid_engines import ServiceEngine as ServiceEngine
     from bizverify.reference import build_gazetteer as build_gazetteer
     from bizverify.reference import build_registry as build_registry
+    from bizverify.reference.nts import NtsKey as NtsKey
     from bizverify.report import Report as Report
     from bizverify.run.engine import Engine as Engine
     from bizverify.schema import Verification as Verification
+    from bizverify.statuses import afetch_status as afetch_status
+    from bizverify.statuses import fetch_status as fetch_status
 
 if TYPE_CHECKING:
     number = business_number
@@ -73,6 +76,7 @@ _HOMES = {
     "HybridEngine": "purchase.paid_engines",
     "LabelReport": "labels.report",
     "LocalEngine": "engine",
+    "NtsKey": "reference.nts",
     "ReadOptions": "options",
     "Registry": "engine",
     "Report": "report",
@@ -85,10 +89,12 @@ _HOMES = {
     "Verification": "schema",
     "WriteOptions": "options",
     "aenrich": "api",
+    "afetch_status": "statuses",
     "build_gazetteer": "reference",
     "build_registry": "reference",
     "calibrate": "learning",
     "enrich": "api",
+    "fetch_status": "statuses",
     "forget": "erasure",
     "label": "labels.labelling",
     "plan": "api",

@@ -230,11 +230,23 @@ def status_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _all((source, *more), command)
 
 
+def fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how the tax authority is asked, to a command that asks it whatever else is said."""
+    budget = click.option(
+        "--budget",
+        "status_budget",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Ask for N numbers a day at most, unknown ones and the oldest first; by default as many as it allows.",
+    )
+    return _all((max_status_age_option, budget, status_store_option, nts_key_file_option), command)
+
+
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    """Take the options of :func:`status_options` out of a command's options; return what they say."""
+    """Take the options of :func:`status_options` or :func:`fetch_options` out of a command's; return what they say."""
     given = {field: options.pop(name) for name, field in _STATUS.items()}
     return StatusOptions(
-        source=options.pop("status"), **{field: value for field, value in given.items() if value is not None}
+        source=options.pop("status", "nts"), **{field: value for field, value in given.items() if value is not None}
     )
 
 

@@ -81,7 +81,7 @@ class StatusFetch:
         if self.unanswered:
             parts.append(f"{self.unanswered:,} without an answer today")
         if self.left:
-            parts.append(f"{self.left:,} not asked")
+            parts.append(f"{self.left:,} still to be asked")
         return ", ".join(parts)
 
 

@@ -47,7 +47,7 @@ CREATE TABLE usage (
 """
 
 STATUS_FILE: Final = FileKind(
-    "a status store", "store", 0x62765374, DDL, {}, StoreError, variable=ENV, default="statuses.sqlite"
+    "a status store", "status_store", 0x62765374, DDL, {}, StoreError, variable=ENV, default="statuses.sqlite"
 )  # "bvSt"
 
 _OF_A_NUMBER: Final = ("statuses", "unanswered")
