@@ -104,8 +104,8 @@ def fetch_for_rows(
 
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
-    """Return the distinct numbers of the rows that have a usable one (UInt64), whatever their check digit."""
+    """Return the distinct numbers of the rows that have a usable one (UInt64, sorted), whatever their check digit."""
     if NUMBER not in rows.collect_schema().names():
         return pl.Series(NUMBER, dtype=pl.UInt64)
     usable = pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()
-    return rows.filter(usable).select(pl.col(NUMBER).unique()).collect(engine="streaming").to_series()
+    return rows.filter(usable).select(pl.col(NUMBER).unique()).collect(engine="streaming").to_series().sort()
