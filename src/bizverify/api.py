@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import warnings as python_warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from bizverify import business_number
 from bizverify.cancellation import CancelToken
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import RunStart, enrich_file, open_statuses, prepare_table, statuses_of
+from bizverify.enrichment import RunStart, enrich_file, open_statuses, prepare_table
 from bizverify.errors import UsageError, parameter
 from bizverify.labels.label_store import Labels, history_of, read_history
 from bizverify.model_store import resolve_model
@@ -41,9 +42,12 @@ from bizverify.report import Report
 from bizverify.run import accounting
 from bizverify.run.engine import Engine, LocalEngineAdapter, Progress, RunContext
 from bizverify.run.records import ROW_ID, with_digits
+from bizverify.run.status_counts import statuses_of
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
+
+log = logging.getLogger(__name__)
 
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
@@ -160,7 +164,7 @@ def enrich(
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     writes = choose_options("write", write, flat)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = request.choose_status(status, max_status_age)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
     known = read_history(labels)
@@ -265,7 +269,7 @@ def verify_frame(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = request.choose_status(status, max_status_age)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
@@ -285,7 +289,7 @@ def verify_frame(
         result, tallies = frames.write(Enriched(table, answered, prepared.layout, tally))
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)
-    statuses = statuses_of(answering, counts, tallied, asked)
+    statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
     notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
     if purchase is not None:
         notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
@@ -319,7 +323,7 @@ def verify(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = request.choose_status(status, max_status_age)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     for_local = {
         "zipcode": zipcode,
         "registry": registry,
@@ -341,7 +345,10 @@ def verify(
         rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
         if asking is not None:
-            answering = answering.with_status(open_statuses(rows, asking, context).overlay)
+            asked = open_statuses(rows, asking, context)
+            answering = answering.with_status(asked.overlay)
+            if asked.fetch.halt is not None:
+                log.warning("the tax authority could not be asked: %s", asked.fetch.halt)
         answers, _ = answering.answer(answering.prepare(rows), context)
         answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
@@ -360,7 +367,7 @@ class _EngineRequest:
 
     def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
         self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
-        self._given: Engine | None = None
+        self.given: Engine | None = None
         if isinstance(engine, str):
             self.kind = engine_kind(engine)
             self._service = service_options(engine, service)
@@ -375,30 +382,15 @@ class _EngineRequest:
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
             raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
-        self._given, self.kind = given, kind
-
-    def choose_status(self, status: Status, max_age: float | None) -> StatusOptions | None:
-        """Return how the tax authority is asked for statuses, ``None`` if it is not."""
-        options = status_options(status, max_age)
-        if options.source == "nts" and self._given is not None:
-            raise UsageError(
-                f"{parameter('status', 'nts')} is for engines that are named; give the one that is given as "
-                f"{parameter('engine')} what bizverify.fetch_status returns, as its {parameter('status')}"
-            )
-        if options.source == "nts" and not self.kind.answers_locally:
-            raise UsageError(
-                f"{parameter('status', 'nts')} is for the engines that answer locally, not for {self.kind.name}: there "
-                "the service says the status"
-            )
-        return options if self._given is None and self.kind.answers_locally and options.is_asking else None
+        self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None) -> Engine:
         """Return the engine, with its indexes opened and what is known of earlier letters.
 
         Those that buy are imported only then, since they bring the network with them.
         """
-        if self._given is not None:
-            return self._given.with_history(history)
+        if self.given is not None:
+            return self.given.with_history(history)
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
         local = LocalEngine(**of_local)
         if not self.kind.buys:

@@ -37,13 +37,10 @@ from bizverify.run.accounting import plan as count_plan
 from bizverify.run.alerts import (
     COMMON_FAILURE,
     FAILURE_COUNTS,
-    StatusCounts,
     bought_alert,
     failure_alert,
     garbled_alert,
     invalid_alert,
-    nts_counts,
-    status_counts,
 )
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.engine import Engine, Progress, RunContext
@@ -57,6 +54,7 @@ from bizverify.run.output_layout import (
     refuse_wide,
 )
 from bizverify.run.records import records
+from bizverify.run.status_counts import StatusCounts, statuses_of
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
@@ -278,7 +276,7 @@ class EnrichmentRun:
                 warnings,
                 plan=plan_of(tallied),
                 account=counts,
-                statuses=statuses_of(self.engine, counts, tallied, self.asked),
+                statuses=statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None),
                 alerts=(
                     failure_alert(counts, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
@@ -381,26 +379,6 @@ def open_statuses(
         return run_statuses.plan_statuses(rows, options)
     watch = getattr(context.progress, "watch", None)  # that of the command line shows the fetching, too
     return run_statuses.fetch_for_rows(rows, options, watch=watch, cancel=context.cancel)
-
-
-def statuses_of(
-    engine: Engine, counts: accounting.RowCounts, tallied: Mapping[str, Any], asked: RunStatuses | None = None
-) -> StatusCounts | None:
-    """Return of how many rows of a run the status was checked; ``None`` where no row has a number.
-
-    ``asked``: what was asked of the tax authority for it.
-    """
-    local = engine.local
-    day = asked.day if asked is not None else local.today or date.today()
-    checked = status_counts(
-        counts,
-        tallied,
-        stale_after=local.model.stale_after,
-        registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
-        bought=engine.kind.buys,
-        nts=nts_counts(tallied, day, asked.fetch.halt if asked is not None else None),
-    )
-    return checked if checked.rows else None
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:

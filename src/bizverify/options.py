@@ -235,13 +235,29 @@ class StatusOptions:
         return self.source == "nts"
 
 
-def status_options(status: StatusSource | StatusOptions, max_age: float | None) -> StatusOptions:
-    """Return the options of a call that takes ``status`` and ``max_status_age``; raises :class:`UsageError`."""
+def status_options(
+    status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
+) -> StatusOptions | None:
+    """Return how a call that takes ``status`` and ``max_status_age`` asks for statuses, ``None`` if it does not.
+
+    ``kind``: the kind of its engine; ``given``: whether the caller made that. Raises :class:`UsageError` where it is
+    said to ask, and the engine has no use for it.
+    """
     if not isinstance(status, StatusOptions):
-        return StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
-    if max_age is not None:
+        status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
+    elif max_age is not None:
         raise UsageError(f"{parameter('max_status_age')} is a field of {parameter('status')}: say it there, as max_age")
-    return status
+    if status.source == "nts" and given:
+        raise UsageError(
+            f"{parameter('status', 'nts')} is for engines that are named; give the one that is given as "
+            f"{parameter('engine')} what bizverify.fetch_status returns, as its {parameter('status')}"
+        )
+    if status.source == "nts" and not kind.answers_locally:
+        raise UsageError(
+            f"{parameter('status', 'nts')} is for the engines that answer locally, not for {kind.name}: there the "
+            "service says the status"
+        )
+    return status if status.is_asking and kind.answers_locally and not given else None
 
 
 def hide_key(options: Any) -> None:

@@ -14,7 +14,8 @@ from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
-from bizverify.run.alerts import StatusCounts, is_majority
+from bizverify.run.alerts import is_majority
+from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Choice, pluralize
 from bizverify.storage.filesystem import state_directory
 from bizverify.tables.table import Section

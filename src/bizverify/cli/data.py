@@ -19,11 +19,13 @@ from bizverify.cli.options import (
     fetch_options,
     gazetteer_option,
     json_option,
+    registry_option,
 )
 from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
     from bizverify.reference.registry_fetch import FetchedRegistry
+    from bizverify.reference.update import DataUpdate
 
 _progress_option = click.option(
     "--progress",
@@ -165,6 +167,8 @@ def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
 
 
 @data.command(short_help="Bring registry and gazetteer up to date.")
+@registry_option
+@fetch_options
 @gazetteer_option
 @click.option(
     "--addresses",
@@ -173,26 +177,44 @@ def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
     metavar="SRC",
     help="Where you put downloaded address files: a folder, file or zip. Can be given several times.",
 )
+@_progress_option
 @json_option
-def update(gazetteer: Path | None, addresses: tuple[Path, ...], as_json: bool) -> None:
+def update(
+    registry: Path | None,
+    gazetteer: Path | None,
+    addresses: tuple[Path, ...],
+    progress: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Refresh what can be refreshed, and say for the rest what to download and where.
 
-    The gazetteer is built anew if the address files are newer than those it was built from. What is current stays as it
-    is, and after an error the file that was there stays.
+    The gazetteer is built anew if the address files are newer than those it was built from. The registry's oldest
+    statuses are asked of the tax authority, as `bizverify data refresh-registry` does it. What is current stays as it
+    is, and after an error the file that was there stays. Exit code 4 if the key is refused, 5 if it is to go on later.
     """
-    from bizverify.reference.update import BY_HAND, update_gazetteer
+    from bizverify.reference.update import BY_HAND, update_gazetteer, update_registry
 
     if (gazetteer is None) != (not addresses):
         raise UsageError("--gazetteer and --addresses go together: the file, and where the address files are")
     done = []
     if gazetteer is not None:
-        with progress_shown("auto", "MB", "reading") as advance:
+        with progress_shown(progress, "MB", "reading") as advance:
             done.append(update_gazetteer(gazetteer, addresses, progress=advance))
+        _show_update(done[-1], as_json)
+    if registry is not None:
+        with progress_shown(progress, "numbers", "asking nts") as display:
+            watch = None if display is None else display.watch
+            done.append(update_registry(registry, chosen_status(options), watch=watch))
+        _show_update(done[-1], as_json)
     if as_json:
         print_json({"updates": [asdict(one) for one in done], "by_hand": BY_HAND})
-        return
-    for one in done:
-        say_table([(one.what, f"{one.state}: {one.path}, {one.said}")])
-        if one.remedy:
-            say_table([("", one.remedy)])
-    say_table(BY_HAND.items())
+    else:
+        say_table(BY_HAND.items())
+    click.get_current_context().exit(max((one.exit_code for one in done), default=0))
+
+
+def _show_update(update: DataUpdate, as_json: bool) -> None:
+    if not as_json:
+        say_table([(update.what, f"{update.state}: {update.path}, {update.said}")])
+        say_table([("", update.remedy)] if update.remedy else [])
