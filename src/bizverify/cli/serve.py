@@ -5,29 +5,27 @@ from __future__ import annotations
 import math
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bizverify.cli.console import say
-from bizverify.cli.options import PATH, gazetteer_option, lang_option, model_option, registry_option
+from bizverify.cli.options import (
+    PATH,
+    chosen_status,
+    gazetteer_option,
+    lang_option,
+    model_option,
+    nts_key_file_option,
+    registry_option,
+    status_budget_option,
+)
 from bizverify.errors import UsageError
-from bizverify.options import StatusOptions
 
 if TYPE_CHECKING:
     from bizverify.server.settings import Settings
 
 db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help="The server's SQLite file.")
-
-
-_STATUS_OPTIONS: Final = {
-    "source": "status",
-    "max_age": "max_status_age",
-    "budget": "status_budget",
-    "store": "status_store",
-    "key_file": "nts_key_file",
-}
-"""Fields of :class:`~bizverify.options.StatusOptions`, and the parameters that they are given by."""
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
@@ -88,21 +86,14 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     metavar="DAYS",
     help="How old a status may be before it is asked for again; the watch list asks once a day.",
 )
-@click.option(
-    "--status-budget",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Numbers that may be asked for on one day in Korea; by default as many as the tax authority allows.",
-)
+@status_budget_option
 @click.option(
     "--status-store",
     type=PATH,
     metavar="FILE",
     help="Where statuses are kept; by default statuses.sqlite in the server's folder.",
 )
-@click.option(
-    "--nts-key-file", type=PATH, metavar="FILE", help="A file that holds the key; without it BIZVERIFY_NTS_KEY."
-)
+@nts_key_file_option
 def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
     """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
 
@@ -117,7 +108,7 @@ def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
     from bizverify.server.app import run
     from bizverify.server.settings import Settings, load_plans
 
-    status = StatusOptions(**{name: settings.pop(given) for name, given in _STATUS_OPTIONS.items()})
+    status = chosen_status(settings)
     chosen: Settings = Settings(plans=load_plans(plans), status=status, **settings)
     logs.configure_logging()
     run(chosen, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
