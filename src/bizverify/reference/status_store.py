@@ -164,12 +164,6 @@ class StatusStore:
         in_vain = self.find_unanswered(wanted["b_no"], today)
         return wanted.join(in_vain.to_frame(), on="b_no", how="anti").sort("as_of", "b_no").cast({"as_of": pl.Date})
 
-    def oldest_of(self, numbers: pl.Series) -> date | None:
-        """Return the oldest day of a status of ``numbers`` (UInt64, each once); ``None`` where none is stored."""
-        query = "SELECT min(found.as_of) AS day " + _OF_NUMBERS.format(table="statuses")
-        days = self._read_of(numbers, query, {"as_of": pl.Int32})
-        return days.select(pl.col("as_of").min().cast(pl.Date)).item()  # type: ignore[no-any-return]
-
     def find_unanswered(self, numbers: pl.Series, today: date) -> pl.Series:
         """Return which of ``numbers`` were asked on the day ``today`` in Korea without an answer (UInt64)."""
         query = "SELECT found.b_no, found.day " + _OF_NUMBERS.format(table="unanswered")
@@ -182,6 +176,14 @@ class StatusStore:
             version = db.execute("PRAGMA data_version").fetchone()[0]
         before, self._data_version = self._data_version, version
         return bool(before is not None and version != before)
+
+    def oldest(self, numbers: pl.Series) -> date | None:
+        """Return the oldest day of a status that is stored of ``numbers``; ``None`` where there is none."""
+        query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
+        day = (
+            self._read_of(numbers, query, _DAYS)["as_of"].cast(pl.Date).to_frame().select(pl.col("as_of").min()).item()
+        )
+        return day if isinstance(day, date) else None
 
     def usage(self, key: str, day: date) -> DayUsage:
         """Return what was asked on a day in Korea with the key of that fingerprint, by all processes."""
