@@ -198,11 +198,7 @@ def enrich_file(
             from bizverify.reference.run_statuses import status_files
 
             files |= status_files(status)
-        keep_apart(
-            files,
-            {"output": target.path, "manifest": record},
-            write.in_place,
-        )
+        keep_apart(files, {"output": target.path, "manifest": record}, write.in_place)
         prepared = _prepare_output(table, target, read, write)
         prepared = replace(prepared, rows=engine.prepare(prepared.rows))
         context = RunContext(
