@@ -46,7 +46,9 @@ class KeyIndex:
             return self._search(keys)
         places = self._slots.gather(self._slot_of(keys))
         elsewhere = (self._keys.gather(places) != keys).fill_null(False)
-        return places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
+        if elsewhere.any():
+            places = places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
+        return places
 
     def _search(self, keys: pl.Series) -> pl.Series:
         there = pl.lit(self._keys).gather(_PLACE, null_on_oob=True) == _NUMBER
