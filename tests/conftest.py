@@ -22,6 +22,7 @@ import uvicorn.server
 from hypothesis import settings
 
 from bizverify import cli
+from bizverify.dispatch import Dispatcher
 from signals import heed_stop_signals
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ def pytest_enter_pdb() -> None:
 def state_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(folder))
+    for name in ("BIZVERIFY_NTS_KEY", "BIZVERIFY_NTS_KEY_FILE"):  # else whoever has a key asks for each test's numbers
+        monkeypatch.delenv(name, raising=False)
     return folder
 
 
@@ -177,7 +180,14 @@ def apart(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line's ``main`` in ``tmp_path``, in this process; what signals do is a matter of ``apart``."""
+    """Run the command line's ``main`` in ``tmp_path``, in this process; what signals do is a matter of ``apart``.
+
+    Its purchases wait a tenth of what they would: whether a job is done is asked each second otherwise.
+    """
+    sleep = Dispatcher.sleep
+
+    async def hurry(dispatcher: Dispatcher, seconds: float) -> None:
+        await sleep(dispatcher, seconds / 10)
 
     def command(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         words = ["bizverify", *map(str, arguments)]
@@ -189,6 +199,7 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             patch.setattr(sys, "argv", words)
             patch.setattr(sys, "stdout", streams[0])
             patch.setattr(sys, "stderr", streams[1])
+            patch.setattr(Dispatcher, "sleep", hurry)
             patch.setattr(cli, "let_stop_signals_interrupt", lambda: None)
             patch.setattr(logging.root, "handlers", [])  # those of the command are made anew, for its own stderr
             level = logging.root.level

@@ -74,7 +74,8 @@ def test_the_report_begins_with_the_statuses_and_what_mends_them(run: Run, tmp_p
     """The first line names the count and the command; so does the report object, and `--json`."""
     done = run("enrich", SAMPLE / "customers.csv", "-o", tmp_path / "out.csv", "--progress", "none")
     first = done.stderr.splitlines()[0]
-    assert re.match(r"ATTENTION: 0 of 280 statuses checked.* `bizverify data build-registry .*--registry", first)
+    assert re.match(r"ATTENTION: 0 of 280 statuses checked, .*--status nts and a free key", first)
+    assert re.search(r"`bizverify data build-registry .*--registry", first)
     assert "statuses checked" not in "".join(done.stderr.splitlines()[1:])
     report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv")
     assert str(report).startswith("statuses        0 of 280 statuses checked")
@@ -85,6 +86,7 @@ def test_the_report_begins_with_the_statuses_and_what_mends_them(run: Run, tmp_p
         "stale_after": 90,
         "registry": None,
         "bought": False,
+        "nts": None,
     }
     assert isinstance(report.warnings[0], Alert)
 

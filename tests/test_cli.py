@@ -467,3 +467,21 @@ def test_a_list_without_a_header_is_read_with_the_option_and_its_columns_are_pri
     assert "ATTENTION: no column has a header" in done.stderr
     assert "'#3' + '#4', columns 3 + 4 (given, confidence 100%)" in done.stderr
     assert (tmp_path / "x.enriched.csv").read_text().startswith("#1,#2,#3,#4,biz_status,")
+
+
+def test_imports_are_kept_from_the_garbage_collector_once() -> None:
+    """What a command imports is frozen and the collector works on; where polars is there already, nothing is done."""
+    code = """
+import gc
+from bizverify.cli.console import freeze_imports
+with freeze_imports():
+    assert not gc.isenabled()
+    import polars
+frozen = gc.get_freeze_count()
+assert gc.isenabled() and frozen > 10_000, frozen
+with freeze_imports():
+    assert gc.isenabled()
+assert gc.get_freeze_count() <= frozen
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -10,9 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from bizverify import Gazetteer
+from bizverify.testing import FakeNts, serve
+from conftest import write
+from customers import numbers as customer_numbers
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -71,6 +75,26 @@ def test_a_set_with_less_than_before_is_refused(run: Run, folder: Path, tmp_path
     refused = update(run, later, code=2)
     assert "rnaddrkor_sejong.txt" in refused["said"]
     assert (tmp_path / "g.parquet").read_bytes() == before
+
+
+def test_a_registry_is_refreshed_with_the_key_and_goes_on_where_the_budget_ends(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statuses are asked for and the file replaced; a budget that is too small ends in exit code 5, and goes on."""
+    numbers = [*customer_numbers(3)]
+    write(tmp_path / "s.csv", "사업자번호,상태\n" + "".join(f"{number},계속사업자\n" for number in numbers))
+    assert run("data", "build-registry", "s.csv", "-o", "r.parquet", "--as-of", "2024-01-01").returncode == 0
+    assert run("data", "update", "--registry", "r.parquet").returncode == 2  # without a key
+    monkeypatch.setenv("BIZVERIFY_NTS_KEY", "Ab+cd/efgh0123456789==")
+    with serve(FakeNts("Ab+cd/efgh0123456789==", default="closed")) as address:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", address)
+        paused = run("data", "update", "--registry", "r.parquet", "--budget", "1", "--json")
+        assert paused.returncode == 5, paused.stderr
+        assert "goes on" in json.loads(paused.stdout)["updates"][0]["remedy"]
+        done = run("data", "update", "--registry", "r.parquet", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["updates"][0]["state"] == "refreshed"
+    assert pl.read_parquet(tmp_path / "r.parquet")["biz_status"].to_list() == ["closed"] * 3
 
 
 def test_what_must_be_downloaded_is_said(run: Run) -> None:

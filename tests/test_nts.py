@@ -556,6 +556,38 @@ async def test_the_key_is_in_no_log_error_or_traceback(
     assert [text for text in shown if "efgh" in text] == []
 
 
+RUN = """
+import asyncio, logging, sys
+import polars as pl
+from bizverify.options import StatusOptions
+from bizverify.reference.status_fetch import fetch_statuses
+logging.basicConfig(level=logging.DEBUG)
+options = StatusOptions(base_url=sys.argv[1], store="statuses.sqlite", rate=1000)
+report = asyncio.run(fetch_statuses(pl.Series(range(1000000001, 1000000501), dtype=pl.UInt64), options))
+print(repr(report), report.halt)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("last", ["bad_key", "forbidden", "day_limit", "expired_key"])
+def test_a_whole_run_at_debug_level_shows_and_stores_no_key(
+    fake: FakeNts, url: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither form of the key is in what a run prints, in a file that it writes, or in a URL."""
+    echo = Status(400, body=f'{{"code":-999,"msg":"{KEY} {ENCODED}"}}'.encode())
+    acts = (NTS_FAULTS["cut_json"], echo, NTS_FAULTS["other_shape"])
+    fake.faults.add(*(Fault("status", act, at=place) for place, act in enumerate(acts, 1)))
+    fake.faults.add(Fault("status", NTS_FAULTS[last], at=range(6, 100)))
+    monkeypatch.setenv("BIZVERIFY_NTS_KEY", ENCODED)
+    done = subprocess.run([sys.executable, "-c", RUN, url], cwd=tmp_path, capture_output=True, timeout=120, check=True)
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert b"the tax authority's API" in done.stderr
+    assert b"halt" in done.stdout
+    assert len(written) >= 1
+    found = [*written, done.stdout, done.stderr, "".join(fake.urls).encode()]
+    assert [text for text in found if b"efgh" in text] == []
+
+
 def test_plain_http_is_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIZVERIFY_NTS_URL", "http://nts.example.com")
     with pytest.raises(UsageError, match=r"plain http would show the NTS API key .*BIZVERIFY_NTS_URL"):

@@ -50,6 +50,11 @@ def test_a_scorecard_loads_back_equal(card: Scorecard, tmp_path: Path) -> None:
     assert Scorecard.load(path) == card
 
 
+def test_the_built_in_scorecard_passes_every_check() -> None:
+    """It is not checked when it is loaded, so its file must pass here whatever a file of the user's must."""
+    assert Scorecard.load(BUILT_IN) == Scorecard.load()
+
+
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     """An editor that writes one before the text has not broken the file."""
     path = tmp_path / "mine.toml"

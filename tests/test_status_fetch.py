@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from bizverify.cancellation import CancelToken
+from bizverify.dispatch.limits import RetryBudget
 from bizverify.errors import UsageError
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
@@ -33,6 +34,12 @@ def series(count: int, first: int = 1_000_000_001) -> pl.Series:
 @pytest.fixture
 def fake() -> FakeNts:
     return FakeNts(default="active")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries wait for nothing: how long they would is a matter of `test_limits`."""
+    monkeypatch.setattr(RetryBudget, "backoff", lambda *_: 0.0)
 
 
 @pytest.fixture

@@ -45,14 +45,18 @@ if TYPE_CHECKING:
     from bizverify.options import ReadOptions as ReadOptions
     from bizverify.options import ServiceKeywords as ServiceKeywords
     from bizverify.options import ServiceOptions as ServiceOptions
+    from bizverify.options import StatusOptions as StatusOptions
     from bizverify.options import WriteOptions as WriteOptions
     from bizverify.purchase.paid_engines import HybridEngine as HybridEngine
     from bizverify.purchase.paid_engines import ServiceEngine as ServiceEngine
     from bizverify.reference import build_gazetteer as build_gazetteer
     from bizverify.reference import build_registry as build_registry
+    from bizverify.reference.nts import NtsKey as NtsKey
     from bizverify.report import Report as Report
     from bizverify.run.engine import Engine as Engine
     from bizverify.schema import Verification as Verification
+    from bizverify.status_lookup import afetch_status as afetch_status
+    from bizverify.status_lookup import fetch_status as fetch_status
 
 if TYPE_CHECKING:
     number = business_number
@@ -72,6 +76,7 @@ _HOMES = {
     "HybridEngine": "purchase.paid_engines",
     "LabelReport": "labels.report",
     "LocalEngine": "engine",
+    "NtsKey": "reference.nts",
     "ReadOptions": "options",
     "Registry": "engine",
     "Report": "report",
@@ -79,14 +84,17 @@ _HOMES = {
     "ServiceEngine": "purchase.paid_engines",
     "ServiceKeywords": "options",
     "ServiceOptions": "options",
+    "StatusOptions": "options",
     "StatusOverlay": "engine.status_overlay",
     "Verification": "schema",
     "WriteOptions": "options",
     "aenrich": "api",
+    "afetch_status": "status_lookup",
     "build_gazetteer": "reference",
     "build_registry": "reference",
     "calibrate": "learning",
     "enrich": "api",
+    "fetch_status": "status_lookup",
     "forget": "erasure",
     "label": "labels.labelling",
     "plan": "api",

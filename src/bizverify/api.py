@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
 import warnings as python_warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, Unpack
@@ -16,9 +18,9 @@ from bizverify import business_number
 from bizverify.cancellation import CancelToken
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import RunStart, enrich_file, prepare_table, statuses_of
+from bizverify.enrichment import RunStart, enrich_file, open_statuses, prepare_table
 from bizverify.errors import UsageError, parameter
-from bizverify.labels.label_store import Labels, history_of, read_history
+from bizverify.labels.history import Labels, history_of, read_history
 from bizverify.model_store import resolve_model
 from bizverify.options import (
     ENGINE_KINDS,
@@ -26,23 +28,32 @@ from bizverify.options import (
     EngineName,
     ReadOptions,
     ServiceKeywords,
+    StatusOptions,
+    StatusSource,
     WriteOptions,
     choose_options,
     engine_kind,
     hide_key,
     refuse_unknown,
     service_options,
+    status_options,
 )
 from bizverify.report import Report
 from bizverify.run import accounting
 from bizverify.run.engine import Engine, LocalEngineAdapter, Progress, RunContext
 from bizverify.run.records import ROW_ID, with_digits
+from bizverify.run.status_counts import statuses_of
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
 
+log = logging.getLogger(__name__)
+
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
+
+Status = StatusSource | StatusOptions
+"""Whether the tax authority is asked for statuses, or how."""
 
 
 class EnrichKeywords(ServiceKeywords, total=False):
@@ -52,6 +63,8 @@ class EnrichKeywords(ServiceKeywords, total=False):
     registry: str | Path | Registry | None
     gazetteer: str | Path | Gazetteer | None
     model: str | Path | Scorecard | None
+    status: Status
+    max_status_age: float | None
     lang: Lang
     today: date | str | None
     sheet: str | None
@@ -81,6 +94,8 @@ def enrich(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
     lang: Lang = "en",
     today: date | str | None = None,
     sheet: str | None = None,
@@ -116,6 +131,12 @@ def enrich(
     columns are called ``#1``, ``#2``, …, in the output too, and the roles are found by content.
     ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
+    ``status``: whether the tax authority's free API is asked for the status of each number, as far as what is stored is
+    more than ``max_status_age`` days old (30): ``nts``, ``none``, or ``auto``, that is if a key is in the environment
+    (``BIZVERIFY_NTS_KEY``, ``BIZVERIFY_NTS_KEY_FILE``); :class:`StatusOptions` say more. Only numbers are sent. Of a
+    number in ``registry``, too, the newer status counts. Where the API cannot be reached, or its day's allowance is
+    used up, the run goes on with what is stored and the registry: report and reasons say how old that is.
+
     ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
     adds a sheet with the run's figures to a new workbook. ``dry_run`` plans only and writes nothing.
@@ -143,6 +164,7 @@ def enrich(
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     writes = choose_options("write", write, flat)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
     known = read_history(labels)
@@ -158,6 +180,7 @@ def enrich(
         dry_run=dry_run,
         progress=progress,
         cancel=cancel,
+        status=asking,
     )
 
 
@@ -229,6 +252,8 @@ def verify_frame(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
     lang: Lang = "en",
     today: date | str | None = None,
     prefix: str = "",
@@ -244,6 +269,7 @@ def verify_frame(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
@@ -253,15 +279,17 @@ def verify_frame(
     known = read_history(labels) if request.kind.answers_locally else None
     answering = request.open(known.history if known else None)
     with ExitStack() as resources, answering.local.running():
-        priority = prepared.priority_column(answering)
-        context = RunContext("a frame", new_run_id(datetime.now(UTC)), priority=priority, resources=resources)
+        context = RunContext("a frame", new_run_id(datetime.now(UTC)), resources=resources)
+        context = replace(context, priority=prepared.priority_column(answering))
+        asked = open_statuses(prepared.rows, asking, context) if asking is not None else None
+        answering = answering.with_status(asked.overlay) if asked is not None else answering
         answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
         answered = accounting.number_rows(answers)
         tally = accounting.tally(answered, answering.counts())
         result, tallies = frames.write(Enriched(table, answered, prepared.layout, tally))
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)
-    statuses = statuses_of(answering, counts, tallied)
+    statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
     notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
     if purchase is not None:
         notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
@@ -280,6 +308,8 @@ def verify(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
     lang: Lang = "en",
     today: date | str | None = None,
     labels: Labels = None,
@@ -293,6 +323,7 @@ def verify(
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     for_local = {
         "zipcode": zipcode,
         "registry": registry,
@@ -313,6 +344,11 @@ def verify(
     with ExitStack() as resources, answering.local.running():
         rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
+        if asking is not None:
+            asked = open_statuses(rows, asking, context)
+            answering = answering.with_status(asked.overlay)
+            if asked.fetch.halt is not None:
+                log.warning("the tax authority could not be asked: %s", asked.fetch.halt)
         answers, _ = answering.answer(answering.prepare(rows), context)
         answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
@@ -331,7 +367,7 @@ class _EngineRequest:
 
     def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
         self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
-        self._given: Engine | None = None
+        self.given: Engine | None = None
         if isinstance(engine, str):
             self.kind = engine_kind(engine)
             self._service = service_options(engine, service)
@@ -346,15 +382,15 @@ class _EngineRequest:
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
             raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
-        self._given, self.kind = given, kind
+        self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None) -> Engine:
         """Return the engine, with its indexes opened and what is known of earlier letters.
 
         Those that buy are imported only then, since they bring the network with them.
         """
-        if self._given is not None:
-            return self._given.with_history(history)
+        if self.given is not None:
+            return self.given.with_history(history)
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
         local = LocalEngine(**of_local)
         if not self.kind.buys:

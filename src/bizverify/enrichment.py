@@ -18,7 +18,7 @@ import polars as pl
 from bizverify._version import __version__
 from bizverify.engine.letter_history import with_letters
 from bizverify.engine.local import NUMBER
-from bizverify.labels.label_store import LabelHistory
+from bizverify.labels.history import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
 from bizverify.options import ReadOptions, WriteOptions
 from bizverify.report import (
@@ -37,12 +37,10 @@ from bizverify.run.accounting import plan as count_plan
 from bizverify.run.alerts import (
     COMMON_FAILURE,
     FAILURE_COUNTS,
-    StatusCounts,
     bought_alert,
     failure_alert,
     garbled_alert,
     invalid_alert,
-    status_counts,
 )
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.engine import Engine, Progress, RunContext
@@ -56,6 +54,7 @@ from bizverify.run.output_layout import (
     refuse_wide,
 )
 from bizverify.run.records import records
+from bizverify.run.status_counts import StatusCounts, statuses_of
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
@@ -66,6 +65,8 @@ from bizverify.tables.publish import backed_up
 if TYPE_CHECKING:
     from bizverify.cancellation import CancelToken
     from bizverify.engine.address import Gazetteer
+    from bizverify.options import StatusOptions
+    from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Purchase
 
 log = logging.getLogger(__name__)
@@ -164,10 +165,12 @@ def enrich_file(
     dry_run: bool = False,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
+    status: StatusOptions | None = None,
 ) -> Report:
     """Verify the rows of a file with an engine and publish the output, or plan that; return what was done.
 
-    ``known``: what the label store has of earlier letters. ``model``: the file of the scorecard, which is not to be
+    ``status``: how the tax authority is asked for statuses, ``None`` if it is not. ``known``: what the label store has
+    of earlier letters. ``model``: the file of the scorecard, which is not to be
     replaced. Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
     """
     with ExitStack() as resources:
@@ -207,6 +210,8 @@ def enrich_file(
         )
         run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes)
         with reading(table), engine.local.running():
+            if status is not None:
+                run = run.with_statuses(status, planned=dry_run)
             return run.plan() if dry_run else run.carry_out(target, record)
 
 
@@ -233,6 +238,12 @@ class EnrichmentRun:
     context: RunContext
     known: LabelHistory | None = None
     with_outcomes: bool = False
+    asked: RunStatuses | None = None
+
+    def with_statuses(self, options: StatusOptions, *, planned: bool) -> EnrichmentRun:
+        """Return this run with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
+        asked = open_statuses(self.prepared.rows, options, self.context, planned=planned)
+        return replace(self, engine=self.engine.with_status(asked.overlay), asked=asked)
 
     def plan(self) -> Report:
         """Return what would be done; nothing is written or spent."""
@@ -265,7 +276,7 @@ class EnrichmentRun:
                 warnings,
                 plan=plan_of(tallied),
                 account=counts,
-                statuses=statuses_of(self.engine, counts, tallied),
+                statuses=statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None),
                 alerts=(
                     failure_alert(counts, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
@@ -328,12 +339,14 @@ class EnrichmentRun:
                 bizverify=__version__,
                 model=local.model.version,
                 registry=local.registry.version if local.registry else None,
+                statuses=local.status.version if local.status and self.engine.kind.answers_locally else None,
                 gazetteer=local.gazetteer.version if local.gazetteer else None,
                 history=known.recorded.isoformat() if known else None,
                 **_gazetteer_facts(local.gazetteer),
             ),
             plan=plan,
             statuses=statuses,
+            asked=self.asked,
             warnings=(
                 *filter(None, (invalid_alert(plan, header), *alerts, status)),
                 *self.prepared.warnings,
@@ -356,17 +369,16 @@ class EnrichmentRun:
         return local.gazetteer.cautions(local.today or date.today())
 
 
-def statuses_of(engine: Engine, counts: accounting.RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
-    """Return of how many rows of a run the status was checked; ``None`` where no row has a number."""
-    local = engine.local
-    checked = status_counts(
-        counts,
-        tallied,
-        stale_after=local.model.stale_after,
-        registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
-        bought=engine.kind.buys,
-    )
-    return checked if checked.rows else None
+def open_statuses(
+    rows: pl.LazyFrame, options: StatusOptions, context: RunContext, *, planned: bool = False
+) -> RunStatuses:
+    """Return the statuses of the numbers of a run's rows: fetched, or only counted where the run is ``planned``."""
+    from bizverify.reference import run_statuses  # brings the network with it
+
+    if planned:
+        return run_statuses.plan_statuses(rows, options)
+    watch = getattr(context.progress, "watch", None)  # that of the command line shows the fetching, too
+    return run_statuses.fetch_for_rows(rows, options, watch=watch, cancel=context.cancel)
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:

@@ -119,9 +119,9 @@ def forget(
     """Erase business numbers from the ledger, label store, local watch list, status store and servers' files.
 
     Stores are those of the user where no path is given; ``local`` is the watch list's file, ``db`` files of servers,
-    which must not be running. With ``dry_run`` nothing is erased. All stores are opened, and their locks taken, before
-    anything is erased, and after an error the same call goes on. Answers that were paid are gone, too: the same lookup
-    is paid again.
+    which must not be running. With ``dry_run`` nothing is erased. All stores are opened and looked through before
+    anything is erased, so that one in use by another process stops it; after an error the same call goes on. Answers
+    that were paid are gone, too: the same lookup is paid again.
 
     Raises :class:`~bizverify.errors.NumberError`; :class:`UsageError` where a store that was named does not exist, or
     where something is unsettled, which may have been paid; :class:`~bizverify.errors.BizverifyError` of the store that

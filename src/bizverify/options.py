@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -13,6 +14,7 @@ from bizverify.errors import UsageError, parameter
 
 if TYPE_CHECKING:
     from bizverify.client import ApiKey
+    from bizverify.client.key import SecretKey
 
 Options = TypeVar("Options")
 
@@ -189,6 +191,8 @@ ServiceOptions.__init__ = _hide_key_first(ServiceOptions.__init__)  # type: igno
 
 
 StatusSource = Literal["auto", "nts", "none"]
+ENV_NTS_KEY: Final = "BIZVERIFY_NTS_KEY"
+ENV_NTS_KEY_FILE: Final = "BIZVERIFY_NTS_KEY_FILE"
 STATUS_SOURCES: Final[tuple[StatusSource, ...]] = ("auto", "nts", "none")
 
 
@@ -206,7 +210,7 @@ class StatusOptions:
     """
 
     source: StatusSource = "auto"
-    key: ApiKey | None = None
+    key: SecretKey | None = None
     key_file: str | Path | None = None
     max_age: float = 30.0
     store: str | Path | None = None
@@ -221,6 +225,39 @@ class StatusOptions:
         if self.source not in STATUS_SOURCES:
             raise UsageError(f"{parameter('status', self.source)}: must be one of {', '.join(STATUS_SOURCES)}")
         _check(self, _STATUS_RULES, max_age="max_status_age", budget="status_budget")
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the tax authority is to be asked: ``auto`` does where a key is given or in the environment."""
+        if self.source == "auto":
+            in_environment = any(os.environ.get(name, "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
+            return self.key is not None or self.key_file is not None or in_environment
+        return self.source == "nts"
+
+
+def status_options(
+    status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
+) -> StatusOptions | None:
+    """Return how a call that takes ``status`` and ``max_status_age`` asks for statuses, ``None`` if it does not.
+
+    ``kind``: the kind of its engine; ``given``: whether the caller made that. Raises :class:`UsageError` where it is
+    said to ask, and the engine has no use for it.
+    """
+    if not isinstance(status, StatusOptions):
+        status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
+    elif max_age is not None:
+        raise UsageError(f"{parameter('max_status_age')} is a field of {parameter('status')}: say it there, as max_age")
+    if status.source == "nts" and given:
+        raise UsageError(
+            f"{parameter('status', 'nts')} is for engines that are named; give the one that is given as "
+            f"{parameter('engine')} what bizverify.fetch_status returns, as its {parameter('status')}"
+        )
+    if status.source == "nts" and not kind.answers_locally:
+        raise UsageError(
+            f"{parameter('status', 'nts')} is for the engines that answer locally, not for {kind.name}: there the "
+            "service says the status"
+        )
+    return status if status.is_asking and kind.answers_locally and not given else None
 
 
 def hide_key(options: Any) -> None:

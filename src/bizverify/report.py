@@ -14,7 +14,8 @@ from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
-from bizverify.run.alerts import StatusCounts, is_majority
+from bizverify.run.alerts import is_majority
+from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Choice, pluralize
 from bizverify.storage.filesystem import state_directory
 from bizverify.tables.table import Section
@@ -22,6 +23,7 @@ from bizverify.tables.table import Section
 if TYPE_CHECKING:
     import polars as pl
 
+    from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Agreement, Purchase, QuotaStatus
 
 
@@ -35,6 +37,7 @@ class Versions:
     bizverify: str
     model: str
     registry: str | None
+    statuses: str | None = None
     gazetteer: str | None = None
     history: str | None = None
     gazetteer_date: str | None = None
@@ -59,7 +62,8 @@ class Report(Shown):
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
-    ``None`` for a dry run. Warnings that are :class:`bizverify.schema.Alert` come first.
+    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. Warnings that are
+    :class:`bizverify.schema.Alert` come first.
     """
 
     run_id: str
@@ -81,6 +85,7 @@ class Report(Shown):
     purchase: Purchase | None = None
     history: LetterHistory | None = None
     statuses: StatusCounts | None = None
+    asked: RunStatuses | None = None
 
     @property
     def rows(self) -> int:
@@ -119,6 +124,7 @@ class Report(Shown):
             "rows": self.rows,
             "columns": {role: asdict(choice) for role, choice in self.columns.items()},
             "statuses": asdict(self.statuses) if self.statuses else None,
+            "asked": self.asked.as_dict() if self.asked else None,
             "row_status": self.counts,
             "biz_status": account.by_biz_status if account else {},
             "grade": account.by_grade if account else {},
@@ -166,6 +172,7 @@ class Report(Shown):
             ]
             if plan.invalid:
                 found.append(("invalid", _render_parts(plan.invalid, plan.invalid_by_problem)))
+        found += [] if self.asked is None else self.asked.lines()
         if self.history is not None:
             mailings = pluralize(self.history.mailings, "mailing")
             found.append(("history", f"{pluralize(self.history.letters, 'letter')} of {mailings}"))

@@ -1,7 +1,8 @@
-"""The console: streams and signals of the process, logging, printing, progress."""
+"""The console: streams, signals and imports of the process, logging, printing, progress."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -11,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from io import TextIOWrapper
 from types import FrameType
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import click
 
@@ -22,11 +24,32 @@ from bizverify.errors import OutputError
 from bizverify.schema import Alert
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from bizverify.schema import Choice
 
 INTERRUPTED: Final = 130
 _LINE_EVERY: Final = 5.0
 """Seconds between progress lines where there is no terminal."""
+
+
+@contextmanager
+def freeze_imports() -> Iterator[None]:
+    """Keep the garbage collector from what the block imports, for the rest of the process.
+
+    Modules are never garbage, but the collector looks through them a dozen times while they are imported and once more
+    at the end: a fifth of a small run. Where polars is imported already, the process is not a command's alone, and
+    nothing is done.
+    """
+    if "polars" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def set_up_logging() -> None:
@@ -187,38 +210,117 @@ def _echo(text: str, stream: TextIO) -> None:
         raise
 
 
+class FetchReport(Protocol):
+    """What a fetch run has come to so far: :class:`bizverify.reference.status_fetch.StatusFetch`."""
+
+    @property
+    def answered(self) -> int:
+        """Numbers of which the status was told and stored."""
+
+    @property
+    def left(self) -> int:
+        """Numbers that are still to be asked."""
+
+    @property
+    def rate(self) -> float:
+        """Numbers answered a second."""
+
+    @property
+    def budget_left(self) -> int | None:
+        """Numbers that the day's budget still allows; ``None``: there is none."""
+
+
+class ProgressDisplay(Protocol):
+    """Shows how far a run is; called with (done, in all) of its rows or lookups."""
+
+    def __call__(self, done: int, total: int, /) -> None:
+        """Show how many are done."""
+
+    def watch(self, fetch: FetchReport) -> None:
+        """Show how far the fetching of statuses is, which comes before."""
+
+
 @contextmanager
-def progress_shown(
-    mode: str, unit: str = "rows", doing: str = "verifying"
-) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a progress callback: a live bar on a terminal, one line every few seconds elsewhere, or none."""
+def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> Iterator[ProgressDisplay | None]:
+    """Yield a progress display: a live bar on a terminal, one line every few seconds elsewhere, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():
-        yield _plain_progress(unit)
+        yield _PlainProgress(unit)
     else:
-        with _bar(unit, doing) as advance:
-            yield advance
+        with _bar(unit, doing) as display:
+            yield display
 
 
-def _plain_progress(unit: str) -> Callable[[int, int], None]:
-    started = last = time.monotonic()
-    lock = threading.Lock()
+class _PlainProgress:
+    """A line every few seconds."""
 
-    def advance(done: int, total: int) -> None:
-        nonlocal last
-        with lock:
-            now = time.monotonic()
-            if now - last < _LINE_EVERY:
-                return
-            last = now
-        say(f"{done:,} of {total:,} {unit} ({done / max(total, 1):.0%}), {done / (now - started):,.0f} {unit}/s")
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._started = self._last = time.monotonic()
+        self._lock = threading.Lock()
 
-    return advance
+    def __call__(self, done: int, total: int, /) -> None:
+        """Show how many are done."""
+        now, unit = time.monotonic(), self._unit
+        if self._is_due(now):
+            rate = done / (now - self._started)
+            say(f"{done:,} of {total:,} {unit} ({done / max(total, 1):.0%}), {rate:,.0f} {unit}/s")
+
+    def watch(self, fetch: FetchReport) -> None:
+        """Show how far the fetching of statuses is."""
+        self._started = time.monotonic()
+        if self._is_due(self._started):
+            say(f"statuses: {describe_fetch(fetch)}")
+
+    def _is_due(self, now: float) -> bool:
+        with self._lock:
+            if now - self._last < _LINE_EVERY:
+                return False
+            self._last = now
+            return True
+
+
+def describe_fetch(fetch: FetchReport) -> str:
+    """Return how far a fetch run is in words: numbers, rate, budget, and how long it will take."""
+    total = fetch.answered + fetch.left
+    parts = [f"{fetch.answered:,} of {total:,} numbers answered ({fetch.answered / max(total, 1):.0%})"]
+    if fetch.rate:
+        parts.append(f"{fetch.rate:,.0f} numbers/s")
+        parts.append(f"about {timedelta(seconds=round(fetch.left / fetch.rate))} to go")
+    if fetch.budget_left is not None:
+        parts.append(f"{fetch.budget_left:,} left of the day's budget")
+    return ", ".join(parts)
+
+
+class _Bar:
+    """A live bar, of :mod:`rich`."""
+
+    def __init__(self, progress: Progress, doing: str, unit: str) -> None:
+        self._progress = progress
+        self._words: dict[str, Any] = {"doing": doing, "unit": unit}
+        self._task = progress.add_task("", total=None, doing=doing, unit=unit)
+        self._is_fetching = False
+
+    def __call__(self, done: int, total: int, /) -> None:
+        """Show how many are done."""
+        if self._is_fetching:
+            self._is_fetching = False
+            self._progress.reset(self._task)
+            self._progress.update(self._task, **self._words)
+        self._progress.update(self._task, completed=done, total=total)
+
+    def watch(self, fetch: FetchReport) -> None:
+        """Show how far the fetching of statuses is."""
+        self._is_fetching = True
+        budget = "" if fetch.budget_left is None else f", {fetch.budget_left:,} left today"
+        unit = f"numbers, {fetch.rate:,.0f}/s{budget}"
+        total = fetch.answered + fetch.left
+        self._progress.update(self._task, completed=fetch.answered, total=total, doing="asking nts", unit=unit)
 
 
 @contextmanager
-def _bar(unit: str, doing: str) -> Iterator[Callable[[int, int], None]]:
+def _bar(unit: str, doing: str) -> Iterator[_Bar]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -230,17 +332,16 @@ def _bar(unit: str, doing: str) -> Iterator[Callable[[int, int], None]]:
     )
 
     columns = (
-        TextColumn(doing),
+        TextColumn("{task.fields[doing]}"),
         BarColumn(24),
         MofNCompleteColumn(),
-        TextColumn(unit),
+        TextColumn("{task.fields[unit]}"),
         TextColumn("in"),
         TimeElapsedColumn(),  # moves while an upload is waited for
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        yield _Bar(progress, doing, unit)
 
 
 def open_closed_streams() -> None:

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bizverify.cli.console import print_json, progress_shown, say_columns, say_table
-from bizverify.cli.options import PATH, columns_option, encoding_option, gazetteer_option, json_option
+from bizverify.cli.options import (
+    PATH,
+    chosen_status,
+    columns_option,
+    encoding_option,
+    fetch_options,
+    gazetteer_option,
+    json_option,
+    registry_option,
+)
 from bizverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from bizverify.reference.registry_fetch import FetchedRegistry
+    from bizverify.reference.update import DataUpdate
+
+_progress_option = click.option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "none"]),
+    default="auto",
+    show_default=True,
+    help="How progress is shown.",
+)
 
 
 @click.group()
@@ -59,13 +82,7 @@ def build_registry(
 @data.command(short_help="Build a gazetteer of the official addresses.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The gazetteer file.")
-@click.option(
-    "--progress",
-    type=click.Choice(["auto", "plain", "none"]),
-    default="auto",
-    show_default=True,
-    help="How progress is shown.",
-)
+@_progress_option
 @json_option
 def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_json: bool) -> None:
     """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
@@ -84,7 +101,74 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
     say_table(report.lines())
 
 
+def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (json_option, _progress_option, fetch_options):
+        command = option(command)
+    return command
+
+
+@data.command(short_help="Fetch the statuses of the numbers in files into a registry.")
+@click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE…")
+@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
+@columns_option(("b_no",))
+@encoding_option
+@_fetch_options
+def fetch_status(
+    files: tuple[Path, ...],
+    output: Path,
+    columns: dict[str, str] | None,
+    encoding: str | None,
+    progress: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Ask the tax authority's free API for the statuses of the numbers in FILE…, and write them as a registry.
+
+    The numbers are found as `enrich` finds them, each is asked once, and nothing else is sent. What is answered is
+    stored at once: a run that was stopped goes on where it was when the same command is given again. Exit code 4 if the
+    key is refused, 5 if the run is to go on later.
+    """
+    from bizverify.status_lookup import fetch_files
+
+    with progress_shown(progress, "numbers", "asking nts") as display:
+        report = fetch_files(
+            files,
+            output,
+            chosen_status(options),
+            columns=columns,
+            encoding=encoding,
+            watch=None if display is None else display.watch,
+        )
+    _show_fetched(report, as_json)
+
+
+@data.command(short_help="Ask anew for the oldest statuses of a registry.")
+@click.argument("registry", type=PATH, metavar="REGISTRY.parquet")
+@_fetch_options
+def refresh_registry(registry: Path, progress: str, as_json: bool, **options: Any) -> None:
+    """Ask the tax authority's free API for the oldest statuses of a registry, and replace the file in one step.
+
+    Names, days of opening and taxations that are known from elsewhere stay. With `--budget` the rest is asked on the
+    next days. Exit code 4 if the key is refused, 5 if the run is to go on later.
+    """
+    from bizverify.reference.registry_fetch import refresh_registry
+
+    with progress_shown(progress, "numbers", "asking nts") as display:
+        report = refresh_registry(registry, chosen_status(options), watch=None if display is None else display.watch)
+    _show_fetched(report, as_json)
+
+
+def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        say_table(report.lines())
+    click.get_current_context().exit(report.exit_code)
+
+
 @data.command(short_help="Bring registry and gazetteer up to date.")
+@registry_option
+@fetch_options
 @gazetteer_option
 @click.option(
     "--addresses",
@@ -93,26 +177,44 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
     metavar="SRC",
     help="Where you put downloaded address files: a folder, file or zip. Can be given several times.",
 )
+@_progress_option
 @json_option
-def update(gazetteer: Path | None, addresses: tuple[Path, ...], as_json: bool) -> None:
+def update(
+    registry: Path | None,
+    gazetteer: Path | None,
+    addresses: tuple[Path, ...],
+    progress: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Refresh what can be refreshed, and say for the rest what to download and where.
 
-    The gazetteer is built anew if the address files are newer than those it was built from. What is current stays as it
-    is, and after an error the file that was there stays.
+    The gazetteer is built anew if the address files are newer than those it was built from. The registry's oldest
+    statuses are asked of the tax authority, as `bizverify data refresh-registry` does it. What is current stays as it
+    is, and after an error the file that was there stays. Exit code 4 if the key is refused, 5 if it is to go on later.
     """
-    from bizverify.reference.update import BY_HAND, update_gazetteer
+    from bizverify.reference.update import BY_HAND, update_gazetteer, update_registry
 
     if (gazetteer is None) != (not addresses):
         raise UsageError("--gazetteer and --addresses go together: the file, and where the address files are")
     done = []
     if gazetteer is not None:
-        with progress_shown("auto", "MB", "reading") as advance:
+        with progress_shown(progress, "MB", "reading") as advance:
             done.append(update_gazetteer(gazetteer, addresses, progress=advance))
+        _show_update(done[-1], as_json)
+    if registry is not None:
+        with progress_shown(progress, "numbers", "asking nts") as display:
+            watch = None if display is None else display.watch
+            done.append(update_registry(registry, chosen_status(options), watch=watch))
+        _show_update(done[-1], as_json)
     if as_json:
         print_json({"updates": [asdict(one) for one in done], "by_hand": BY_HAND})
-        return
-    for one in done:
-        say_table([(one.what, f"{one.state}: {one.path}, {one.said}")])
-        if one.remedy:
-            say_table([("", one.remedy)])
-    say_table(BY_HAND.items())
+    else:
+        say_table(BY_HAND.items())
+    click.get_current_context().exit(max((one.exit_code for one in done), default=0))
+
+
+def _show_update(update: DataUpdate, as_json: bool) -> None:
+    if not as_json:
+        say_table([(update.what, f"{update.state}: {update.path}, {update.said}")])
+        say_table([("", update.remedy)] if update.remedy else [])

@@ -8,13 +8,13 @@ import click
 
 from bizverify.cli.console import print_json, print_out, print_table
 from bizverify.cli.options import (
-    PATH,
     account_options,
     gazetteer_option,
     json_option,
     labels_option,
     ledger_option,
     model_option,
+    nts_key_file_option,
     registry_option,
     status_store_option,
 )
@@ -33,11 +33,7 @@ _MARKS: Final = {"ok": ("ok", "green"), "note": ("-", ""), "warning": ("look", "
 @labels_option
 @status_store_option
 @account_options
-@click.option(
-    "--nts-key-file",
-    type=PATH,
-    help="A file that holds the tax authority's key; by default the key is BIZVERIFY_NTS_KEY. It is never an argument.",
-)
+@nts_key_file_option
 @click.option("--offline", is_flag=True, help="Ask nobody over the network.")
 @click.option(
     "--timeout",

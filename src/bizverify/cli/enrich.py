@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from bizverify.cli.console import progress_shown, show_report
+from bizverify.cli.console import freeze_imports, progress_shown, show_report
 from bizverify.cli.options import (
     PATH,
     chosen_labels,
+    chosen_status,
     columns_option,
     encoding_option,
     engine_option,
@@ -25,6 +26,7 @@ from bizverify.cli.options import (
     registry_option,
     select_option,
     service_options,
+    status_options,
 )
 from bizverify.options import ENGINE_KINDS
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
@@ -55,6 +57,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="The first row of a CSV file or workbook is a row of the list: columns are called #1, #2, …",
         ),
         registry_option,
+        status_options,
         gazetteer_option,
         model_option,
         labels_option,
@@ -108,11 +111,17 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     The engines verify, batch and hybrid buy from the hosted service. What was bought is in the ledger and is not bought
     again; a run that was stopped goes on where it was when the same command is given again.
     """
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
+    status = chosen_status(options)
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = api.enrich(
-            **given_options(options), labels=chosen_labels(labels, no_labels), backup=not no_backup, progress=advance
+            **given_options(options),
+            status=status,
+            labels=chosen_labels(labels, no_labels),
+            backup=not no_backup,
+            progress=advance,
         )
     show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
@@ -122,6 +131,9 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
 @_reading_options
 def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
-    show_report(api.plan(**given_options(options), labels=chosen_labels(labels, no_labels)), as_json)
+    status = chosen_status(options)
+    report = api.plan(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))
+    show_report(report, as_json)

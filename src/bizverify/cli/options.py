@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from bizverify.options import ServiceKeywords
+from bizverify.options import STATUS_SOURCES, ServiceKeywords, StatusOptions
 from bizverify.schema import LANGS
 
 if TYPE_CHECKING:
@@ -189,6 +189,67 @@ _YES_OR_NO: Final = ("offline", "paid")
 registry_option: Final[Decorator] = click.option(
     "--registry", type=PATH, help="A registry built by `bizverify data build-registry`."
 )
+max_status_age_option: Final[Decorator] = click.option(
+    "--max-status-age", type=float, metavar="DAYS", help="How long a stored status is not asked again; default 30."
+)
+status_budget_option: Final[Decorator] = click.option(
+    "--status-budget",
+    type=int,
+    metavar="N",
+    help="Ask the tax authority for N numbers a day at most; by default as many as it allows.",
+)
+status_store_option: Final[Decorator] = click.option(
+    "--status-store",
+    type=PATH,
+    help="The file of fetched statuses; by default BIZVERIFY_STATUS_STORE, else in the state directory.",
+)
+nts_key_file_option: Final[Decorator] = click.option(
+    "--nts-key-file",
+    type=PATH,
+    help="A file that holds the tax authority's free key; by default the key is BIZVERIFY_NTS_KEY. Never an argument.",
+)
+_STATUS: Final = {
+    "max_status_age": "max_age",
+    "status_budget": "budget",
+    "status_store": "store",
+    "nts_key_file": "key_file",
+}
+"""Options of the command line → fields of :class:`bizverify.options.StatusOptions`."""
+
+
+def status_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say whether and how the tax authority is asked for statuses."""
+    source = click.option(
+        "--status",
+        type=click.Choice(STATUS_SOURCES),
+        default="auto",
+        show_default=True,
+        help="Ask the tax authority's free API for statuses that are not stored: nts, none, or auto, with a key set.",
+    )
+    more = (max_status_age_option, status_budget_option, status_store_option, nts_key_file_option)
+    return _all((source, *more), command)
+
+
+def fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how the tax authority is asked, to a command that asks it whatever else is said."""
+    budget = click.option(
+        "--budget",
+        "status_budget",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Ask for N numbers a day at most, unknown ones and the oldest first; by default as many as it allows.",
+    )
+    return _all((max_status_age_option, budget, status_store_option, nts_key_file_option), command)
+
+
+def chosen_status(options: dict[str, Any]) -> StatusOptions:
+    """Take the options of :func:`status_options` or :func:`fetch_options` out of a command's; return what they say."""
+    given = {field: options.pop(name) for name, field in _STATUS.items()}
+    return StatusOptions(
+        source=options.pop("status", "nts"), **{field: value for field, value in given.items() if value is not None}
+    )
+
+
 gazetteer_option: Final[Decorator] = click.option(
     "--gazetteer",
     type=PATH,
@@ -203,11 +264,6 @@ labels_option: Final[Decorator] = click.option(
     "--labels",
     type=PATH,
     help="The folder of recorded labels: what came back of earlier letters; by default labels in the state directory.",
-)
-status_store_option: Final[Decorator] = click.option(
-    "--status-store",
-    type=PATH,
-    help="The file of fetched statuses; by default BIZVERIFY_STATUS_STORE, else in the state directory.",
 )
 no_labels_option: Final[Decorator] = click.option(
     "--no-labels", is_flag=True, help="Do not use what came back of earlier letters."

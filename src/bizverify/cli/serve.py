@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bizverify.cli.console import say
-from bizverify.cli.options import PATH, gazetteer_option, lang_option, model_option, registry_option
+from bizverify.cli.options import (
+    PATH,
+    chosen_status,
+    gazetteer_option,
+    lang_option,
+    model_option,
+    nts_key_file_option,
+    registry_option,
+    status_budget_option,
+)
 from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,20 +70,46 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     show_default=True,
     help="How often reported outcomes are learned from.",
 )
+@click.option(
+    "--status",
+    type=click.Choice(["nts", "none"]),
+    default="none",
+    show_default=True,
+    help="Who is asked for statuses: nts, the tax authority's open API, or nobody but the registry.",
+)
+@click.option(
+    "--max-status-age",
+    type=click.FloatRange(0, 100_000),
+    callback=_number,
+    default=30.0,
+    show_default=True,
+    metavar="DAYS",
+    help="How old a status may be before it is asked for again; the watch list asks once a day.",
+)
+@status_budget_option
+@click.option(
+    "--status-store",
+    type=PATH,
+    metavar="FILE",
+    help="Where statuses are kept; by default statuses.sqlite in the server's folder.",
+)
+@nts_key_file_option
 def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
     """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
 
     FILE is made if it is missing; keys are made with `bizverify keys create --db FILE`. A registry or gazetteer that is
     replaced by a newer one (renamed into its place) is taken up without a restart. SIGTERM and Ctrl-C end it in good
     order; after a kill, accepted jobs go on when it is started again. The log is on stderr, a JSON object a line;
-    BIZVERIFY_LOG sets its level (info). Behind a proxy that speaks TLS: keys must not travel in the clear.
+    BIZVERIFY_LOG sets its level (info). With --status nts it asks the tax authority for statuses, with the key in
+    BIZVERIFY_NTS_KEY. Behind a proxy that speaks TLS: keys must not travel in the clear.
     """
     needs_server()
     from bizverify.server import logs
     from bizverify.server.app import run
     from bizverify.server.settings import Settings, load_plans
 
-    chosen: Settings = Settings(plans=load_plans(plans), **settings)
+    status = chosen_status(settings)
+    chosen: Settings = Settings(plans=load_plans(plans), status=status, **settings)
     logs.configure_logging()
     run(chosen, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_out
+from bizverify.cli.console import freeze_imports, print_json, print_out
 from bizverify.cli.options import (
     chosen_labels,
+    chosen_status,
     engine_option,
     gazetteer_option,
     given_options,
@@ -21,6 +22,7 @@ from bizverify.cli.options import (
     no_labels_option,
     registry_option,
     single_options,
+    status_options,
 )
 
 _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
@@ -33,6 +35,7 @@ _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 @click.option("--zipcode", help="Its postal code.")
 @engine_option("local", "verify")
 @registry_option
+@status_options
 @gazetteer_option
 @model_option
 @labels_option
@@ -46,9 +49,11 @@ def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) 
     With `--engine verify` the hosted service is asked, unless the ledger has its answer. Exit code 2 if it cannot be a
     business number, 3 if the answer is in doubt or unusable, 5 if it is still to be had.
     """
-    from bizverify import api
+    with freeze_imports():
+        from bizverify import api
 
-    answer = api.verify(**given_options(options), labels=chosen_labels(labels, no_labels))
+    status = chosen_status(options)
+    answer = api.verify(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))
     if as_json:
         print_json(asdict(answer))
     else:

@@ -15,6 +15,7 @@ from bizverify.cli.options import (
     RateType,
     account_options,
     chosen_labels,
+    chosen_status,
     columns_option,
     encoding_option,
     gazetteer_option,
@@ -23,8 +24,12 @@ from bizverify.cli.options import (
     lang_option,
     model_option,
     no_labels_option,
+    nts_key_file_option,
     registry_option,
+    status_budget_option,
+    status_store_option,
 )
+from bizverify.options import STATUS_SOURCES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -163,6 +168,16 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
 @watch.command(short_help="Check a local list: for cron.")
 @local_option
 @registry_option
+@click.option(
+    "--status",
+    type=click.Choice(STATUS_SOURCES),
+    default="auto",
+    show_default=True,
+    help="Ask the tax authority's free API for the status of what is due: nts, none, or auto, with a key set.",
+)
+@status_budget_option
+@status_store_option
+@nts_key_file_option
 @gazetteer_option
 @model_option
 @labels_option
@@ -198,9 +213,12 @@ def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool
     """
     from bizverify.watch import check as check_list
 
+    options["max_status_age"] = 0.0  # what is due is asked, if it was not on the same day
+    status = chosen_status(options)
     report = check_list(
         local=_local(local) or True,
         labels=chosen_labels(labels, no_labels),
+        status=status,
         tell=lambda report: _print_report(report, as_json),
         **options,
     )

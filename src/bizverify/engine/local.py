@@ -46,13 +46,6 @@ STATUS_BY_NTS: Final = "bv:status_by_nts"
 STATUS_DAY: Final = "bv:status_day"
 """The day on which a row's status was known (Date), beside the answer: counted, and not written."""
 
-NTS_COUNTS: Final = (
-    pl.col(STATUS_BY_NTS).sum().alias("status:nts"),
-    pl.col(STATUS_DAY).filter(pl.col(STATUS_BY_NTS)).min().alias("status:nts_oldest"),
-)
-"""Aggregations over rows of :meth:`LocalEngine.answer` with ``status``: rows whose status is the tax authority's own,
-and the oldest day of these."""
-
 ROW_PROBLEM: Final = "row_problem"
 """An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
 
@@ -157,7 +150,8 @@ class LocalEngine:
             beside.append(stale.alias(STATUS_STALE))
         if self.status:
             by_nts = pl.col("key").is_not_null() & pl.col(BY_NTS["status"])
-            beside += [by_nts.alias(STATUS_BY_NTS), pl.col("as_of").alias(STATUS_DAY)]
+            day = pl.when(pl.col("key").is_not_null()).then("as_of")
+            beside += [by_nts.alias(STATUS_BY_NTS), day.alias(STATUS_DAY)]
         if self.gazetteer:
             beside.append(pl.col("match_level").alias(MATCH_LEVEL))
         return self._add_answers(frame, *beside, numbered=True)
@@ -166,7 +160,7 @@ class LocalEngine:
         """Aggregations over rows of :meth:`answer`, to be read by :func:`bizverify.report.match_counts`."""
         return (
             *(STATUS_COUNTS if self.registry or self.status else ()),
-            *(NTS_COUNTS if self.status else ()),
+            *(_nts_counts(self.status) if self.status else ()),
             *(MATCH_COUNTS if self.gazetteer else ()),
         )
 
@@ -254,6 +248,22 @@ class LocalEngine:
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
         return [*seven, status]
+
+
+def _nts_counts(status: StatusOverlay) -> list[pl.Expr]:
+    """Aggregations over rows of :meth:`LocalEngine.answer` with ``status``.
+
+    How many rows have a status of the tax authority's own, and the oldest day of these; how many statuses are of before
+    the day from which on the overlay tells no age, and the oldest day of these.
+    """
+    day, by_nts = pl.col(STATUS_DAY), pl.col(STATUS_BY_NTS)
+    aged = day < (status.aged_before or date.min)
+    return [
+        by_nts.sum().alias("status:nts"),
+        day.filter(by_nts).min().alias("status:nts_oldest"),
+        aged.sum().alias("status:aged"),
+        day.filter(aged).min().alias("status:aged_oldest"),
+    ]
 
 
 def _blank_invalid_rows() -> list[pl.Expr]:

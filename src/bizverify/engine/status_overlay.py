@@ -50,13 +50,24 @@ class StatusOverlay:
 
     @property
     def version(self) -> str | None:
-        """The version of its registry, if it has one."""
-        return self._statuses.version if isinstance(self._statuses, Registry) else None
+        """The version of its registry, or the newest day of its statuses; ``None`` where there is none."""
+        return self._statuses.version
 
     @property
     def rows(self) -> int:
         """How many numbers it knows."""
         return self._statuses.rows
+
+    @classmethod
+    def exchangeable(cls, *, aged_before: date | None = None) -> StatusOverlay:
+        """Return one for a query that is run again and again: :meth:`exchange` gives it the statuses of each run."""
+        overlay = cls(pl.DataFrame(schema=SCHEMA), aged_before=aged_before)
+        overlay.more = tuple(ours for theirs, ours in ATTACHED_MORE.items() if theirs != "name")
+        return overlay
+
+    def exchange(self, statuses: pl.DataFrame) -> None:
+        """Use other statuses in the next run: a registry's columns but ``name``, sorted by number, each once."""
+        self._statuses = _StatusFrame(statuses)
 
     def check(self) -> None:
         """Read its whole file, if it has one; raise :class:`RegistryError` where that is damaged."""
@@ -98,6 +109,8 @@ class _StatusFrame:
         self._frame = frame
         self._index = KeyIndex(frame["b_no"])
         self.rows = frame.height
+        newest = frame["as_of"].max()
+        self.version = newest.isoformat() if isinstance(newest, date) else None
         self.more = tuple(
             ours for theirs, ours in ATTACHED_MORE.items() if theirs in frame and frame[theirs].null_count() < self.rows
         )

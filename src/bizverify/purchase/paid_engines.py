@@ -16,6 +16,7 @@ import polars as pl
 
 from bizverify.client import BaseUrl, BlockingClient
 from bizverify.engine import LocalEngine
+from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import ServiceError, StoppedError, UsageError, parameter
 from bizverify.ledger import Ledger, LedgerRun
 from bizverify.ledger.schema import ledger_path
@@ -70,6 +71,12 @@ class PaidEngine(ABC):
         """Return this engine with what is known of earlier letters, unless its local engine has a history already."""
         other = copy(self)
         other.local = self.local.with_history(history)
+        return other
+
+    def with_status(self, status: StatusOverlay) -> Self:
+        """Return this engine with statuses laid over the registry of its local engine."""
+        other = copy(self)
+        other.local = self.local.with_status(status)
         return other
 
     def files(self) -> Mapping[str, Path | None]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
-from bizverify.engine.text_values import day_expr, day_given
+from bizverify.engine.text_values import day_expr, day_given, parse_json_object
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
 from bizverify.schema import REASON_SEPARATOR, Choice, pluralize
@@ -110,8 +110,7 @@ def build_registry(
     :class:`~bizverify.errors.UsageError`.
     """
     output, fresh = Path(output), day_given("as_of", as_of)
-    if EXTENSIONS.get(output.suffix.lower()) != "parquet":
-        raise UsageError(f"{output}: a registry is a Parquet file; call it .parquet")
+    check_registry_name(output)
     paths = _files(sources, output)
     with ExitStack() as resources:
         tables = [_open_source(path, encoding, resources) for path in paths]
@@ -128,14 +127,7 @@ def build_registry(
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
         version = f"{counts['newest'] or _UNDATED}-{_digest(paths)}"
-        about = {
-            "format": FORMAT,
-            "version": version,
-            "built": datetime.now(UTC).isoformat(timespec="seconds"),
-            "sources": [path.name for path in paths],
-        }
-        with publish_file(output) as temporary:
-            written = _write(found, about, temporary)
+        written = _publish(found, output, version, [path.name for path in paths])
     businesses = sum(written["by_status"].values())
     return RegistryReport(
         output=str(output),
@@ -147,6 +139,40 @@ def build_registry(
         **counts,
         **written,
     )
+
+
+def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) -> tuple[str, dict[str, Any]]:
+    """Write a frame (a registry's columns, sorted by number) as a registry, in one step.
+
+    Returns its version, and the report's fields about the businesses in it. Raises
+    :class:`~bizverify.errors.OutputError`, and :class:`UsageError` where ``output`` is not called ``.parquet``.
+    """
+    check_registry_name(output)
+    newest = frame.select(pl.col("as_of").max()).item()
+    version = f"{newest or _UNDATED}-{frame.hash_rows(0).sum() % 2**32:08x}"
+    return version, _publish(frame.lazy(), output, version, sources)
+
+
+def check_registry_name(output: Path) -> None:
+    """Raise :class:`UsageError` for a registry that is not called ``.parquet``."""
+    if EXTENSIONS.get(output.suffix.lower()) != "parquet":
+        raise UsageError(f"{output}: a registry is a Parquet file; call it .parquet")
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Return what a registry's file says about itself: ``version``, ``built``, ``sources``, ``rows``, ``format``."""
+    return parse_json_object(pl.read_parquet_metadata(path).get(METADATA_KEY, ""))
+
+
+def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:
+    about = {
+        "format": FORMAT,
+        "version": version,
+        "built": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sources": list(sources),
+    }
+    with publish_file(output) as temporary:
+        return _write(found, about, temporary)
 
 
 def _open_source(path: Path, encoding: str | None, resources: ExitStack) -> Table:

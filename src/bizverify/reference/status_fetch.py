@@ -81,7 +81,7 @@ class StatusFetch:
         if self.unanswered:
             parts.append(f"{self.unanswered:,} without an answer today")
         if self.left:
-            parts.append(f"{self.left:,} not asked")
+            parts.append(f"{self.left:,} still to be asked")
         return ", ".join(parts)
 
 
@@ -135,7 +135,7 @@ async def fetch_statuses(
                 run = _FetchRun(store, options, report, progress=progress, watch=watch, today=today)
                 await run.run(stale, cancel or CancelToken())
         finally:
-            report.oldest = store.read(given)["as_of"].min()  # type: ignore[assignment]
+            report.oldest = store.oldest(given)
     return report
 
 

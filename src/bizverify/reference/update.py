@@ -9,7 +9,9 @@ from typing import Any, Final, Literal
 
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.errors import GazetteerError
+from bizverify.options import StatusOptions
 from bizverify.reference.gazetteer_builder import Progress, build_gazetteer
+from bizverify.reference.registry_fetch import Watch, refresh_registry
 from bizverify.reference.source_files import SourceFile, find_sources
 from bizverify.schema import pluralize
 
@@ -23,13 +25,29 @@ BY_HAND: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DataUpdate:
-    """What became of one file: ``refreshed``, or ``current`` because nothing newer is there; ``said`` describes it."""
+    """What became of one file: ``refreshed``, or ``current`` because nothing newer is there; ``said`` describes it.
+
+    ``remedy``: what to do for more, ``exit_code``: what a command ends with.
+    """
 
     what: str
     path: str
     state: Literal["refreshed", "current"]
     said: str
     remedy: str | None = None
+    exit_code: int = 0
+
+
+def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> DataUpdate:
+    """Ask the tax authority for the statuses of a registry that are the oldest; raises what it raises.
+
+    ``exit_code`` is 4 where the key is refused, 5 where the same call goes on later, and ``remedy`` says why.
+    """
+    report = refresh_registry(path, options, watch=watch)
+    said = f"{pluralize(report.updated, 'status', 'statuses')} of a newer day, {report.fetch}"
+    remedy = None if report.fetch.halt is None else f"{report.fetch.halt}; the same command goes on"
+    state: Literal["refreshed", "current"] = "current" if report.output is None else "refreshed"
+    return DataUpdate("registry", str(path), state, said, remedy, report.exit_code)
 
 
 def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progress | None = None) -> DataUpdate:

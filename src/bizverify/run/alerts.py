@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final
 
@@ -23,10 +22,13 @@ FAILURE_COUNTS: Final = (
 )
 """The note that most failed rows of a run bear, as an aggregation over its rows."""
 
-BUILD_REGISTRY: Final = (
-    "build a list of statuses with `bizverify data build-registry LISTS… -o registry.parquet`, then run this again "
-    f"with {parameter('registry', 'registry.parquet')}"
+CHECK_STATUSES: Final = (
+    f"ask the tax authority with {parameter('status', 'nts')} and a free key of data.go.kr in BIZVERIFY_NTS_KEY, or "
+    "build a list of statuses with `bizverify data build-registry LISTS… -o registry.parquet` and run this again with "
+    f"{parameter('registry', 'registry.parquet')}"
 )
+"""How to get statuses that are checked."""
+
 _UNREAD_COLUMN: Final = "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
 _LIKELY_CAUSES: Final = {
     "missing": "the column of the numbers is mostly empty; name another with `columns=`",
@@ -61,53 +63,6 @@ BOUGHT_COUNTS: Final = (
 the first of these rows), as aggregations over a run's rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusCounts:
-    """Of how many rows with a business number the status was checked.
-
-    ``checked`` of ``rows`` have a status from a source; ``stale`` of these were checked more than ``stale_after`` days
-    ago. ``registry`` is the version of the local engine's source, ``None`` where it had none; ``bought``: the service
-    was asked, too.
-    """
-
-    rows: int
-    checked: int
-    stale: int
-    stale_after: int
-    registry: str | None
-    bought: bool = False
-
-    @property
-    def summary(self) -> str:
-        """The counts in words, with what mends them."""
-        source = f" (registry {self.registry})" if self.registry else ""
-        text = f"{self.checked:,} of {self.rows:,} statuses checked{source}"
-        if not self.bought and not self.registry:
-            return f"{text}, so no row says `send`: {BUILD_REGISTRY}"
-        if not self.bought and not self.checked:
-            return f"{text}, so no row says `send`: none of the numbers is in the registry; is it the right one?"
-        if self.stale:
-            text += (
-                f", {self.stale:,} of them more than {self.stale_after} days ago, so not to be relied on: build the "
-                "registry again from newer lists"
-            )
-        missing = 0 if self.bought else self.rows - self.checked
-        return f"{text}; {pluralize(missing, 'number')} not in the registry" if missing else text
-
-    @property
-    def is_alarming(self) -> bool:
-        """Whether most rows have no fresh status."""
-        return is_majority(self.rows - self.checked + self.stale, self.rows)
-
-
-def status_counts(account: RowCounts, tallied: Mapping[str, int], **source: object) -> StatusCounts:
-    """Return the counts of an account; ``source``: the other fields of :class:`StatusCounts`."""
-    statuses = account.by_biz_status
-    rows = sum(statuses.values())
-    stale = int(tallied.get("status:stale") or 0)
-    return StatusCounts(rows, rows - statuses.get("unknown", 0), stale, **source)  # type: ignore[arg-type]
-
-
 def is_majority(part: int, rows: int) -> bool:
     """Return whether a part of the rows is more than half of them."""
     return 2 * part > rows
@@ -126,14 +81,17 @@ def stale_registry_alert(registry: Registry | None, stale_after: int, today: dat
 def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Alert, ...]:
     """Return what is to be said of a local engine's registry: that it is too old for a plan, or that there is none.
 
-    ``missing``: what it means that there is none, ``None`` if nothing need be said of it.
+    Where statuses of the tax authority lie over it, nothing is. ``missing``: what it means that there is none, ``None``
+    if nothing need be said of it.
     """
+    if local.status is not None:
+        return ()
     today = local.today or date.today()
     if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, today)):
         return (stale,)
     if local.registry is not None or missing is None:
         return ()
-    return (Alert(f"no registry was given, so {missing}; {BUILD_REGISTRY}"),)
+    return (Alert(f"no registry was given, so {missing}; {CHECK_STATUSES}"),)
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Alert | None:

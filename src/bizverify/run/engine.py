@@ -18,6 +18,7 @@ from bizverify.run.records import ROW_ID
 if TYPE_CHECKING:
     from bizverify.cancellation import CancelToken
     from bizverify.engine import LocalEngine
+    from bizverify.engine.status_overlay import StatusOverlay
 
 Progress = Callable[[int, int], None]
 """Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
@@ -129,6 +130,12 @@ class Engine(Protocol):
     def with_history(self, history: pl.LazyFrame | None) -> Engine:
         """Return this engine with what is known of earlier letters, unless its local engine has a history already."""
 
+    def with_status(self, status: StatusOverlay) -> Engine:
+        """Return this engine with statuses laid over the registry of its local engine.
+
+        Called only where the local engine answers and the run asks the tax authority.
+        """
+
     def files(self) -> Mapping[str, Path | None]:
         """The files that it reads or keeps, by what they are: no output may replace one."""
 
@@ -165,6 +172,10 @@ class LocalEngineAdapter:
     def with_history(self, history: pl.LazyFrame | None) -> LocalEngineAdapter:
         """See :meth:`Engine.with_history`."""
         return LocalEngineAdapter(self.local.with_history(history))
+
+    def with_status(self, status: StatusOverlay) -> LocalEngineAdapter:
+        """See :meth:`Engine.with_status`."""
+        return LocalEngineAdapter(self.local.with_status(status))
 
     def files(self) -> Mapping[str, Path | None]:
         """Its registry and its gazetteer."""

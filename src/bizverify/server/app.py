@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import uvicorn
@@ -35,6 +35,9 @@ from bizverify.server.store import SERVER_FILE, Store, lock_server_file
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
 
+if TYPE_CHECKING:
+    from bizverify.server.status.nts_statuses import NtsStatuses
+
 _log = logging.getLogger(__name__)
 _PAUSES: Final = (1.0, 5.0, 30.0, 60.0)
 _CALM: Final = 600.0
@@ -55,7 +58,9 @@ def create_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                context = _open_context(settings, clock or Clock(), StatusSources(*status_sources), stack)
+                context = _open_context(settings, clock or Clock(), status_sources, stack)
+                if context.statuses is not None:
+                    await stack.enter_async_context(context.statuses)
             except Exception as error:
                 app.state.failure = error
                 raise
@@ -81,7 +86,9 @@ class _BareStarlette(Starlette):
         return AuthMiddleware(self.router, PUBLIC)
 
 
-def _open_context(settings: Settings, clock: Clock, sources: StatusSources, stack: AsyncExitStack) -> Context:
+def _open_context(
+    settings: Settings, clock: Clock, status_sources: Sequence[StatusSource], stack: AsyncExitStack
+) -> Context:
     """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
     lock = lock_server_file(settings.db)
     stack.callback(lock.release)
@@ -91,6 +98,8 @@ def _open_context(settings: Settings, clock: Clock, sources: StatusSources, stac
         settings.files.mkdir(mode=0o700, exist_ok=True)
         remove_leftover_files(settings)
     engines = EnginePool(settings, clock)
+    statuses = _open_statuses(settings, clock)
+    sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))
     jobs = JobWorker(settings, clock, store, engines, sources)
     notifier = Notifier(store, clock, file=settings.notices)
     idempotent = IdempotentRequests(store, clock)
@@ -101,19 +110,31 @@ def _open_context(settings: Settings, clock: Clock, sources: StatusSources, stac
         keys=KeyCache(store, settings.plans, clock),
         engines=engines,
         learner=OutcomeLearner(settings, clock, store, engines),
-        lookups=PaidLookups(store, clock, LookupAnswerer(engines), idempotent),
+        lookups=PaidLookups(store, clock, LookupAnswerer(engines, statuses), idempotent),
         jobs=jobs,
         acceptance=JobAcceptance(settings, clock, store, jobs),
         idempotent=idempotent,
         watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
         notifier=notifier,
         requests=RequestLog(),
+        statuses=statuses,
     )
+
+
+def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
+    """Return the statuses of a server that asks the tax authority; others need not know how that is done."""
+    if settings.status.source == "none":
+        return None
+    from bizverify.server.status.nts_statuses import open_nts_statuses
+
+    return open_nts_statuses(settings, clock)
 
 
 def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
     """The tasks that run beside the requests, by name."""
+    statuses = {} if context.statuses is None else {"logging how many statuses were asked for": context.statuses.run}
     return {
+        **statuses,
         "deleting old answers to repeated requests": context.idempotent.run,
         "learning from outcomes": context.learner.run,
         "checking what is watched": context.watches.run,

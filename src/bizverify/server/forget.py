@@ -18,6 +18,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.errors import StoreError
 from bizverify.labels.label_store import LabelStore
+from bizverify.reference.status_store import find_status_store
 from bizverify.run.records import ROW_ID
 from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
@@ -40,7 +41,8 @@ class ServerErasure:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = Settings(db=path).files
+        settings = Settings(db=path)
+        self._files, self._statuses = settings.files, settings.status_store
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -64,6 +66,9 @@ class ServerErasure:
                 found["repeatable answers"] += int(self._value(f"SELECT count(*) {_ANSWERS}", b_no.encode()))
         for path in self._job_files():
             found[f"{path.stem} of jobs"] += _rows_of(path, numbers).len()
+        if (statuses := find_status_store(self._statuses)) is not None:
+            with statuses:
+                found["statuses"] += sum(statuses.holdings(int(b_no)) for b_no in numbers)
         found["labels"] += sum(sum(store.holdings(numbers).values()) for store in self._label_stores())
         return dict(found)
 
@@ -89,6 +94,9 @@ class ServerErasure:
                 _erase_rows(path, numbers)
         for store in self._label_stores():
             store.erase(numbers)
+        if (statuses := find_status_store(self._statuses)) is not None:
+            with statuses:
+                statuses.forget(*map(int, numbers))
         with SERVER_FILE.errors(self.path):
             rewrite_file(self._db)
 
@@ -108,7 +116,8 @@ class ServerErasure:
                 raise
 
     def _job_files(self) -> list[Path]:
-        return sorted(results.job_folder(self._files, "*").parent.glob("*/re*s.parquet"))
+        jobs = results.job_folder(self._files, "*").parent
+        return sorted([*jobs.glob("*/records.parquet"), *jobs.glob("*/results.parquet")])
 
     def _label_stores(self) -> list[LabelStore]:
         return [LabelStore(folder) for folder in sorted((self._files / "learning").glob("*/labels"))]

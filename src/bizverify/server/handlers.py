@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -49,6 +49,9 @@ from bizverify.server.watch.scheduler import WatchScheduler
 from bizverify.watch import store as watch_store
 from bizverify.watch.store import Business
 
+if TYPE_CHECKING:
+    from bizverify.server.status.nts_statuses import NtsStatuses
+
 _log = logging.getLogger(__name__)
 
 IDEMPOTENCY: Final = IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
@@ -75,6 +78,7 @@ class Context:
     watches: WatchScheduler
     notifier: Notifier
     requests: RequestLog
+    statuses: NtsStatuses | None
 
 
 def context_of(request: Request) -> Context:
@@ -115,8 +119,10 @@ async def verify_business(request: Request) -> Response:
     context, key = context_of(request), key_of(request)
     context.lookups.answerer.admit()
     token = token_from(request, "POST /verify")
+    # looking for parameters takes a while, and hardly any request has one
+    offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)
     lookup = await read_json(request, VerifyRequest)
-    return Response(await context.lookups.answer(key, lookup, token), media_type=JSON)
+    return Response(await context.lookups.answer(key, lookup, token, offline=offline), media_type=JSON)
 
 
 async def create_job(request: Request) -> Response:

@@ -8,10 +8,12 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
+import anyio.to_thread
 import polars as pl
 
+from bizverify import business_number
 from bizverify.engine import Gazetteer, LocalEngine, Registry
 from bizverify.errors import BizverifyError
 
@@ -138,6 +140,30 @@ class StatusSource(Protocol):
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Do what :meth:`bizverify.engine.LocalEngine.answer` does; called in a thread."""
+
+
+@runtime_checkable
+class FetchingSource(StatusSource, Protocol):
+    """A source that asks for the statuses of rows before it answers them."""
+
+    async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
+        """Ask for what it does not know of ``numbers`` (UInt64, each once), or for longer than ``max_age`` days.
+
+        ``max_age``: by default what its own settings say. It raises nothing where nobody can be asked. Cancelled, it
+        keeps the answers that it has.
+        """
+
+
+async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: float | None = None) -> None:
+    """Let a source that fetches ask for the businesses of ``rows``, which are about to be answered."""
+    if isinstance(source, FetchingSource):
+        await source.fetch(await anyio.to_thread.run_sync(numbers_of, rows), max_age)
+
+
+def numbers_of(rows: pl.LazyFrame) -> pl.Series:
+    """Return the business numbers of ``rows`` that can be looked up: UInt64, each once, in their order."""
+    keys = rows.select(business_number.key_expr(pl.col("b_no"))).drop_nulls().unique(maintain_order=True)
+    return keys.collect().to_series()
 
 
 class RegistrySnapshot:

@@ -10,8 +10,10 @@ from typing import Annotated, Final
 import msgspec
 
 from bizverify.errors import UsageError
+from bizverify.options import StatusOptions
 from bizverify.schema import Lang
 
+_NOBODY: Final = StatusOptions(source="none")
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Size = Annotated[int, msgspec.Meta(gt=0)]
@@ -55,10 +57,12 @@ class Settings:
     that is found is appended as a JSON line. ``keep_days``: how long a job and its results are kept after it ended;
     ``queue``: jobs of all keys that may wait; ``body_seconds``: how long the body of a request may take to come in, and
     ``stall_seconds`` how long nothing of it may come; ``refresh_seconds``: how often the indexes' files are looked at
-    for newer ones; ``learn_hours``: how often outcomes are learned from.
+    for newer ones; ``learn_hours``: how often outcomes are learned from. ``status``: whether the tax authority is asked
+    for statuses, and how; its ``budget`` is one for all that the server does.
     """
 
     db: Path
+    status: StatusOptions = _NOBODY
     registry: Path | None = None
     gazetteer: Path | None = None
     model: str | Path | None = None
@@ -76,3 +80,8 @@ class Settings:
     def files(self) -> Path:
         """The folder of what is too large for the database."""
         return self.db.with_name(f"{self.db.name}.files")
+
+    @property
+    def status_store(self) -> Path:
+        """The file of the statuses that were fetched: ``status.store`` if it says one, else it is in the folder."""
+        return Path(self.status.store) if self.status.store is not None else self.files / "statuses.sqlite"

@@ -11,14 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import polars as pl
 
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.labels.label_store import Labels, read_history
+from bizverify.labels.history import Labels, read_history
 from bizverify.model_store import resolve_model
+from bizverify.options import StatusOptions, StatusSource
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang
 from bizverify.watch import notifications, store
@@ -35,6 +36,9 @@ from bizverify.watch.notifications import (
 from bizverify.watch.report import CheckReport
 from bizverify.watch.store import VERDICT_COLUMNS, CheckResult
 from bizverify.watch.stores import Local, run_in_loop
+
+if TYPE_CHECKING:
+    from bizverify.watch.statuses import WatchStatuses
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +63,8 @@ _PATIENCE: Final = 3
 """Deliveries in a row that a webhook may fail before the others are left to the next check."""
 
 _NO_REGISTRY: Final = (
-    "no registry was given, so that closures cannot be found; build one with `bizverify data build-registry` and give "
-    "it with `registry=`"
+    "no registry was given, so that closures cannot be found; set BIZVERIFY_NTS_KEY, a free key of the tax authority's "
+    "API (docs/data-sources.md), or build a registry with `bizverify data build-registry` and give it with `registry=`"
 )
 _EMPTY: Final = {
     **dict.fromkeys(_SHOWN, pl.String),
@@ -81,6 +85,7 @@ JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
 """The columns that a :class:`Judge` gets."""
 
 Tell = Callable[[CheckReport], None]
+Status = StatusSource | StatusOptions
 
 
 class Judge(Protocol):
@@ -152,6 +157,7 @@ def check(
     *,
     local: Local = True,
     registry: str | Path | Registry | None = None,
+    status: Status = "auto",
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     labels: Labels = None,
@@ -168,9 +174,10 @@ def check(
 ) -> CheckReport:
     """Verify again what is due on a local list, with the embedded engine, and notify of closures.
 
-    ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today`` as for :func:`bizverify.enrich`. A watch is
-    due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a nightly
-    run that begins a little earlier looks at it; ``everything``: all of them are due, now.
+    ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today`` as for :func:`bizverify.enrich`; ``status``
+    too, but what is due is asked unless that was done on the same day, or ``max_age`` of the options allows more. A
+    watch is due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a
+    nightly run that begins a little earlier looks at it; ``everything``: all of them are due, now.
 
     Closures are in the report (in one notification what was closed already when it was first checked), and go, where
     they are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the
@@ -187,7 +194,7 @@ def check(
         raise UsageError(f"{parameter('every', every)}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
-    known = read_history(labels)
+    known, statuses = read_history(labels), _open_statuses(status, now)
     engine = LocalEngine(
         registry,
         gazetteer=gazetteer,
@@ -199,7 +206,7 @@ def check(
     with ExitStack() as held:
         file = held.enter_context(LocalFile(path, create=False))
         held.enter_context(alone(path))
-        run = _CheckRun(file, engine, every * 3600, channels, now)
+        run = _CheckRun(file, engine, statuses, every * 3600, channels, now)
         if forget:
             run.forget()
         run.make_due(everything=everything)
@@ -218,6 +225,7 @@ class _CheckRun:
 
     file: LocalFile
     engine: LocalEngine
+    statuses: WatchStatuses | None
     interval: float
     channels: _Channels
     now: Callable[[], float]
@@ -253,7 +261,8 @@ class _CheckRun:
                 due = store.due(db, self.started, _AT_ONCE, [OWNER])
             if due.is_empty():
                 return
-            checked = judge_watches(due, LocalJudge(self.engine))
+            engine = self.engine if self.statuses is None else self.statuses.give_to(self.engine, due["biz_no"])
+            checked = judge_watches(due, LocalJudge(engine))
             at = max(self.now(), self.started)
             with self.file.writing() as db:
                 window = SummaryWindow(self.started, at + _GATHERED)
@@ -340,9 +349,13 @@ class _CheckRun:
                 notifications.mark_failed(db, [(one.number, channel, error, now) for one in deliveries])
 
     def _warnings(self) -> tuple[str, ...]:
-        notes: list[str] = [] if self.engine.registry is not None else [_NO_REGISTRY]
-        today = self.engine.today or date.today()
-        if stale := stale_registry_alert(self.engine.registry, self.engine.model.stale_after, today):
+        registry, today = self.engine.registry, self.engine.today or date.today()
+        caution = None if self.statuses is None else self.statuses.caution(registry)
+        notes: list[str] = [] if caution is None else [caution]
+        if self.statuses is None and registry is None:
+            notes.append(_NO_REGISTRY)
+        stale = stale_registry_alert(registry, self.engine.model.stale_after, today)
+        if stale and (self.statuses is None or caution):
             notes.append(stale)
         if self.channels.file is not None:  # to be heard of now, not when a business closes
             try:
@@ -355,6 +368,14 @@ class _CheckRun:
 def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
     fields = {name: getattr(one, name) for name in ("id", "biz_no", "channel", "attempts", "error")}
     return fields | {"notice": json.loads(one.payload)}
+
+
+def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | None:
+    if isinstance(status, str) and not StatusOptions(source=status).is_asking:
+        return None
+    from bizverify.watch.statuses import open_watch_statuses  # brings the network with it
+
+    return open_watch_statuses(status, now)
 
 
 def _webhook(url: str | None, allow_http: bool) -> Webhook | None:

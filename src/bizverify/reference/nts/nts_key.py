@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import unquote
 
 from bizverify.client.key import SecretKey
-
-ENV_NTS_KEY: Final = "BIZVERIFY_NTS_KEY"
-ENV_NTS_KEY_FILE: Final = "BIZVERIFY_NTS_KEY_FILE"
+from bizverify.options import ENV_NTS_KEY as ENV_NTS_KEY
+from bizverify.options import ENV_NTS_KEY_FILE as ENV_NTS_KEY_FILE
 
 
 class NtsKey(SecretKey):

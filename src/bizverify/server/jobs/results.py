@@ -111,9 +111,14 @@ class ResultCounts:
         self.without_answer += int((answers["row_status"] == "invalid").sum())
 
 
+def scan_slice(records: Path, first: int) -> pl.LazyFrame:
+    """Return the slice of the records that begins with row ``first``."""
+    return pl.scan_parquet(records).slice(first, ROWS)
+
+
 def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
     """Answer the slice of the records that begins with row ``first``; write it to ``part``, and return it."""
-    rows = pl.scan_parquet(records).slice(first, ROWS)
+    rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
     texts = pl.col("b_no").cast(pl.String)
     with engine.running():

@@ -17,9 +17,9 @@ from bizverify.errors import StoreError
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
-from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices
+from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
 from bizverify.server.logs import loggable_message
-from bizverify.server.reference_files import StatusSource, StatusSources
+from bizverify.server.reference_files import StatusSource, StatusSources, fetch_statuses_of
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table, open_server_file
 from bizverify.server.store.job_table import StoredJob
@@ -152,6 +152,7 @@ class JobWorker:
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
+                await fetch_statuses_of(source, scan_slice(records, first))
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
                 self._processed[job.id] = min(first + ROWS, job.total)

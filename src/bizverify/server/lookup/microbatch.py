@@ -8,7 +8,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -21,6 +21,10 @@ from bizverify.server.engine_pool import EnginePool
 from bizverify.server.errors import busy
 from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
+from bizverify.server.status.known_status import KnownStatus
+
+if TYPE_CHECKING:
+    from bizverify.server.status.nts_statuses import NtsStatuses
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +45,7 @@ _LONGEST: Final = 500
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _LookupValues = tuple[str, str | None, str | None]
+_Asked = tuple[VerifyRequest, KnownStatus | None]
 
 
 class Microbatcher(Generic[Item, Result]):
@@ -122,17 +127,19 @@ class Microbatcher(Generic[Item, Result]):
 class LookupAnswerer:
     """Answers single lookups, as :meth:`bizverify.engine.LocalEngine.answer` answers each of them alone.
 
+    ``statuses``: who is asked for the status of a business besides, except for lookups that are ``offline``.
     ``waiting``: how many may wait. Scopes whose engines answer alike share their queries. Answers are cached until the
-    scope's engine is another one.
+    scope's engine is another one, or the business's status.
     """
 
-    def __init__(self, engines: EnginePool, *, waiting: int = WAITING) -> None:
+    def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
         self._engines = engines
+        self._statuses = statuses
         self._most_waiting = waiting
         self._waiting = 0
-        self._of_scope: OrderedDict[str, tuple[LocalEngine, _EngineQueue]] = OrderedDict()
+        self._of_scope: OrderedDict[tuple[str, bool], tuple[LocalEngine, _EngineQueue]] = OrderedDict()
         self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
-        self._cache: OrderedDict[tuple[int, _LookupValues], VerificationPayload] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, _LookupValues, KnownStatus | None], VerificationPayload] = OrderedDict()
         self._reference_data: tuple[object, ...] = ()
         self._limiter = anyio.CapacityLimiter(_QUERIES)
 
@@ -142,9 +149,9 @@ class LookupAnswerer:
             raise busy("too many lookups are waiting", 1)
 
     @contextmanager
-    def expect(self, scope: str) -> Iterator[None]:
+    def expect(self, scope: str, *, offline: bool = False) -> Iterator[None]:
         """Let the queries before a lookup of this scope wait a moment for it while it is paid and answered."""
-        known = self._of_scope.get(scope)
+        known = self._of_scope.get((scope, self._statuses is not None and not offline))
         if known is None:
             yield
             return
@@ -155,8 +162,8 @@ class LookupAnswerer:
         finally:
             queue.expected -= 1
 
-    async def answer(self, scope: str, lookup: VerifyRequest) -> VerificationPayload:
-        """Answer one lookup.
+    async def answer(self, scope: str, lookup: VerifyRequest, *, offline: bool = False) -> VerificationPayload:
+        """Answer one lookup; ``offline``: by the registry alone.
 
         Raises what the engine raises where an index is damaged, and :class:`~bizverify.server.errors.Refusal` 503
         where too many wait.
@@ -164,14 +171,16 @@ class LookupAnswerer:
         self.admit()
         self._waiting += 1
         try:
-            queue = await self._queue(scope)
+            statuses = None if offline else self._statuses
+            status = None if statuses is None else await statuses.find(lookup.b_no)
+            queue = await self._queue(scope, statuses)
             values = lookup.b_no, lookup.name, lookup.address
-            place = queue.number, values
+            place = queue.number, values, status
             found = self._cache.get(place)
             if found is not None:
                 self._cache.move_to_end(place)
                 return found
-            found = await queue.batcher.submit(lookup)
+            found = await queue.batcher.submit((lookup, status))
             if len(values[1] or "") + len(values[2] or "") <= _LONGEST:
                 self._cache[place] = found
                 if len(self._cache) > _CACHED:
@@ -180,22 +189,24 @@ class LookupAnswerer:
         finally:
             self._waiting -= 1
 
-    async def _queue(self, scope: str) -> _EngineQueue:
-        """The queue of a scope's engine as it is now."""
+    async def _queue(self, scope: str, statuses: NtsStatuses | None) -> _EngineQueue:
+        """The queue of a scope's engine as it is now, of those who are told ``statuses`` or of the others."""
         engine = await self._engines.open_engine(scope)
-        known = self._of_scope.get(scope)
+        place = scope, statuses is not None
+        known = self._of_scope.get(place)
         if known is not None and known[0] is engine:
             return known[1]
         reference_data = engine.registry, engine.status, engine.gazetteer, engine.today
         if reference_data != self._reference_data:  # nothing must keep the files before in memory
             self._reference_data = reference_data
             self._of_scope.clear()
-        identity = _engine_identity(engine)
+        identity = *_engine_identity(engine), statuses is not None
         queue = self._queues.get(identity)
         if queue is None:
-            queue = self._queues[identity] = _EngineQueue(engine, self._limiter)
-        self._of_scope[scope] = engine, queue
-        self._of_scope.move_to_end(scope)
+            with_statuses = engine if statuses is None else engine.with_status(statuses.exchangeable())
+            queue = self._queues[identity] = _EngineQueue(with_statuses, self._limiter)
+        self._of_scope[place] = engine, queue
+        self._of_scope.move_to_end(place)
         if len(self._of_scope) > _SCOPES:
             self._of_scope.popitem(last=False)
         return queue
@@ -209,29 +220,32 @@ class _EngineQueue:
     def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
         self.number = next(self._numbers)
         self.expected = 0
-        self.batcher: Microbatcher[VerifyRequest, VerificationPayload] = Microbatcher(
+        self.batcher: Microbatcher[_Asked, VerificationPayload] = Microbatcher(
             self._answer, MOST, lambda: self.expected
         )
         self._engine = engine
         self._limiter = limiter
         self._query: PreparedQuery | None = None
 
-    async def _answer(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
-        return await anyio.to_thread.run_sync(self._run_query, lookups, limiter=self._limiter)
+    async def _answer(self, asked: Sequence[_Asked]) -> Sequence[VerificationPayload | BaseException]:
+        return await anyio.to_thread.run_sync(self._run_query, asked, limiter=self._limiter)
 
-    def _run_query(self, lookups: Sequence[VerifyRequest]) -> Sequence[VerificationPayload | BaseException]:
+    def _run_query(self, asked: Sequence[_Asked]) -> Sequence[VerificationPayload | BaseException]:
         if self._query is None:
             self._query = PreparedQuery(self._engine)
+        lookups = [lookup for lookup, _ in asked]
         try:
-            return self._query.answers(lookups)
+            if self._engine.status is None:
+                return self._query.answers(lookups)
+            return self._query.answers(lookups, [status for _, status in asked if status is not None])
         except BizverifyError:  # an index is damaged, for all alike
             raise
         except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
-            if len(lookups) == 1:
+            if len(asked) == 1:
                 return [error]
-            _log.warning("a query of %d lookups failed and is done in parts: %s", len(lookups), type(error).__name__)
-            half = len(lookups) // 2
-            return [*self._run_query(lookups[:half]), *self._run_query(lookups[half:])]
+            _log.warning("a query of %d lookups failed and is done in parts: %s", len(asked), type(error).__name__)
+            half = len(asked) // 2
+            return [*self._run_query(asked[:half]), *self._run_query(asked[half:])]
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:

@@ -1,13 +1,13 @@
 """The engine's query, made once and run over a few lookups again and again.
 
-Building the query takes longer than running it over a few rows. So the rows are a source that is exchanged, and of the
-label store only the letters to the businesses that are asked about go into the query. The answers are those of the
-engine itself.
+Building the query takes longer than running it over a few rows. So the rows are a source that is exchanged, and of
+the label store only the letters to the businesses that are asked about go into the query. What the tax authority told
+of these is exchanged with the rows. The answers are those of the engine itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import polars as pl
@@ -15,8 +15,10 @@ from polars.io.plugins import register_io_source
 
 from bizverify.engine import LocalEngine
 from bizverify.engine.letter_history import HISTORY_SCHEMA
+from bizverify.engine.registry import STATUS_SCHEMA
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
+from bizverify.server.status.known_status import KnownStatus
 
 _SCHEMA: Final = pl.Schema(dict.fromkeys(RECORD_COLUMNS, pl.String))
 _PRUNED: Final = pl.QueryOptFlags.none(projection_pushdown=True)
@@ -27,7 +29,8 @@ _ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
 class PreparedQuery:
     """What an engine answers to a few lookups at a time; for one thread at a time.
 
-    The engine's ``today`` must be given: the query is made for one day.
+    The engine's ``today`` must be given: the query is made for one day. So must its ``status``, if statuses are to be
+    exchanged: :meth:`bizverify.engine.StatusOverlay.exchangeable`.
     """
 
     def __init__(self, engine: LocalEngine) -> None:
@@ -49,8 +52,10 @@ class PreparedQuery:
         self._query = inner.answer(_source(lambda: self._rows, _SCHEMA)).select(_ANSWERS)
         self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
 
-    def answers(self, lookups: Sequence[VerifyRequest]) -> list[VerificationPayload]:
-        """Answer lookups in their order.
+    def answers(
+        self, lookups: Sequence[VerifyRequest], statuses: Iterable[KnownStatus] = ()
+    ) -> list[VerificationPayload]:
+        """Answer lookups in their order; ``statuses``: what the tax authority told of their numbers.
 
         Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError` where an index is
         damaged.
@@ -58,6 +63,8 @@ class PreparedQuery:
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
         self._rows = pl.DataFrame(columns, schema=_SCHEMA)
+        if self._engine.status is not None:
+            self._engine.status.exchange(_status_frame(statuses))
         with self._engine.running():
             # the streaming engine's start costs more than so few rows take
             found = self._query.collect(engine="in-memory", optimizations=_PRUNED)
@@ -70,6 +77,12 @@ class PreparedQuery:
         last = self._letters["b_no"].search_sorted(numbers, "right")
         lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
         return self._letters[lines]
+
+
+def _status_frame(statuses: Iterable[KnownStatus]) -> pl.DataFrame:
+    """Return statuses sorted by number, of each number the newest."""
+    newest = {status.b_no: status for status in sorted(statuses, key=lambda status: (status.b_no, status.as_of))}
+    return pl.DataFrame(list(newest.values()), schema=STATUS_SCHEMA, orient="row")
 
 
 def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:

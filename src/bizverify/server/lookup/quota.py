@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from bizverify.server import idempotency
@@ -11,12 +12,15 @@ from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal, quota_exceeded
 from bizverify.server.idempotency import EarlierRequest, IdempotentRequests, identity_of, mismatch
 from bizverify.server.lookup.microbatch import LookupAnswerer, Microbatcher
-from bizverify.server.payloads import VerifyRequest, encode
+from bizverify.server.payloads import VerificationPayload, VerifyRequest, encode
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
 
 _MOST: Final = 1_024
 """Payments in one commit at most."""
+
+
+_Answering = Callable[[], Awaitable[VerificationPayload]]
 
 
 class PaidLookups:
@@ -29,32 +33,33 @@ class PaidLookups:
         self._idempotent = idempotent
         self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take_lookups, _MOST)
 
-    async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None) -> bytes:
-        """Answer one lookup; ``token`` is that of its ``Idempotency-Key``.
+    async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
+        """Answer one lookup, ``offline`` by the registry alone; ``token`` is that of its ``Idempotency-Key``.
 
         Raises :class:`~bizverify.server.errors.Refusal` 409, 429 and 503, and :class:`bizverify.errors.StoreError`.
         Cancelled, a lookup may be taken from the quota all the same.
         """
-        with self.answerer.expect(key.scope):
+        answering = partial(self.answerer.answer, key.scope, lookup, offline=offline)
+        with self.answerer.expect(key.scope, offline=offline):
             if token is None:
-                return await self._answer_paid(key, lookup)
-            identity = identity_of("POST", "/verify", encode(lookup))
+                return await self._answer_paid(key, answering)
+            identity = identity_of("POST", "/verify?offline=True" if offline else "/verify", encode(lookup))
             return await self._idempotent.once(
-                key.id, token, identity, lambda: self._answer_idempotent(key, lookup, token, identity)
+                key.id, token, identity, lambda: self._answer_idempotent(key, answering, token, identity)
             )
 
-    async def _answer_paid(self, key: Key, lookup: VerifyRequest) -> bytes:
+    async def _answer_paid(self, key: Key, answering: _Answering) -> bytes:
         month = self._clock.month()
         used = await self._payments.submit((key.id, month, key.quota))
         if used is not None:
             raise self._quota_exceeded(key, used)
         try:
-            return encode(await self.answerer.answer(key.scope, lookup))
+            return encode(await answering())
         except BaseException:
             await self._store.write(lambda db: key_table.give_back_lookups(db, key.id, month, 1))
             raise
 
-    async def _answer_idempotent(self, key: Key, lookup: VerifyRequest, token: bytes, identity: bytes) -> bytes:
+    async def _answer_idempotent(self, key: Key, answering: _Answering, token: bytes, identity: bytes) -> bytes:
         """The kept answer if there is one; else the answer, paid unless an attempt that did not end paid for it."""
         now = self._clock.now()
 
@@ -78,7 +83,7 @@ class PaidLookups:
                 key_table.give_back_lookups(db, key.id, month, 1)
 
         try:
-            answer = encode(await self.answerer.answer(key.scope, lookup))
+            answer = encode(await answering())
             await self._store.write(lambda db: idempotency.finish_request(db, key.id, token, answer))
         except BaseException:
             await self._store.write(undo)

@@ -16,7 +16,7 @@ from polars.exceptions import PanicException
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.logs import loggable_message
-from bizverify.server.reference_files import StatusSources
+from bizverify.server.reference_files import StatusSource, StatusSources, fetch_statuses_of
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
@@ -40,6 +40,8 @@ _SUMMARY: Final = 60.0
 """Seconds that what is closed at its first check waits for more: a list that is being sent is one notification."""
 _SPREAD: Final = 0.1
 """How much earlier than the plan says a watch may be due, so that those added together part with time."""
+_MAX_AGE: Final = 0.0
+"""Days: whatever is due to be checked is asked for, if it was not on the same day."""
 _UNANSWERED: Final = 300.0
 _MOST: Final = 365 * 86400.0
 _BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
@@ -129,8 +131,10 @@ class WatchScheduler:
         """Check some of a key's watches that are due. What fails leaves them due, and the key waits a little."""
         now = self._clock.now()
         watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
+        source = self.sources.source(offline=False)
         try:
-            checked = await anyio.to_thread.run_sync(self._check, key.scope, watches)
+            await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE)
+            checked = await anyio.to_thread.run_sync(self._check, source, key.scope, watches)
             recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
         except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
             failures = self._failed.get(key.id, (0, 0.0))[0]
@@ -150,8 +154,8 @@ class WatchScheduler:
             recorded.closures.height,
         )
 
-    def _check(self, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
-        engine, source = self._engines.engine(scope), self.sources.source(offline=False)
+    def _check(self, source: StatusSource, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
+        engine = self._engines.engine(scope)
         return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
 
     def _record(

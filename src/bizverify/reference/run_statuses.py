@@ -1,0 +1,103 @@
+"""The statuses of a run's numbers: fetched as far as they are stale, then laid over the registry of its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from math import floor
+from typing import Any
+
+import polars as pl
+
+from bizverify.cancellation import CancelToken, run_async
+from bizverify.engine.local import NUMBER, ROW_PROBLEM
+from bizverify.engine.registry import STATUS_SCHEMA
+from bizverify.engine.status_overlay import StatusOverlay
+from bizverify.errors import AuthenticationError, StoppedError
+from bizverify.options import StatusOptions
+from bizverify.reference.nts.nts_client import seoul_day
+from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
+from bizverify.reference.status_store import StatusStore, find_status_store
+from bizverify.schema import pluralize
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatuses:
+    """The statuses that a run uses, and what was asked for them.
+
+    ``fetch``: what came of asking; of a run that is only ``planned``, what would be asked (``left``). ``day``: the day
+    of it in Korea.
+    """
+
+    overlay: StatusOverlay
+    fetch: StatusFetch
+    day: date
+    planned: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures of asking as plain values for JSON."""
+        found = asdict(self.fetch)
+        oldest = self.fetch.oldest.isoformat() if self.fetch.oldest else None
+        return found | {"oldest": oldest, "day": self.day.isoformat(), "seconds": round(self.fetch.seconds, 3)}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What was asked, or would be, as (what, how much) for people."""
+        stored = f"{self.fetch.from_store:,} from the status store"
+        if self.planned:
+            return [("would ask nts", f"{pluralize(self.fetch.left, 'number')}, at no cost; {stored}")]
+        return [("asked nts", f"{self.fetch}; {stored}")]
+
+
+def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
+    """Return what is stored of the numbers of a run's rows, and how many would be asked; nobody is asked.
+
+    Raises :class:`bizverify.errors.UsageError` where there is no key.
+    """
+    load_nts_key(options)
+    numbers, day = numbers_of(rows), seoul_day()
+    fetch, stored = StatusFetch(numbers=len(numbers), left=len(numbers)), pl.DataFrame(schema=STATUS_SCHEMA)
+    store = find_status_store(options.store)
+    if store is not None:
+        with store:
+            stored = store.read(numbers)
+            fetch.left = store.stale(numbers, options.max_age, day).height
+            fetch.unanswered = len(store.find_unanswered(numbers, day))
+            fetch.oldest = stored.select(pl.col("as_of").min()).item()
+    fetch.from_store = fetch.numbers - fetch.left - fetch.unanswered
+    return RunStatuses(StatusOverlay(stored), fetch, day, planned=True)
+
+
+def fetch_for_rows(
+    rows: pl.LazyFrame,
+    options: StatusOptions,
+    *,
+    watch: Callable[[StatusFetch], None] | None = None,
+    cancel: CancelToken | None = None,
+) -> RunStatuses:
+    """Ask the tax authority for the statuses of a run's rows, as far as stored ones are stale; return what is known.
+
+    An outage is no error: what is stored goes on to count, and tells its age. ``watch`` is called with what it has come
+    to so far. Raises :class:`bizverify.errors.UsageError` where there is no key,
+    :class:`~bizverify.errors.AuthenticationError` for one that is refused where ``options.source`` says to ask, and
+    ``KeyboardInterrupt`` or :class:`~bizverify.errors.StoppedError` when it was stopped; what was answered is stored.
+    """
+    load_nts_key(options)
+    numbers, token = numbers_of(rows), cancel or CancelToken()
+    fetch = run_async(lambda: fetch_statuses(numbers, options, watch=watch, cancel=token), token)
+    if fetch.exit_code == StoppedError.exit_code:
+        raise StoppedError(f"stopped while statuses were fetched; the same call goes on: {fetch.halt}")
+    if fetch.exit_code == AuthenticationError.exit_code and options.source == "nts":
+        raise AuthenticationError(f"{fetch.halt}; nothing was written")
+    day = seoul_day()
+    with StatusStore(options.store) as store:
+        overlay = StatusOverlay(store.read(numbers), aged_before=day - timedelta(days=floor(options.max_age)))
+    return RunStatuses(overlay, fetch, day)
+
+
+def numbers_of(rows: pl.LazyFrame) -> pl.Series:
+    """Return the distinct numbers of the rows that have a usable one (UInt64), whatever their check digit."""
+    if NUMBER not in rows.collect_schema().names():
+        return pl.Series(NUMBER, dtype=pl.UInt64)
+    usable = pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()
+    return rows.filter(usable).select(pl.col(NUMBER).unique()).collect(engine="streaming").to_series()

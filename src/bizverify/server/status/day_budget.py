@@ -1,0 +1,46 @@
+"""The budget of numbers a day, shared by all that asks in a server, and by other processes with its key and store."""
+
+from __future__ import annotations
+
+from datetime import date
+from threading import Lock
+
+from bizverify.reference.status_store import StatusStore
+
+
+class DayBudget:
+    """How many numbers may still be asked for on a day in Korea; for all threads.
+
+    ``account``: the fingerprint of the key, under which ``store`` counts what was asked; ``limit``: numbers a day,
+    ``None`` for as many as the tax authority allows. What is reserved counts as asked until it is released; by then it
+    has been counted in the store. All methods raise :class:`bizverify.errors.StoreError`.
+    """
+
+    def __init__(self, store: StatusStore, account: str, limit: int | None) -> None:
+        self.account = account
+        self._store = store
+        self._limit = limit
+        self._reserved = 0
+        self._lock = Lock()
+
+    def remaining(self, day: date) -> int | None:
+        """Return how many numbers may still be asked for, 0 once the day's allowance is used up; ``None``: no limit."""
+        with self._lock:
+            used = self._store.usage(self.account, day)
+            if used.exhausted:
+                return 0
+            return None if self._limit is None else max(0, self._limit - used.numbers - self._reserved)
+
+    def reserve(self, numbers: int, day: date) -> int:
+        """Reserve up to so many numbers; return how many."""
+        with self._lock:
+            used = self._store.usage(self.account, day)
+            left = numbers if self._limit is None else self._limit - used.numbers - self._reserved
+            allowed = 0 if used.exhausted else max(0, min(numbers, left))
+            self._reserved += allowed
+            return allowed
+
+    def release(self, numbers: int) -> None:
+        """Release what was reserved."""
+        with self._lock:
+            self._reserved -= numbers

@@ -1,0 +1,74 @@
+"""The statuses of a check of a local list: asked of the tax authority for what is due, and stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from functools import partial
+from math import floor
+
+import polars as pl
+
+from bizverify.cancellation import CancelToken, run_async
+from bizverify.engine import LocalEngine, Registry
+from bizverify.engine.status_overlay import StatusOverlay
+from bizverify.options import StatusOptions, StatusSource
+from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
+from bizverify.reference.status_store import StatusStore
+from bizverify.schema import SEOUL, pluralize
+
+log = logging.getLogger(__name__)
+
+
+def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
+    """Return the statuses of a check, ``None`` where the tax authority is not asked.
+
+    ``status``: as for :func:`bizverify.watch.check`. Raises :class:`bizverify.errors.UsageError` where there is no key.
+    """
+    options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
+    if not options.is_asking:
+        return None
+    return WatchStatuses(replace(options, key=load_nts_key(options)), now)
+
+
+@dataclass
+class WatchStatuses:
+    """What the tax authority tells during one check; ``now`` returns seconds since 1970."""
+
+    options: StatusOptions
+    now: Callable[[], float]
+    _halted: list[StatusFetch] = field(default_factory=list, init=False)
+
+    def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
+        """Ask for numbers (ten digits), and return the engine with what is known of them.
+
+        An outage is no error: what is stored goes on to count. Raises :class:`bizverify.errors.StoreError`.
+        """
+        keys, token = numbers.cast(pl.UInt64).unique(), CancelToken()
+        fetch = run_async(partial(fetch_statuses, keys, self.options, cancel=token, today=self._day), token)
+        log.info("asked the tax authority: %s", fetch)
+        if fetch.halt is not None:
+            self._halted.append(fetch)
+        with StatusStore(self.options.store) as store:
+            aged_before = self._day() - timedelta(days=floor(self.options.max_age))
+            return engine.with_status(StatusOverlay(store.read(keys), aged_before=aged_before))
+
+    def caution(self, registry: Registry | None) -> str | None:
+        """Return what is to be said where not all was asked that should have been; ``None`` where it was."""
+        if not self._halted:
+            return None
+        days = [fetch.oldest for fetch in self._halted if fetch.oldest is not None]
+        known = []
+        if days:
+            age = (self._day() - min(days)).days
+            known.append(f"the status store, whose oldest status is of {min(days)} ({pluralize(age, 'day')} ago)")
+        if registry is not None:
+            known.append(f"the registry {registry.version}")
+        left = pluralize(sum(fetch.left for fetch in self._halted), "number")
+        by_what = f"judged by {' and '.join(known)}" if known else "not judged: nothing is known of their status"
+        return f"{left} could not be asked of the tax authority and {by_what}: {self._halted[0].halt}"
+
+    def _day(self) -> date:
+        return datetime.fromtimestamp(self.now(), SEOUL).date()

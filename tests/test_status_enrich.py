@@ -1,0 +1,377 @@
+"""Real statuses in an enrichment: asked as far as they are stale, stored, laid over the registry, each with its age."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.dispatch.limits import RetryBudget
+from bizverify.errors import AuthenticationError, UsageError
+from bizverify.schema import SEOUL, Alert
+from bizverify.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Faults, serve
+from conftest import SAMPLE, json_of, write
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+KEY = "free-key/0123456789=="
+ADDRESS = "서울특별시 강남구 테헤란로 152"
+NUMBERS = ("1248100998", "2208162517", "1018109147", "1078614075", "1208147521")
+STATUSES = ("active", "closed", "suspended", "active", "unregistered")
+TODAY = datetime.now(SEOUL).date()
+
+
+@pytest.fixture
+def nts() -> FakeNts:
+    return FakeNts(KEY, dict(zip(NUMBERS, STATUSES, strict=True)))
+
+
+@pytest.fixture
+def asked(nts: FakeNts, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNts]:
+    """The tax authority's API, in an environment that leads there with the key."""
+    with serve(nts) as url:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
+        monkeypatch.setenv("BIZVERIFY_NTS_KEY", KEY)
+        yield nts
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries that come at once: an outage is one after all of them."""
+    monkeypatch.setattr(RetryBudget, "backoff", lambda *_: 0.001)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    rows = [f"{b_no},상호{place},{ADDRESS}" for place, b_no in enumerate((*NUMBERS, NUMBERS[0], "12345"))]
+    return write(tmp_path / "list.csv", "\n".join(["사업자번호,상호,주소", *rows]) + "\n")
+
+
+def registry_of(tmp_path: Path, days: int, *numbers: str) -> Path:
+    """A registry that says ``active`` of numbers, so many days old."""
+    lines = "\n".join(f"{b_no},계속사업자,{TODAY - timedelta(days=days)}" for b_no in numbers)
+    bv.build_registry([write(tmp_path / "s.csv", f"b_no,상태,as_of\n{lines}\n")], tmp_path / "registry.parquet")
+    return tmp_path / "registry.parquet"
+
+
+def reasons_of(report: bv.Report) -> list[str]:
+    """The first reason of each row that has some."""
+    found = pl.read_csv(str(report.output), infer_schema=False)
+    statuses = [
+        next((part for part in (text or "").split(" | ") if part[:7] == "[status"), "") for text in found["reasons"]
+    ]
+    return [reason for reason in statuses if reason]
+
+
+def age(days: int) -> None:
+    """Make all that is stored so many days older."""
+    import sqlite3
+
+    with sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite") as db:
+        db.execute("UPDATE statuses SET as_of = as_of - ?", (days,))
+
+
+# ── from a list to checked statuses ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_sample_from_zero_finds_its_41_closed_and_suspended_rows(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key, one command, no registry: what the sample's registry knows of its customers is found at the source."""
+    truth = pl.read_parquet(SAMPLE / "registry.parquet")
+    known = {f"{b_no:010d}": status for b_no, status in zip(truth["b_no"], truth["biz_status"], strict=True)}
+    nts = FakeNts(KEY, known, default="active")
+    with serve(nts) as url:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
+        done = run(
+            "enrich", SAMPLE / "customers.xlsx", "-o", "out.csv", "--progress", "none", env={"BIZVERIFY_NTS_KEY": KEY}
+        )
+    assert done.returncode == 0, done.stderr
+    found = pl.read_csv(tmp_path / "out.csv", infer_schema=False)["biz_status"]
+    assert (found.is_in(["closed", "suspended"]).sum(), found.null_count()) == (41, 20)
+    assert re.search(
+        r"^statuses +280 of 280 statuses checked \(280 by nts, the oldest of \d{4}-\d\d-\d\d\)$", done.stderr, re.M
+    )
+    assert "ATTENTION" not in done.stderr
+    assert (nts.calls, nts.asked_again) == (3, 0)
+
+
+def test_each_number_is_asked_once_and_its_reason_says_so(asked: FakeNts, source: Path) -> None:
+    """Seven rows with five numbers and one that is none: five numbers in one call, source and day in each reason."""
+    report = bv.enrich(source)
+    found = pl.read_csv(str(report.output), infer_schema=False)
+    assert found["biz_status"].to_list() == [*STATUSES, STATUSES[0], None]
+    assert {reason.rpartition(" (")[2] for reason in reasons_of(report)} == {f"nts, {TODAY})"}
+    assert (asked.calls, asked.numbers) == (1, 5)
+    assert {*found["action"][:1]} == {"send"}
+
+
+def test_what_is_fresh_is_not_asked_again_and_what_is_stale_is(asked: FakeNts, source: Path) -> None:
+    """The store answers for 30 days, by default, or for as many as the call says."""
+    bv.enrich(source)
+    bv.enrich(source)
+    age(20)
+    bv.enrich(source)
+    assert asked.calls == 1
+    assert {reason.rpartition(" (")[2] for reason in reasons_of(bv.enrich(source))} == {
+        f"nts, {TODAY - timedelta(days=20)})"
+    }
+    bv.enrich(source, max_status_age=19)
+    assert (asked.calls, asked.numbers) == (2, 10)
+    age(31)
+    bv.enrich(source)
+    assert (asked.calls, asked.numbers) == (3, 15)
+
+
+def test_a_registry_is_the_fallback_and_the_newer_status_counts(asked: FakeNts, source: Path, tmp_path: Path) -> None:
+    """What the tax authority says today is newer than any registry; the opening day is still the registry's."""
+    registry = registry_of(tmp_path, 10, *NUMBERS)
+    report = bv.enrich(source, registry=registry)
+    assert pl.read_csv(str(report.output), infer_schema=False)["biz_status"].to_list() == [*STATUSES, STATUSES[0], None]
+    assert report.statuses is not None
+    assert re.match(r"6 of 6 statuses checked \(6 by nts, .*; 0 by registry ", report.statuses.summary)
+
+
+def test_a_plan_asks_nobody_and_says_how_many_would_be_asked(asked: FakeNts, source: Path) -> None:
+    """Five numbers before, none after a run; nothing is made by the asking, not even the store."""
+    planned = bv.plan(source)
+    assert ("would ask nts", "5 numbers, at no cost; 0 from the status store") in planned.lines()
+    found = planned.as_dict()["asked"]
+    assert found.items() >= {"numbers": 5, "left": 5, "asked": 0, "calls": 0, "day": TODAY.isoformat()}.items()
+    assert not any("no registry was given" in warning for warning in planned.warnings)
+    assert not (Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite").exists()
+    bv.enrich(source)
+    assert ("would ask nts", "0 numbers, at no cost; 5 from the status store") in bv.enrich(
+        source, dry_run=True
+    ).lines()
+    assert asked.calls == 1
+
+
+def test_the_report_and_the_manifest_say_what_was_asked(asked: FakeNts, source: Path) -> None:
+    """Numbers and rows by where their status came from, as figures and in words."""
+    report = bv.enrich(source)
+    found = report.as_dict()
+    assert found["statuses"]["nts"] == {"rows": 6, "oldest": TODAY.isoformat(), "aged": 0, "age": None, "halt": None}
+    assert found["versions"]["statuses"] == TODAY.isoformat()
+    wanted = {
+        "numbers": 5,
+        "left": 0,
+        "asked": 5,
+        "answered": 5,
+        "from_store": 0,
+        "unregistered": 1,
+        "calls": 1,
+        "halt": None,
+    }
+    assert found["asked"].items() >= wanted.items()
+    assert json_of(Path(str(report.manifest)))["asked"].items() >= wanted.items()
+
+
+# ── who is asked, and who is not ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_key_nobody_is_asked_and_the_first_line_names_the_way(
+    run: Run, asked: FakeNts, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` asks only where a key is set; the remedy names the option and the free key, and the registry besides."""
+    monkeypatch.delenv("BIZVERIFY_NTS_KEY")
+    done = run("enrich", source, "--progress", "none")
+    first = done.stderr.splitlines()[0]
+    assert first.startswith(
+        "ATTENTION: 0 of 6 statuses checked, so no row says `send`: ask the tax authority with --status nts and a free"
+    )
+    assert "`bizverify data build-registry" in first
+    refused = run("enrich", source, "-o", "other.csv", "--status", "nts")
+    assert refused.returncode == 2
+    assert "set BIZVERIFY_NTS_KEY, or name a file that holds it (--nts-key-file" in refused.stderr
+    assert asked.calls == 0
+
+
+def test_status_none_asks_nobody(asked: FakeNts, source: Path) -> None:
+    """Not even with a key in the environment; nothing is read from the store either."""
+    assert bv.enrich(source, status="none").statuses.nts is None  # type: ignore[union-attr]
+    assert asked.calls == 0
+
+
+def test_a_key_file_is_enough(
+    run: Run, asked: FakeNts, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is named is meant: `auto` asks with it."""
+    monkeypatch.delenv("BIZVERIFY_NTS_KEY")
+    key = write(tmp_path / "key.txt", f"{KEY}\n")
+    done = run("enrich", source, "--nts-key-file", key, "--status-store", tmp_path / "own.sqlite", "--progress", "none")
+    assert (done.returncode, asked.calls) == (0, 1)
+    assert (tmp_path / "own.sqlite").exists()
+
+
+@pytest.mark.parametrize("engine", ["verify", "batch"])
+def test_engines_that_leave_the_answer_to_the_service_ask_nobody_else(
+    asked: FakeNts, source: Path, engine: Any, url: str
+) -> None:
+    """`nts` is refused there, and `auto` means none."""
+    with pytest.raises(UsageError, match="`status='nts'` is for the engines that answer locally, not for"):
+        bv.enrich(source, engine=engine, status="nts")
+    bv.plan(source, engine=engine)
+    assert asked.calls == 0
+
+
+def test_the_hybrid_engine_buys_less_where_statuses_are_checked(
+    asked: FakeNts, service: FakeService, url: str, source: Path
+) -> None:
+    """A status of today makes the local engine sure, and what is sure is not bought."""
+    blind = bv.plan(source, engine="hybrid", status="none").purchase
+    bv.enrich(source, engine="hybrid", budget=0)
+    seeing = bv.plan(source, engine="hybrid").purchase
+    assert blind is not None
+    assert seeing is not None
+    assert seeing.wanted < blind.wanted
+    assert asked.calls == 1
+
+
+def test_an_engine_that_is_given_has_its_statuses_already(asked: FakeNts, source: Path) -> None:
+    """`auto` leaves it as it is; asking beside it is refused with the way to do it."""
+    bv.enrich(source, engine=bv.LocalEngine())
+    with pytest.raises(UsageError, match=r"bizverify\.fetch_status returns"):
+        bv.enrich(source, engine=bv.LocalEngine(), status="nts")
+    assert asked.calls == 0
+
+
+def test_frames_and_single_businesses_are_checked_too(asked: FakeNts) -> None:
+    """One number, a frame, and async code: the same statuses, each number asked once by all of them."""
+    one = bv.verify("220-81-62517", address=ADDRESS)
+    assert (one.biz_status, asked.numbers) == ("closed", 1)
+    frame = bv.verify_frame(pl.DataFrame({"b_no": list(NUMBERS), "주소": [ADDRESS] * 5}))
+    assert frame["biz_status"].to_list() == list(STATUSES)
+    assert (asked.calls, asked.numbers, asked.asked_again) == (2, 5, 0)
+    assert bv.verify("2208162517", status="none").biz_status == "unknown"
+
+
+def test_async_code_asks_as_well(asked: FakeNts, source: Path) -> None:
+    """`aenrich` does what `enrich` does, without blocking the loop it is called from."""
+    report = anyio.run(lambda: bv.aenrich(source, status=bv.StatusOptions(source="nts")))
+    assert report.statuses is not None
+    assert (report.statuses.checked, asked.calls) == (6, 1)
+
+
+# ── what cannot be asked ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_outage_ends_in_exit_0_with_the_age_of_each_status(run: Run, source: Path, tmp_path: Path) -> None:
+    """The registry answers: its age stands in every reason that rests on it, and once on top with why."""
+    registry = registry_of(tmp_path, 40, *NUMBERS[:4])
+    with serve(FakeNts(KEY)) as url:
+        pass
+    env = {"BIZVERIFY_NTS_KEY": KEY, "BIZVERIFY_NTS_URL": url}
+    done = run(
+        "enrich", source, "-o", "out.csv", "--registry", registry, "--status", "nts", "--progress", "none", env=env
+    )
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("ATTENTION: 5 of 6 statuses checked (0 by nts; 5 by registry")
+    assert "5 statuses up to 40 days old, because not all could be asked of the tax authority: " in first
+    assert not any("days old" in line for line in rest)
+    reasons = pl.read_csv(tmp_path / "out.csv", infer_schema=False)["reasons"]
+    day = TODAY - timedelta(days=40)
+    assert [f"business active (registry, {day}, 40 days old)" in (text or "") for text in reasons] == [True] * 4 + [
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_fresh_stored_status_bears_no_age_in_an_outage(asked: FakeNts, source: Path, tmp_path: Path) -> None:
+    """Only what should have been asked again and could not be is concerned."""
+    bv.enrich(write(tmp_path / "one.csv", f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n"))
+    age(40)
+    bv.enrich(write(tmp_path / "two.csv", f"b_no,주소\n{NUMBERS[1]},{ADDRESS}\n"))
+    asked.faults = Faults(Fault("status", NTS_FAULTS["page"]))
+    report = bv.enrich(source)
+    assert report.exit_code == 0
+    reasons = reasons_of(report)
+    assert reasons[0].endswith(f"(nts, {TODAY - timedelta(days=40)}, 40 days old)")
+    assert reasons[1].endswith(f"(nts, {TODAY})")
+    assert reasons[2] == "[status +0] status not checked: no registry was given (registry)"
+    assert isinstance(report.warnings[0], Alert)
+    assert "up to 40 days old" in report.warnings[0]
+
+
+@pytest.mark.parametrize("limit", ["budget", "day"])
+def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
+    asked: FakeNts, tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on with what it has, says so once, and the next one asks only for the rest."""
+    rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(250))
+    source = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n")
+    asked.default = "active"
+    options = bv.StatusOptions(budget=100, concurrency=1) if limit == "budget" else bv.StatusOptions(concurrency=1)
+    asked.daily_limit = 100 if limit == "day" else None
+    report = bv.enrich(source, status=options)
+    assert (report.exit_code, asked.numbers) == (0, 100)
+    assert report.statuses is not None
+    assert (report.statuses.checked, report.statuses.is_alarming) == (100, True)
+    assert isinstance(report.warnings[0], Alert)
+    asked.daily_limit = None
+    asked.start_day()
+    _forget_the_day()
+    again = bv.enrich(source)
+    assert again.statuses is not None
+    assert (again.statuses.checked, asked.numbers, asked.asked_again) == (250, 250, 0)
+
+
+def _forget_the_day() -> None:
+    import sqlite3
+
+    with sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite") as db:
+        db.execute("DELETE FROM usage")
+
+
+def test_a_refused_key_ends_what_was_asked_for_and_only_warns_where_it_was_not(
+    run: Run, asked: FakeNts, source: Path, tmp_path: Path
+) -> None:
+    """With `nts` nothing is written, exit 4; with `auto` the run goes on and begins with the refusal."""
+    asked.api_key = "another"
+    done = run("enrich", source, "-o", "out.csv", "--status", "nts", "--progress", "none")
+    assert done.returncode == 4
+    assert not (tmp_path / "out.csv").exists()
+    assert "key" in done.stderr
+    assert KEY not in done.stderr
+    with pytest.raises(AuthenticationError):
+        bv.enrich(source, status="nts")
+    going_on = run("enrich", source, "-o", "out.csv", "--progress", "none")
+    assert going_on.returncode == 0
+    assert going_on.stderr.startswith("ATTENTION: 0 of 6 statuses checked (0 by nts), so no row says `send`")
+    assert "key" in going_on.stderr.splitlines()[0]
+
+
+def test_ctrl_c_while_statuses_are_fetched_loses_none_and_the_same_command_goes_on(
+    asked: FakeNts, tmp_path: Path
+) -> None:
+    """Exit 130, nothing published; what was answered is stored, and the next run asks only for what is missing."""
+    rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(4_000))
+    source, output = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n"), tmp_path / "out.csv"
+    asked.default, asked.latency = "active", 0.05
+    command = [sys.executable, "-m", "bizverify", "enrich", str(source), "-o", str(output), "--progress", "none"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while asked.numbers < 1_000 and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert not output.exists()
+    assert asked.numbers < 4_000
+    report = bv.enrich(source, output)
+    assert report.statuses is not None
+    assert (report.statuses.checked, asked.asked_again) == (4_000, 0)

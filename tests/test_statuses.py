@@ -1,0 +1,249 @@
+"""Statuses alone, as users ask for them: a frame, a command, a registry; and runs that are killed or run at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.engine.registry import MORE, SCHEMA
+from bizverify.errors import AuthenticationError, UsageError
+from bizverify.reference.nts.nts_client import seoul_day
+from bizverify.reference.status_store import StatusStore
+from bizverify.testing import Fault, Faults, serve
+from bizverify.testing.fake_nts import FakeNts, nts_row
+from bizverify.testing.nts_faults import NTS_FAULTS
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+SAMSUNG = "1248100998"
+LIST = "상호,사업자등록번호\n가,124-81-00998\n나,220-81-62517\n다,12-3\n라,1248100998\n합계,2\n"
+
+
+@pytest.fixture
+def fake() -> FakeNts:
+    closed = nts_row(SAMSUNG, "closed", since="20240131", merged=True)
+    return FakeNts(default="active", statuses={SAMSUNG: closed, "2208162517": "unregistered"})
+
+
+@pytest.fixture
+def url(fake: FakeNts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    with serve(fake) as url:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
+        monkeypatch.setenv("BIZVERIFY_NTS_KEY", "test-key")
+        monkeypatch.setenv("BIZVERIFY_STATUS_STORE", str(tmp_path / "statuses.sqlite"))
+        yield url
+
+
+def test_each_given_number_has_its_row_in_its_place(fake: FakeNts, url: str) -> None:
+    """Repeated ones too; one that cannot be a number has a note and is not sent."""
+    given = ["124-81-00998", None, "9001011234567", 2208162517, SAMSUNG, "101-81-28456"]
+    frame = bv.fetch_status(given)
+    day = seoul_day()
+    assert frame.drop("note").rows() == [
+        (SAMSUNG, "closed", date(2024, 1, 31), "general", True, day),
+        (None, None, None, None, None, None),
+        (None, None, None, None, None, None),
+        ("2208162517", "unregistered", None, None, None, day),
+        (SAMSUNG, "closed", date(2024, 1, 31), "general", True, day),
+        ("1018128456", "active", None, "general", False, day),
+    ]
+    assert [note is not None for note in frame["note"]] == [False, True, True, False, False, False]
+    assert set(fake.asks) == {SAMSUNG, "2208162517", "1018128456"}
+    assert fake.calls == 1
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        pl.Series([SAMSUNG, "2208162517"]),
+        pl.Series([1248100998, 2208162517]),
+        pl.DataFrame({"name": ["가", "나"], "사업자등록번호": ["124-81-00998", "220-81-62517"]}),
+        pl.DataFrame({"name": ["가", "나"], "사업자등록번호": ["124-81-00998", "220-81-62517"]}).to_pandas(),
+        (number for number in (SAMSUNG, "2208162517")),
+    ],
+    ids=["texts", "integers", "frame", "pandas", "generator"],
+)
+def test_numbers_may_be_a_list_a_series_or_a_frame(url: str, numbers: object) -> None:
+    """Of a frame the column of numbers is found."""
+    assert bv.fetch_status(numbers)["biz_status"].to_list() == ["closed", "unregistered"]
+
+
+@pytest.mark.anyio
+async def test_the_twin_in_an_event_loop_finds_the_same(url: str) -> None:
+    """`afetch_status` is `fetch_status` for async code."""
+    assert (await bv.afetch_status([SAMSUNG]))["biz_status"].to_list() == ["closed"]
+
+
+def test_what_cannot_be_asked_is_a_warning_and_a_note(fake: FakeNts, url: str) -> None:
+    """The day's limit leaves rows without a status, and says so; a refused key is raised, with nothing of the key."""
+    fake.faults = Faults(Fault("status", NTS_FAULTS["day_limit"]))
+    with pytest.warns(UserWarning, match="00:00 in Seoul"):
+        frame = bv.fetch_status([SAMSUNG])
+    assert frame["biz_status"].to_list() == [None]
+    assert "22" in frame["note"][0]
+    fake.faults = Faults(Fault("status", NTS_FAULTS["bad_key"]))
+    options = bv.StatusOptions(key=bv.NtsKey("another-key"))
+    with pytest.raises(AuthenticationError) as raised:
+        bv.fetch_status([SAMSUNG], options)
+    assert "another-key" not in str(raised.value)
+
+
+def test_what_is_no_list_of_numbers_is_refused(url: str) -> None:
+    """The message says what may be given."""
+    with pytest.raises(UsageError, match="give a list, a Series or a frame"):
+        bv.fetch_status(3.5)
+
+
+def test_the_command_shows_a_table_or_json(url: str, run: Run) -> None:
+    """A number that cannot be one is exit code 2, beside the answers of the others."""
+    done = run("status", "124-81-00998", "2208162517", "123")
+    assert done.returncode == 2
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["b_no", "status", "since", "taxation", "as", "of", "note"]
+    assert lines[1].startswith("124-81-00998  closed (merged)  2024-01-31  general")
+    assert lines[2].startswith("220-81-62517  unregistered")
+    assert lines[3].endswith("fewer than ten digits")
+    found = json.loads(run("status", SAMSUNG, "--json").stdout)
+    assert found["statuses"][0]["since"] == "2024-01-31"
+    assert found["halt"] is None
+
+
+def test_without_a_key_the_command_says_how_to_get_one(url: str, run: Run) -> None:
+    """One sentence, and exit code 2; a refused one is exit code 4."""
+    missing = run("status", SAMSUNG, env={"BIZVERIFY_NTS_KEY": ""})
+    assert missing.returncode == 2
+    assert "docs/data-sources.md" in missing.stderr
+    assert "--nts-key-file" in missing.stderr
+    refused = run("status", SAMSUNG, env={"BIZVERIFY_NTS_KEY": "wrong-key"})
+    assert refused.returncode == 4
+    assert "wrong-key" not in refused.stdout + refused.stderr
+
+
+def test_the_numbers_of_files_become_a_registry(fake: FakeNts, url: str, run: Run, tmp_path: Path) -> None:
+    """Found as `enrich` finds them, asked once, and `--registry` takes what is written."""
+    (tmp_path / "list.csv").write_text(LIST, encoding="utf-8")
+    (tmp_path / "more.csv").write_text("b_no\n1018128456\n1248100998\n", encoding="utf-8")
+    done = run("data", "fetch-status", "list.csv", "more.csv", "-o", "registry.parquet", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["businesses"], report["fetch"]["asked"], fake.calls) == (3, 3, 1)
+    registry = bv.Registry.open(tmp_path / "registry.parquet")
+    assert registry.newest == seoul_day()
+    about = json.loads(pl.read_parquet_metadata(registry.path)["bizverify.registry"])
+    assert about["sources"] == ["list.csv", "more.csv", "nts"]
+    assert about["built"]
+    answered = run("enrich", "list.csv", "--registry", "registry.parquet", "--status", "none")
+    assert answered.returncode == 0
+    assert pl.read_csv(tmp_path / "list.enriched.csv")["biz_status"][:2].to_list() == ["closed", "unregistered"]
+    assert run("data", "fetch-status", "list.csv", "-o", "list.csv").returncode == 2
+    again = run("data", "fetch-status", "list.csv", "-o", "again.parquet")
+    assert (again.returncode, fake.calls) == (0, 1)
+
+
+def test_a_run_that_the_budget_ends_writes_what_is_known(fake: FakeNts, url: str, run: Run, tmp_path: Path) -> None:
+    """Exit code 5, the registry of what is known, and the next run asks the rest."""
+    (tmp_path / "list.csv").write_text(LIST, encoding="utf-8")
+    paused = run("data", "fetch-status", "list.csv", "-o", "registry.parquet", "--budget", "1")
+    assert paused.returncode == 5
+    assert "paused          the budget of 1 numbers a day is used up" in paused.stderr
+    assert bv.Registry.open(tmp_path / "registry.parquet").rows == 1
+    assert run("data", "fetch-status", "list.csv", "-o", "registry.parquet").returncode == 0
+    assert bv.Registry.open(tmp_path / "registry.parquet").rows == 2
+    assert fake.asked_again == 0
+
+
+def test_a_registry_is_refreshed_from_its_oldest_on(fake: FakeNts, url: str, run: Run, tmp_path: Path) -> None:
+    """The oldest are asked as far as the budget goes; name and day of opening stay, and taxation where none is said."""
+    day = seoul_day()
+    rows = [
+        (1018128456, "suspended", None, date(2001, 2, 3), day - timedelta(days=99), "simplified", "둘"),
+        (1248100998, "active", None, date(1969, 1, 13), day - timedelta(days=100), "general", "하나"),
+        (2208162517, "active", None, date(2010, 1, 1), day - timedelta(days=200), "exempt", "셋"),
+        (3018128456, "active", None, None, day, "general", "넷"),
+    ]
+    schema = SCHEMA | {"taxation": MORE["taxation"], "name": MORE["name"]}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    frame.select(pl.exclude("merged")).write_csv(tmp_path / "known.csv")
+    columns = {name: name for name in ("b_no", "opened", "taxation", "name")} | {"status": "biz_status"}
+    bv.build_registry([tmp_path / "known.csv"], tmp_path / "registry.parquet", columns=columns)
+    before = bv.Registry.open(tmp_path / "registry.parquet").version
+    done = run("data", "refresh-registry", "registry.parquet", "--budget", "2")
+    assert done.returncode == 5, done.stderr
+    assert fake.asks == Counter({SAMSUNG: 1, "2208162517": 1})
+    found = pl.read_parquet(tmp_path / "registry.parquet")
+    expected = [
+        ("suspended", None, date(2001, 2, 3), day - timedelta(days=99), "simplified", None, "둘"),
+        ("closed", date(2024, 1, 31), date(1969, 1, 13), day, "general", True, "하나"),
+        ("unregistered", None, date(2010, 1, 1), day, "exempt", None, "셋"),
+        ("active", None, None, day, "general", None, "넷"),
+    ]
+    assert found.drop("b_no").rows() == expected
+    registry = bv.Registry.open(tmp_path / "registry.parquet")
+    assert registry.version != before
+    assert run("data", "refresh-registry", "registry.parquet", "--budget", "3").returncode == 0
+    assert (fake.numbers, fake.asked_again) == (3, 0)
+
+
+FETCH = """
+import sys, warnings
+import bizverify as bv
+url, store, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+options = bv.StatusOptions(key=bv.NtsKey("test-key"), base_url=url, store=store, rate=1e5, concurrency=8)
+frame = bv.fetch_status(range(first, first + count), options)
+assert frame["biz_status"].null_count() == 0
+"""
+
+
+def fetching(url: str, store: Path, first: int, count: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", FETCH, url, str(store), str(first), str(count)])
+
+
+def test_runs_at_once_share_the_work(fake: FakeNts, url: str, tmp_path: Path) -> None:
+    """Of two runs over the same numbers each asks a part: nothing is missing, and little is asked twice."""
+    fake.latency = 0.03
+    store = tmp_path / "statuses.sqlite"
+    runs = [fetching(url, store, 1_000_000_001, 30_000) for _ in range(2)]
+    assert [run.wait() for run in runs] == [0, 0]
+    with StatusStore(store) as opened:
+        assert opened.read()["b_no"].to_list() == list(range(1_000_000_001, 1_000_030_001))
+    assert fake.asked_again < 12_000
+
+
+@pytest.mark.crash
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_run_that_is_killed_asks_nothing_again_that_was_stored(fake: FakeNts, url: str, tmp_path: Path) -> None:
+    """Killed again and again (``CRASH_MOMENTS`` times, 10), two runs at once: no stored number is asked again."""
+    moments, chance = int(os.environ.get("CRASH_MOMENTS", "10")), random.Random(17)
+    fake.latency, store = 0.02, tmp_path / "statuses.sqlite"
+    kept: dict[str, int] = {}
+    for _ in range(moments):
+        runs = [fetching(url, store, 1_000_000_001, 60_000) for _ in range(2)]
+        enough = fake.calls + chance.randint(5, 50)
+        while fake.calls < enough and any(run.poll() is None for run in runs):
+            time.sleep(0.002)
+        for run in runs:
+            run.send_signal(signal.SIGKILL)
+            run.wait()
+        while fake.in_flight:
+            time.sleep(0.01)
+        asks = fake.asks
+        assert {number: asks[number] for number in kept} == kept
+        with StatusStore(store) as opened:
+            kept = {f"{number:010d}": asks[f"{number:010d}"] for number in opened.read()["b_no"].to_list()}
+    assert fetching(url, store, 1_000_000_001, 60_000).wait() == 0
+    asks = fake.asks
+    assert {number: asks[number] for number in kept} == kept
+    with StatusStore(store) as opened:
+        assert opened.read()["b_no"].to_list() == list(range(1_000_000_001, 1_000_060_001))

@@ -1,0 +1,126 @@
+"""`bizverify watch check` asks the tax authority for what is due; an outage is said, and closes and opens nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bizverify import watch
+from bizverify.cli import app
+from bizverify.errors import UsageError
+from bizverify.options import StatusOptions
+from bizverify.reference.nts import NtsKey
+from bizverify.schema import SEOUL
+from bizverify.testing import NTS_FAULTS, FakeNts, Fault, serve
+from test_watch_local import DAY, NOW, Town
+
+KEY = "a-free-key"
+
+
+class AskedTown(Town):
+    """A list whose statuses come from a fake of the tax authority, and not from a registry."""
+
+    def __init__(self, folder: Path, url: str, fake: FakeNts) -> None:
+        super().__init__(folder)
+        self.fake = fake
+        self.options: dict[str, Any] = {"source": "nts", "key": NtsKey(KEY), "base_url": url, "max_age": 0.0}
+        self.options["store"] = folder / "statuses.sqlite"
+
+    def ask(self, *, registry: Path | None = None, day: int = 0, **more: Any) -> watch.CheckReport:
+        self.now = NOW + day * DAY
+        return self.check(registry=registry, status=StatusOptions(**self.options | more))
+
+    def told(self, number: str, status: str) -> None:
+        self.fake.statuses = {**self.fake.statuses, number: status}
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[AskedTown]:
+    fake = FakeNts(KEY, default="active")
+    with serve(fake) as url:
+        yield AskedTown(tmp_path, url, fake)
+
+
+def day(days: int = 0) -> str:
+    return datetime.fromtimestamp(NOW + days * DAY, SEOUL).date().isoformat()
+
+
+def test_what_is_due_is_asked_and_a_closure_is_reported(asked: AskedTown) -> None:
+    """Each check of a day asks once, in calls of a hundred; what closed since the last one is told. No warning."""
+    first = asked.ask()
+    assert (first.checked, first.closures.height, first.warnings) == (4, 0, ())
+    asked.told(asked.numbers[1], "closed")
+    second = asked.ask(day=1)
+    assert second.closures["biz_no"].to_list() == [asked.numbers[1]]
+    assert second.warnings == ()
+    assert (asked.fake.calls, asked.fake.numbers) == (2, 8)
+
+
+def test_the_same_day_asks_nobody_twice(asked: AskedTown) -> None:
+    """What was asked on a day is stored: another check of all watches needs no call."""
+    asked.ask()
+    report = asked.check(registry=None, status=StatusOptions(**asked.options), everything=True)
+    assert (report.checked, asked.fake.calls) == (4, 1)
+
+
+def test_an_outage_is_said_with_its_age_and_changes_nothing(asked: AskedTown) -> None:
+    """What is stored goes on to count: an older registry opens nobody, and nobody is closed once more."""
+    closed = asked.numbers[0]
+    asked.told(closed, "closed")
+    registry = asked.registry()  # of an earlier day, and all are open there
+    asked.ask(registry=registry)
+    asked.fake.faults.add(Fault("status", NTS_FAULTS["forbidden"]))
+    report = asked.ask(registry=registry, day=1)
+    assert (report.changes.height, report.closures.height, report.closed_already.height) == (0, 0, 0)
+    [said, *_] = report.warnings
+    assert "4 numbers could not be asked of the tax authority" in said
+    assert f"of {day()} (1 day ago)" in said
+    assert "registry" in said
+    assert KEY not in "".join(report.warnings)
+    asked.fake.faults.clear()
+    again = asked.ask(registry=registry, day=2)
+    assert (again.closures.height, again.warnings) == (0, ())
+
+
+def test_the_budget_is_heeded(asked: AskedTown) -> None:
+    """With a budget only so many numbers are asked a day, and the report says how many were left."""
+    report = asked.ask(budget=3)
+    assert asked.fake.numbers == 3
+    assert "1 number could not be asked" in report.warnings[0]
+
+
+def test_nobody_is_asked_without_being_told_to(asked: AskedTown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` asks if a key is set; without one a list without a registry is told how to get one."""
+    asked.now = NOW
+    report = asked.check(registry=None, status="auto")
+    assert asked.fake.calls == 0
+    assert "BIZVERIFY_NTS_KEY" in report.warnings[0]
+    assert asked.check(registry=None, status="none", everything=True).warnings == report.warnings
+    with pytest.raises(UsageError, match="BIZVERIFY_NTS_KEY"):
+        asked.check(registry=None, status="nts")
+    monkeypatch.setenv("BIZVERIFY_NTS_KEY", KEY)
+    monkeypatch.setenv("BIZVERIFY_NTS_URL", asked.options["base_url"])
+    monkeypatch.setenv("BIZVERIFY_STATUS_STORE", str(asked.options["store"]))
+    assert asked.check(registry=None, everything=True).warnings == ()
+    assert asked.fake.numbers == 4
+
+
+def test_the_command_takes_the_options(asked: AskedTown, tmp_path: Path) -> None:
+    """`watch check --status nts` with a key file: what is closed is in its JSON, and the key is nowhere."""
+    (tmp_path / "key").write_text(KEY + "\n")
+    asked.told(asked.numbers[2], "closed")
+    words = ["watch", "check", "--local", asked.list, "--status", "nts", "--nts-key-file", tmp_path / "key", "--json"]
+    words += ["--status-store", asked.options["store"], "--status-budget", 100]
+    env = {"BIZVERIFY_NTS_URL": asked.options["base_url"], "BIZVERIFY_LOG": "debug"}
+    result = CliRunner().invoke(app, [str(word) for word in words], env=env, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["warnings"] == []
+    assert result.stdout.count(f'"{asked.numbers[2]}"') >= 1
+    assert asked.fake.numbers == 4
+    assert KEY not in result.output
