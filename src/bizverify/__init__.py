@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from bizverify.report import Report as Report
     from bizverify.run.engine import Engine as Engine
     from bizverify.schema import Verification as Verification
-    from bizverify.statuses import afetch_status as afetch_status
-    from bizverify.statuses import fetch_status as fetch_status
+    from bizverify.status_lookup import afetch_status as afetch_status
+    from bizverify.status_lookup import fetch_status as fetch_status
 
 if TYPE_CHECKING:
     number = business_number
@@ -89,12 +89,12 @@ _HOMES = {
     "Verification": "schema",
     "WriteOptions": "options",
     "aenrich": "api",
-    "afetch_status": "statuses",
+    "afetch_status": "status_lookup",
     "build_gazetteer": "reference",
     "build_registry": "reference",
     "calibrate": "learning",
     "enrich": "api",
-    "fetch_status": "statuses",
+    "fetch_status": "status_lookup",
     "forget": "erasure",
     "label": "labels.labelling",
     "plan": "api",

@@ -20,7 +20,7 @@ from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment import RunStart, enrich_file, open_statuses, prepare_table
 from bizverify.errors import UsageError, parameter
-from bizverify.labels.label_store import Labels, history_of, read_history
+from bizverify.labels.history import Labels, history_of, read_history
 from bizverify.model_store import resolve_model
 from bizverify.options import (
     ENGINE_KINDS,

@@ -252,13 +252,13 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
     from bizverify.client.base_url import ENV_BASE_URL
     from bizverify.client.key import ENV_KEY, ENV_KEY_FILE
 
-    if options.key_file is None and not (os.environ.get(ENV_KEY) or os.environ.get(ENV_KEY_FILE)):
+    if options.key_file is None and not _is_set(ENV_KEY, ENV_KEY_FILE):
         remedy = f"set {ENV_KEY} to buy answers of the hosted service; the local engine needs none"
         yield Finding("API key", "note", "not set", remedy)
         return
     key = ApiKey.load(options.key_file)
     yield Finding("API key", "ok", "is there; it is never shown")
-    if options.base_url is None and not os.environ.get(ENV_BASE_URL):
+    if options.base_url is None and not _is_set(ENV_BASE_URL):
         yield Finding("service", "warning", "there is a key, and no address of the service", f"set {ENV_BASE_URL}")
         return
     url = BaseUrl.parse(options.base_url, allow_http=options.allow_http)
@@ -278,7 +278,7 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     from bizverify.reference.nts.nts_key import ENV_NTS_KEY, ENV_NTS_KEY_FILE
     from bizverify.watch.stores import run_in_loop
 
-    if options.nts_key_file is None and not (os.environ.get(ENV_NTS_KEY) or os.environ.get(ENV_NTS_KEY_FILE)):
+    if options.nts_key_file is None and not _is_set(ENV_NTS_KEY, ENV_NTS_KEY_FILE):
         remedy = f"get one for free, in ten minutes, and set {ENV_NTS_KEY}: docs/data-sources.md says how"
         yield Finding("tax authority's key", "warning" if options.registry is None else "note", "not set", remedy)
         return
@@ -300,6 +300,10 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     except ServiceError as error:
         remedy = "a run goes on with the statuses that are stored, and those of a registry"
         yield Finding("tax authority", "warning", str(error), remedy)
+
+
+def _is_set(*variables: str) -> bool:
+    return any(os.environ.get(variable, "").strip() for variable in variables)
 
 
 def _age_of(day: date, today: date) -> str:

@@ -18,7 +18,7 @@ import polars as pl
 from bizverify._version import __version__
 from bizverify.engine.letter_history import with_letters
 from bizverify.engine.local import NUMBER
-from bizverify.labels.label_store import LabelHistory
+from bizverify.labels.history import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
 from bizverify.options import ReadOptions, WriteOptions
 from bizverify.report import (

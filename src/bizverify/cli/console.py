@@ -214,8 +214,8 @@ class FetchReport(Protocol):
     """What a fetch run has come to so far: :class:`bizverify.reference.status_fetch.StatusFetch`."""
 
     @property
-    def asked(self) -> int:
-        """Numbers that were sent."""
+    def answered(self) -> int:
+        """Numbers of which the status was told and stored."""
 
     @property
     def left(self) -> int:
@@ -283,8 +283,8 @@ class _PlainProgress:
 
 def describe_fetch(fetch: FetchReport) -> str:
     """Return how far a fetch run is in words: numbers, rate, budget, and how long it will take."""
-    total = fetch.asked + fetch.left
-    parts = [f"{fetch.asked:,} of {total:,} numbers asked ({fetch.asked / max(total, 1):.0%})"]
+    total = fetch.answered + fetch.left
+    parts = [f"{fetch.answered:,} of {total:,} numbers answered ({fetch.answered / max(total, 1):.0%})"]
     if fetch.rate:
         parts.append(f"{fetch.rate:,.0f} numbers/s")
         parts.append(f"about {timedelta(seconds=round(fetch.left / fetch.rate))} to go")
@@ -315,8 +315,8 @@ class _Bar:
         self._is_fetching = True
         budget = "" if fetch.budget_left is None else f", {fetch.budget_left:,} left today"
         unit = f"numbers, {fetch.rate:,.0f}/s{budget}"
-        total = fetch.asked + fetch.left
-        self._progress.update(self._task, completed=fetch.asked, total=total, doing="asking nts", unit=unit)
+        total = fetch.answered + fetch.left
+        self._progress.update(self._task, completed=fetch.answered, total=total, doing="asking nts", unit=unit)
 
 
 @contextmanager

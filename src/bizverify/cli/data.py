@@ -128,7 +128,7 @@ def fetch_status(
     stored at once: a run that was stopped goes on where it was when the same command is given again. Exit code 4 if the
     key is refused, 5 if the run is to go on later.
     """
-    from bizverify.statuses import fetch_files
+    from bizverify.status_lookup import fetch_files
 
     with progress_shown(progress, "numbers", "asking nts") as display:
         report = fetch_files(

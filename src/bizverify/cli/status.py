@@ -22,7 +22,7 @@ def status(numbers: tuple[str, ...], lang: Any, as_json: bool, **options: Any) -
     What was fetched in the last `--max-status-age` days is not asked again. Exit code 2 if one cannot be a business
     number, 4 if the key is refused, 5 if not all could be asked.
     """
-    from bizverify.statuses import look_up_statuses
+    from bizverify.status_lookup import look_up_statuses
 
     found = look_up_statuses(numbers, chosen_status(options), lang=lang)
     rows = found.frame.to_dicts()

@@ -4,7 +4,7 @@
 - ``outcomes``, ``mailing``: the two inputs, a table of outcomes and the enriched file that was mailed
 - ``mailing_terms``: what the user says of a mailing (day, returns requested, complete, sent)
 - ``matching``: which outcome is of which mailed row
-- ``label_store``: the label store, one Parquet file a mailing, and the history that a run takes from it
+- ``label_store``: the label store, one Parquet file a mailing; ``history``: what a run takes from it
 - ``output_columns``: the three label columns in the enriched file
 - ``label_sender``, ``outbox``: labels for the service: which of them, and how they are sent
 - ``report``: what labelling did

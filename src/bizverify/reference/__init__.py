@@ -1,10 +1,12 @@
-"""Builds reference data before a run: registry snapshots, and the gazetteer of official addresses.
+"""Builds and fetches reference data: registry snapshots, statuses, and the gazetteer of official addresses.
 
 - ``registry_builder``: files that say which business has which status → registry
 - ``gazetteer_builder``: official address files → gazetteer, its sections and its report
 - ``source_files``: finds the official files (folders, zips), detects their kind, yields their lines
 - ``juso``: layouts of the official files, rows checked and made numbers
-- ``status_store``: the file of fetched statuses
+- ``nts``: the client of the tax authority's open API; ``status_fetch``: a run over many numbers
+- ``status_store``: the file of fetched statuses; ``run_statuses``: those of a run's rows
+- ``registry_fetch``: registries out of fetched statuses, and refreshed by them
 - ``update``: what is refreshed from newer files, and what must be downloaded
 - ``merge``: what is given twice, the post office's beside the agency's, the daily changes
 """

@@ -135,7 +135,7 @@ async def fetch_statuses(
                 run = _FetchRun(store, options, report, progress=progress, watch=watch, today=today)
                 await run.run(stale, cancel or CancelToken())
         finally:
-            report.oldest = store.read(given)["as_of"].min()  # type: ignore[assignment]
+            report.oldest = store.oldest(given)
     return report
 
 

@@ -177,6 +177,14 @@ class StatusStore:
         before, self._data_version = self._data_version, version
         return bool(before is not None and version != before)
 
+    def oldest(self, numbers: pl.Series) -> date | None:
+        """Return the oldest day of a status that is stored of ``numbers``; ``None`` where there is none."""
+        query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
+        day = (
+            self._read_of(numbers, query, _DAYS)["as_of"].cast(pl.Date).to_frame().select(pl.col("as_of").min()).item()
+        )
+        return day if isinstance(day, date) else None
+
     def usage(self, key: str, day: date) -> DayUsage:
         """Return what was asked on a day in Korea with the key of that fingerprint, by all processes."""
         query = "SELECT numbers, calls, exhausted FROM usage WHERE key = ? AND day = ?"
