@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.dispatch.limits import RetryBudget
-from bizverify.errors import AuthenticationError, UsageError
+from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.schema import SEOUL, Alert
 from bizverify.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Faults, serve
 from conftest import SAMPLE, json_of, write
@@ -418,3 +419,25 @@ def test_statuses_are_asked_for_whatever_the_file(asked: FakeNts, tmp_path: Path
         report = bv.enrich(write(tmp_path / name, text), status="nts")
         assert (report.exit_code, report.statuses) == (3 if name == "b.csv" else 0, None)
     assert asked.calls == 0
+
+
+def test_a_token_stops_the_fetching_and_nothing_is_published(asked: FakeNts, tmp_path: Path) -> None:
+    """Cancelled from another thread, the call raises; what was answered is stored, and the same call goes on."""
+    rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(3_000))
+    source, output = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n"), tmp_path / "out.csv"
+    asked.default, asked.latency = "active", 0.05
+    token = bv.CancelToken()
+
+    def cancel_midway() -> None:
+        while asked.numbers < 1_000:
+            time.sleep(0.005)
+        token.cancel()
+
+    stopper = threading.Thread(target=cancel_midway)
+    stopper.start()
+    with pytest.raises(StoppedError, match="the same call goes on"):
+        bv.enrich(source, output, cancel=token)
+    stopper.join()
+    assert not output.exists()
+    bv.enrich(source, output)
+    assert (asked.numbers, asked.asked_again) == (3_000, 0)
