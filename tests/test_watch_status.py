@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -18,9 +19,17 @@ from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.schema import SEOUL
 from bizverify.testing import NTS_FAULTS, FakeNts, Fault, serve
+from bizverify.watch.store import compare_with_check
 from test_watch_local import DAY, NOW, Town
 
 KEY = "a-free-key"
+DTYPES = {
+    "name": pl.String,
+    "address": pl.String,
+    "closed": pl.Float64,
+    "status_day": pl.String,
+    "biz_status": pl.String,
+}
 
 
 class AskedTown(Town):
@@ -124,3 +133,62 @@ def test_the_command_takes_the_options(asked: AskedTown, tmp_path: Path) -> None
     assert result.stdout.count(f'"{asked.numbers[2]}"') >= 1
     assert asked.fake.numbers == 4
     assert KEY not in result.output
+
+
+def test_a_check_that_asks_nobody_after_one_that_asked_opens_nobody(asked: AskedTown) -> None:
+    """An older registry alone knows less than what was told before: status, grade and closure stay what they were."""
+    closed, registry = asked.numbers[0], asked.registry()
+    asked.told(closed, "closed")
+    asked.ask(registry=registry, day=40)
+    before = watch.entries(local=asked.list).drop("checked_at", "next_check_at")
+    asked.now = NOW + 41 * DAY
+    report = asked.check(registry=registry, status="none")
+    assert (report.checked, report.changes.height) == (4, 0)
+    assert watch.entries(local=asked.list).drop("checked_at", "next_check_at").equals(before)
+    again = asked.ask(registry=registry, day=42)
+    assert (again.changes.height, again.closures.height, again.closed_already.height) == (0, 0, 0)
+
+
+def verdict(status: str | None, day: str | None) -> dict[str, Any]:
+    grade = {"closed": "E", "active": "B"}.get(status or "", "C")
+    return {"biz_status": status, "grade": grade, "bounce_prob": 0.1, "action": "send", "status_day": day}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept", "closure"),
+    [
+        (("active", "2026-11-20"), ("closed", "2026-11-21"), "closed", True),
+        (("active", "2026-11-20"), ("closed", "2026-11-20"), "closed", True),
+        (("active", "2026-11-20"), ("closed", "2026-10-31"), "active", False),
+        (("closed", "2026-11-20"), ("active", "2026-10-31"), "closed", False),
+        (("closed", "2026-11-20"), ("active", "2026-11-21"), "active", False),
+        (("active", None), ("closed", "2026-10-31"), "closed", True),
+        (("active", "2026-11-20"), ("closed", None), "closed", True),
+        (("active", "2026-11-20"), ("unknown", None), "active", False),
+        (("unknown", None), ("active", "2026-10-31"), "active", False),
+    ],
+)
+def test_a_status_of_an_earlier_day_says_nothing(
+    before: tuple[str, str | None], after: tuple[str, str | None], kept: str, closure: bool
+) -> None:
+    """What is found counts unless it is known to be of an earlier day; the day of what counts is kept with it."""
+    about = {"number": 1, "name": None, "address": None}
+    closed = 5.0 if before[0] == "closed" else None
+    watches = pl.DataFrame([about | verdict(*before) | {"checked": 5.0, "closed": closed}], schema_overrides=DTYPES)
+    checked = pl.DataFrame([about | verdict(*after)], schema_overrides=DTYPES)
+    found = compare_with_check(watches, checked, 9.0).row(0, named=True)
+    expected = before if (kept == before[0] and after[0] != kept) else after
+    assert (found["biz_status"], found["status_day"]) == expected
+    assert found["closure"] is closure
+    assert (found["closed"] is not None) is (kept == "closed")
+    assert found["changed"] is (verdict(*before)["grade"] != verdict(kept, None)["grade"])
+
+
+def test_a_judge_need_not_say_the_day() -> None:
+    """Findings without days are recorded as before: a source of one's own need not know them."""
+    about = {"number": 1, "name": None, "address": None}
+    watches = pl.DataFrame(
+        [about | verdict("active", "2026-11-20") | {"checked": 5.0, "closed": None}], schema_overrides=DTYPES
+    )
+    checked = pl.DataFrame([about | verdict("closed", None)], schema_overrides=DTYPES).drop("status_day")
+    assert compare_with_check(watches, checked, 9.0)["closure"].to_list() == [True]

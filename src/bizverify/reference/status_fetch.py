@@ -124,7 +124,7 @@ async def fetch_statuses(
     options = options or StatusOptions()
     report = StatusFetch()
     with StatusStore(options.store) as store:
-        given = numbers.cast(pl.UInt64).drop_nulls().unique()
+        given = numbers.cast(pl.UInt64).drop_nulls().unique().sort()  # in their order the store finds them faster
         report.numbers = len(given)
         stale = _stale_numbers(store, given, known, options.max_age, today())
         report.left = stale.height

@@ -16,6 +16,7 @@ at the hosted service. Names of this package are loaded on first use.
 - ``schema``, ``store``: tables and statements of a list in a database, the server's or a local file's
 - ``reconcile``: a file held against a list, and the report of a sync
 - ``notifications``: their queue and delivery; ``webhook_signature`` signs them
+- ``watch_statuses``: the tax authority, asked for what a check has to do
 - ``report``: a check, a list and a history as people read them
 """
 

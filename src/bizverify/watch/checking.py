@@ -34,11 +34,11 @@ from bizverify.watch.notifications import (
     send_notification,
 )
 from bizverify.watch.report import CheckReport
-from bizverify.watch.store import VERDICT_COLUMNS, CheckResult
+from bizverify.watch.store import STATUS_DAY, VERDICT_COLUMNS, CheckResult
 from bizverify.watch.stores import Local, run_in_loop
 
 if TYPE_CHECKING:
-    from bizverify.watch.statuses import WatchStatuses
+    from bizverify.watch.watch_statuses import WatchStatuses
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,8 @@ _EMPTY: Final = {
     "closure": pl.Boolean,
     "closed_already": pl.Boolean,
 }
+_STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
+"""The reason of a status, with its source and day: it holds no words of the user's."""
 _SLACK: Final = 0.1
 _MOST_SLACK: Final = 2 * 3600.0
 """Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
@@ -111,7 +113,8 @@ class LocalJudge:
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
         """See :meth:`Judge.judge`; raises :class:`bizverify.errors.RegistryError` and the engine's other errors."""
-        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS)
+        day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
+        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS, day)
         with self._engine.running():
             return answered.collect()
 
@@ -120,10 +123,13 @@ def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
     """Ask a judge about the watches of :func:`bizverify.watch.store.due`.
 
     Returns what :func:`bizverify.watch.store.record` takes: number (Int64), name, address (String: what was asked
-    about) and the columns of :data:`VERDICT_COLUMNS`, one row for each that was answered. Raises what the judge raises.
+    about), the columns of :data:`VERDICT_COLUMNS` and :data:`STATUS_DAY` if the judge says it, a row for each that was
+    answered. Raises what the judge raises.
     """
     asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
-    return judge.judge(asked).select("number", "name", "address", *_cast(VERDICT_COLUMNS))
+    judged = judge.judge(asked)
+    verdict = {name: dtype for name, dtype in (VERDICT_COLUMNS | {STATUS_DAY: pl.String}).items() if name in judged}
+    return judged.select("number", "name", "address", *_cast(verdict))
 
 
 def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
@@ -373,7 +379,7 @@ def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
 def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | None:
     if isinstance(status, str) and not StatusOptions(source=status).is_asking:
         return None
-    from bizverify.watch.statuses import open_watch_statuses  # brings the network with it
+    from bizverify.watch.watch_statuses import open_watch_statuses  # brings the network with it
 
     return open_watch_statuses(status, now)
 

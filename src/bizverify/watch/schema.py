@@ -22,6 +22,7 @@ CREATE TABLE watches (
     bounce_prob REAL,
     action TEXT,
     closed REAL,
+    status_day TEXT,
     UNIQUE (owner, biz_no)
 ) STRICT;
 CREATE INDEX watches_by_number ON watches (owner, number);
@@ -72,8 +73,10 @@ CREATE INDEX deliveries_open ON deliveries (owner, due, attempts) WHERE delivere
 
 MIGRATIONS: Final = {
     1: "ALTER TABLE watches DROP COLUMN entry;",
+    2: "ALTER TABLE watches ADD COLUMN status_day TEXT;",
 }
 """What makes the tables of one version those of the next.
 
-``entry`` was the watch as JSON, a generated column; it is rendered when it is read.
+``entry`` was the watch as JSON, a generated column; it is rendered when it is read. ``status_day`` is the day (ISO) on
+which the status of a watch was known.
 """

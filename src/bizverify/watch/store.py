@@ -33,6 +33,7 @@ _FRAME: Final = {
     "bounce_prob": pl.Float64,
     "action": pl.String,
     "closed": pl.Float64,
+    "status_day": pl.String,
 }
 _DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
 _ENCODER: Final = msgspec.json.Encoder()
@@ -48,6 +49,8 @@ VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "action": pl.String,
 }
 """The columns that a judge adds to those of :data:`bizverify.watch.checking.JUDGED_COLUMNS`."""
+STATUS_DAY: Final = "status_day"
+"""A column that a judge may add besides: the day (String, ISO) on which the status was known, null if not known."""
 UNKNOWN: Final = "unknown"
 OPEN: Final = ("active", "suspended")
 """A closed business of which one of these is found has opened again. Not knowing is no opening."""
@@ -312,8 +315,8 @@ def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None 
 def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
     """The watches that are due, the longest waiting first, ``limit`` at most; of some owners, or of all.
 
-    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action (String), created,
-    checked, due, bounce_prob, closed (Float64).
+    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_day (String),
+    created, checked, due, bounce_prob, closed (Float64).
     """
     whose = "" if owners is None else "AND owner IN (SELECT value FROM json_each(:owners))"
     rows = db.execute(
@@ -347,8 +350,8 @@ def record(
     found = compare_with_check(_frame(rows), checked, now)
     again = next_due if isinstance(next_due, pl.Expr) else pl.lit(next_due, pl.Float64)
     db.executemany(
-        "UPDATE watches SET checked = ?, due = ?, biz_status = ?, grade = ?, bounce_prob = ?, action = ?, closed = ?"
-        " WHERE number = ?",
+        "UPDATE watches SET checked = ?, due = ?, biz_status = ?, grade = ?, bounce_prob = ?, action = ?, closed = ?,"
+        " status_day = ? WHERE number = ?",
         found.select(
             pl.lit(now, pl.Float64).alias("checked"),
             again.cast(pl.Float64).alias("due"),
@@ -357,6 +360,7 @@ def record(
             "bounce_prob",
             "action",
             "closed",
+            STATUS_DAY,
             "number",
         ).iter_rows(),
     )
@@ -397,13 +401,17 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
     - ``closure`` (Boolean): found closed, and not closed before, though its status was known,
     - ``closed_already`` (Boolean): found closed by the first check that found a status; nobody saw it close.
 
-    Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were.
+    Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were. So
+    they do where the status is of an earlier day than the one that was known (:data:`STATUS_DAY`): another source
+    answered, and knows less.
     """
-    found = pl.struct(*VERDICT_COLUMNS)
+    watches, checked = _with_status_day(watches), _with_status_day(checked)
+    verdict = (*VERDICT_COLUMNS, STATUS_DAY)
+    found = pl.struct(*verdict)
     fits = pl.col("name").eq_missing(pl.col("name_asked")) & pl.col("address").eq_missing(pl.col("address_asked"))
     work = (
         watches.with_columns(found.alias("before"))
-        .drop(*VERDICT_COLUMNS)
+        .drop(*verdict)
         .join(
             checked.select("number", found.alias("after"), name_asked="name", address_asked="address"),
             on="number",
@@ -414,7 +422,8 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
         .drop("name_asked", "address_asked")
     )
     before = pl.col("before").struct.field("biz_status")
-    after = pl.col("after").struct.field("biz_status")
+    is_older = pl.col("after").struct.field(STATUS_DAY) < pl.col("before").struct.field(STATUS_DAY)
+    after = pl.when(~is_older.fill_null(value=False)).then(pl.col("after").struct.field("biz_status"))
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
     in_the_dark = was_known & ~is_known
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
@@ -439,3 +448,8 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
             (pl.col("checked").is_not_null() & pl.col("grade").ne_missing(pl.col("grade_before"))).alias("changed")
         )
     )
+
+
+def _with_status_day(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with :data:`STATUS_DAY`, null where nobody says it."""
+    return frame if STATUS_DAY in frame.columns else frame.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))

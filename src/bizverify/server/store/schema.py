@@ -87,7 +87,7 @@ CREATE TABLE labels (
 CREATE INDEX labels_unlearned ON labels (job) WHERE learned IS NULL;
 {WATCH_DDL}"""
 
-MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1]}
+MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2]}
 """What makes a file of one version one of the next. A watch list's steps have their own numbers in a watch file."""
 
 SERVER_FILE: Final = FileKind("the file of a bizverify server", "db", APPLICATION_ID, DDL, MIGRATIONS, StoreError)
