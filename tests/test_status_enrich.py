@@ -309,6 +309,22 @@ def test_a_fresh_stored_status_bears_no_age_in_an_outage(asked: FakeNts, source:
     assert "up to 40 days old" in report.warnings[0]
 
 
+def test_a_status_bears_its_age_from_the_day_on_which_it_is_to_be_asked_again(asked: FakeNts, source: Path) -> None:
+    """30 days old it is still fresh, asked or not; a day later it is asked again, and tells its age if in vain."""
+    bv.enrich(source)
+    age(30)
+    asked.api_key = "another"
+    report = bv.enrich(source)
+    assert (asked.calls, report.statuses and report.statuses.is_alarming) == (1, False)
+    assert {reason.endswith(f"(nts, {TODAY - timedelta(days=30)})") for reason in reasons_of(report)} == {True}
+    age(1)
+    assert {reason.endswith(", 31 days old)") for reason in reasons_of(bv.enrich(source))} == {True}
+    one = write(source.with_name("one.csv"), f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n")
+    assert bv.enrich(one, max_status_age=31).exit_code == 0
+    half = bv.StatusOptions(max_age=30.5)  # a day's half is none: what is 31 days old is older
+    assert reasons_of(bv.enrich(one, status=half))[0].endswith(", 31 days old)")
+
+
 @pytest.mark.parametrize("limit", ["budget", "day"])
 def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
     asked: FakeNts, tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
