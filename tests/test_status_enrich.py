@@ -22,7 +22,7 @@ import bizverify as bv
 from bizverify.dispatch.limits import RetryBudget
 from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.schema import SEOUL, Alert
-from bizverify.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Faults, serve
+from bizverify.testing import NTS_FAULTS, EditedRows, FakeNts, FakeService, Fault, Faults, serve
 from conftest import SAMPLE, json_of, write
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -323,6 +323,29 @@ def test_a_status_bears_its_age_from_the_day_on_which_it_is_to_be_asked_again(as
     assert bv.enrich(one, max_status_age=31).exit_code == 0
     half = bv.StatusOptions(max_age=30.5)  # a day's half is none: what is 31 days old is older
     assert reasons_of(bv.enrich(one, status=half))[0].endswith(", 31 days old)")
+
+
+def test_numbers_without_an_answer_keep_their_old_status_and_its_age(asked: FakeNts, source: Path) -> None:
+    """The API answers, but leaves one number out whenever it is asked: the run is whole, and says what is old."""
+    bv.enrich(source)
+    age(40)
+    asked.faults = Faults(Fault("status", EditedRows(lambda rows: [row for row in rows if row["b_no"] != NUMBERS[0]])))
+    report = bv.enrich(source)
+    assert report.statuses is not None
+    assert report.statuses.summary.endswith(
+        "; 2 statuses up to 40 days old, because the tax authority gave no answer to these numbers"
+    )
+    assert [reason.endswith(" days old)") for reason in reasons_of(report)] == [True, False, False, False, False, True]
+    assert not report.statuses.is_alarming
+
+
+def test_strange_rows_of_an_answer_are_told(asked: FakeNts, source: Path) -> None:
+    """A row of a number that nobody asked for is left out, and the report says so."""
+    asked.faults = Faults(Fault("status", NTS_FAULTS["more"]))
+    report = bv.enrich(source)
+    assert [note for note in report.warnings if note.startswith("in the tax authority's answers: ")] == [
+        "in the tax authority's answers: a row of a number that was not asked was left out (1 time)"
+    ]
 
 
 @pytest.mark.parametrize("limit", ["budget", "day"])

@@ -355,6 +355,7 @@ class EnrichmentRun:
                 *self._gazetteer_cautions(),
                 *([_NO_OUTCOMES] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
+                *(self.asked.notes if self.asked else ()),
                 *warnings,
             ),
             purchase=purchase,

@@ -43,6 +43,12 @@ class RunStatuses:
         oldest = self.fetch.oldest.isoformat() if self.fetch.oldest else None
         return found | {"oldest": oldest, "day": self.day.isoformat(), "seconds": round(self.fetch.seconds, 3)}
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was wrong with answers, a sentence each."""
+        problems = self.fetch.problems.items()
+        return tuple(f"in the tax authority's answers: {what} ({pluralize(count, 'time')})" for what, count in problems)
+
     def lines(self) -> list[tuple[str, str]]:
         """What was asked, or would be, as (what, how much) for people."""
         stored = f"{self.fetch.from_store:,} from the status store"

@@ -34,10 +34,10 @@ class NtsCounts:
     @property
     def caution(self) -> str:
         """How old statuses are that could not be asked again, and why; empty where there is nothing to say."""
-        if self.halt is None:
-            return ""
         aged = f"{pluralize(self.aged, 'status', 'statuses')} up to {pluralize(self.age or 0, 'day')} old, because "
-        return f"; {aged if self.aged else ''}not all could be asked of the tax authority: {self.halt}"
+        if self.halt is not None:
+            return f"; {aged if self.aged else ''}not all could be asked of the tax authority: {self.halt}"
+        return f"; {aged}the tax authority gave no answer to these numbers" if self.aged else ""
 
 
 @dataclass(frozen=True, slots=True)
