@@ -46,6 +46,22 @@ def test_few_and_many_numbers_are_found_where_they_stand(kind: str) -> None:
     assert index.find(pl.Series(asked[:100], dtype=pl.UInt64)).to_list() == wanted[:100]
 
 
+def test_batches_as_small_as_those_of_a_file_have_slots_soon() -> None:
+    """A CSV file comes in batches of some thousand rows: what is asked adds up, and nobody goes on searching."""
+    numbers = numbers_of("alike")
+    index = KeyIndex(pl.Series(numbers, dtype=pl.UInt64))
+    assert [index.find(pl.Series([number], dtype=pl.UInt64)).item() for number in numbers] == list(range(len(numbers)))
+    assert index._slots is not None
+
+
+def test_numbers_that_all_have_one_remainder_are_found() -> None:
+    """All but one are not in their slot: found by search, and what has the remainder and is not there is null."""
+    size = KeyIndex(pl.Series(range(100), dtype=pl.UInt64))._size
+    index = KeyIndex(pl.Series([size * place for place in range(100)], dtype=pl.UInt64))
+    asked = pl.Series([size * place for place in range(101)], dtype=pl.UInt64)
+    assert index.find(asked).to_list() == [*range(100), None]
+
+
 def test_threads_that_ask_at_once_get_the_same() -> None:
     """One makes the table while the others search, and nobody waits or sees half of it."""
     numbers = numbers_of("sparse")

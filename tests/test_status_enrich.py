@@ -375,3 +375,46 @@ def test_ctrl_c_while_statuses_are_fetched_loses_none_and_the_same_command_goes_
     report = bv.enrich(source, output)
     assert report.statuses is not None
     assert (report.statuses.checked, asked.asked_again) == (4_000, 0)
+
+
+def test_no_output_replaces_the_status_store_or_the_key(asked: FakeNts, source: Path, tmp_path: Path) -> None:
+    """Both are files that a run reads: a mistyped output is refused before anything is asked."""
+    store = tmp_path / "store.parquet"
+    with pytest.raises(UsageError, match="status store"):
+        bv.enrich(source, store, status=bv.StatusOptions(store=store))
+    key = write(tmp_path / "key.csv", KEY)
+    with pytest.raises(UsageError, match="key file"):
+        bv.enrich(source, key, status=bv.StatusOptions(key_file=key))
+    assert (asked.calls, key.read_text("utf-8")) == (0, KEY)
+
+
+def test_the_key_stands_in_nothing_that_a_run_leaves_behind(
+    run: Run, asked: FakeNts, source: Path, tmp_path: Path, state_directory: Path
+) -> None:
+    """Neither in the log of a run that logs everything, nor in output, manifest, store, or a URL."""
+    done = run("enrich", source, "-o", "out.csv", "--json", "--progress", "plain", env={"BIZVERIFY_LOG": "debug"})
+    assert (done.returncode, asked.calls) == (0, 1)
+    files = [path for folder in (tmp_path, state_directory) for path in folder.rglob("*") if path.is_file()]
+    assert {"out.csv", "statuses.sqlite"} < {path.name for path in files}
+    left = [done.stdout, done.stderr, *asked.urls, *(path.read_bytes().decode("latin-1") for path in files)]
+    assert not [text for text in left if KEY in text or KEY.partition("/")[0] in text]
+
+
+def test_a_status_that_was_allowed_to_grow_stale_names_the_option(asked: FakeNts, source: Path) -> None:
+    """After 90 days it is no ground for sending, whatever age the run allows: the remedy is to ask again."""
+    bv.enrich(source)
+    age(100)
+    report = bv.enrich(source, max_status_age=400)
+    assert report.statuses is not None
+    assert report.statuses.summary.endswith(
+        ", 5 of them more than 90 days ago, so not to be relied on: ask again with `max_status_age=90`"
+    )
+    assert asked.calls == 1
+
+
+def test_statuses_are_asked_for_whatever_the_file(asked: FakeNts, tmp_path: Path) -> None:
+    """A list without rows, one whose column holds no number, and an empty JSON list ask nobody and end as before."""
+    for name, text in {"a.csv": "사업자번호,주소\n", "b.csv": "사업자번호,주소\n,서울\n", "c.json": "[]"}.items():
+        report = bv.enrich(write(tmp_path / name, text), status="nts")
+        assert (report.exit_code, report.statuses) == (3 if name == "b.csv" else 0, None)
+    assert asked.calls == 0

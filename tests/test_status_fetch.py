@@ -9,12 +9,13 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 
 from bizverify.cancellation import CancelToken
 from bizverify.dispatch.limits import RetryBudget
-from bizverify.errors import UsageError
+from bizverify.errors import StoreError, UsageError
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_fetch import StatusFetch, account_of, fetch_statuses
@@ -175,3 +176,52 @@ def test_without_a_key_nothing_is_asked_and_the_way_to_one_is_told(options: Stat
     assert fetch(series(10), without).from_store == 10
     with pytest.raises(UsageError, match=r"docs/data-sources\.md"):
         fetch(series(11), without)
+
+
+def test_a_store_that_cannot_be_written_ends_the_run_with_its_error(
+    fake: FakeNts, options: StatusOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is the store's error, and no more is asked."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreError("statuses.sqlite: the disk is full, so nothing was written; free space")
+
+    fake.latency = 0.05
+    monkeypatch.setattr(StatusStore, "write", refuse)
+    with pytest.raises(StoreError, match="the disk is full"):
+        fetch(series(10_000), replace(options, concurrency=2))
+    assert fake.numbers < 10_000
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_cut_off_keeps_what_was_answered(fake: FakeNts, options: StatusOptions) -> None:
+    """Cancelled by its task group, it stores what had come in until then."""
+    fake.latency = 0.02
+    with anyio.move_on_after(0.5) as scope:
+        await fetch_statuses(series(10_000), replace(options, concurrency=2), today=lambda: TODAY)
+    assert scope.cancelled_caught
+    assert 0 < stored(options).height < 10_000
+    fake.latency = 0
+    assert (await fetch_statuses(series(10_000), options, today=lambda: TODAY)).left == 0
+    assert fake.asked_again <= 2 * 100
+
+
+def test_the_budget_of_a_run_over_midnight_is_that_of_the_day_it_began(fake: FakeNts, options: StatusOptions) -> None:
+    """A run that began yesterday ends with yesterday's budget; each call counts on its own day."""
+    day = TODAY
+    fake.latency = 0.02
+
+    def tell(report: StatusFetch) -> None:
+        nonlocal day
+        day = TODAY + timedelta(days=1)
+
+    small = replace(options, budget=3000, concurrency=1)
+    report = asyncio.run(fetch_statuses(series(4000), small, today=lambda: day, watch=tell))
+    assert (report.answered, report.left) == (3000, 1000)
+    assert report.halt is not None
+    assert "goes on from 2026-11-24" in report.halt
+    with StatusStore(options.store) as store:
+        used = [store.usage(account_of(KEY), TODAY + timedelta(days=after)).numbers for after in (0, 1)]
+    assert sum(used) == 3000
+    assert min(used) > 0
+    assert stored(options)["as_of"].n_unique() == 2

@@ -157,7 +157,7 @@ def test_a_run_that_the_budget_ends_writes_what_is_known(fake: FakeNts, url: str
     (tmp_path / "list.csv").write_text(LIST, encoding="utf-8")
     paused = run("data", "fetch-status", "list.csv", "-o", "registry.parquet", "--budget", "1")
     assert paused.returncode == 5
-    assert "paused          the budget of 1 numbers a day is used up" in paused.stderr
+    assert "paused          the budget of 1 number a day is used up" in paused.stderr
     assert bv.Registry.open(tmp_path / "registry.parquet").rows == 1
     assert run("data", "fetch-status", "list.csv", "-o", "registry.parquet").returncode == 0
     assert bv.Registry.open(tmp_path / "registry.parquet").rows == 2

@@ -193,11 +193,12 @@ def enrich_file(
             summary=write.summary,
         )
         record = Path(write.manifest) if write.manifest is not None else None
-        keep_apart(
-            {"input": path, **engine.files(), "model": model},
-            {"output": target.path, "manifest": record},
-            write.in_place,
-        )
+        files = {"input": path, **engine.files(), "model": model}
+        if status is not None:
+            from bizverify.reference.run_statuses import status_files
+
+            files |= status_files(status)
+        keep_apart(files, {"output": target.path, "manifest": record}, write.in_place)
         prepared = _prepare_output(table, target, read, write)
         prepared = replace(prepared, rows=engine.prepare(prepared.rows))
         context = RunContext(

@@ -10,14 +10,16 @@ import polars as pl
 _SEARCHES_PER_KEY: Final = 8
 """A key is given its slot in an eighth of the time of a search."""
 
+_FEW: Final = 64
+"""So few keys are sooner searched than given slots."""
+
 _SLOTS_PER_KEY: Final = 8
 """So one key in sixteen is not in its slot, and is searched for."""
 
 _MOST_SLOTS: Final = 2**25
 """134 MB; businesses are ten million at most, of which one in eight is searched for then."""
 
-_NUMBER: Final = pl.col("number")
-_PLACE: Final = pl.col("place")
+_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 
 
 class KeyIndex:
@@ -39,20 +41,21 @@ class KeyIndex:
     def find(self, keys: pl.Series) -> pl.Series:
         """Return the place of each key (UInt32), null for one that is null or not there."""
         self._asked += len(keys)
-        enough = self._asked >= len(self._keys) // _SEARCHES_PER_KEY
+        enough = len(self._keys) > _FEW and self._asked >= len(self._keys) // _SEARCHES_PER_KEY
         if self._slots is None and enough and self._making.acquire(blocking=False):
             self._slots = self._make_slots()
         if self._slots is None:
             return self._search(keys)
         places = self._slots.gather(self._slot_of(keys))
         elsewhere = (self._keys.gather(places) != keys).fill_null(False)
-        return places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
+        if elsewhere.any():
+            places = places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
+        return places
 
     def _search(self, keys: pl.Series) -> pl.Series:
-        there = pl.lit(self._keys).gather(_PLACE, null_on_oob=True) == _NUMBER
-        asked = keys.alias("number").to_frame().lazy().with_columns(place=pl.lit(self._keys).search_sorted(_NUMBER))
-        found = asked.select(pl.when(there).then("place")).collect(optimizations=pl.QueryOptFlags.none())
-        return found.to_series()
+        places = self._keys.search_sorted(keys)
+        there = self._keys.gather(places, null_on_oob=True) == keys
+        return places.zip_with(there.fill_null(False), _NOWHERE)
 
     def _make_slots(self) -> pl.Series:
         """Return the place of the key with each remainder, null where there is none."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from math import floor
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,10 +17,10 @@ from bizverify.engine.local import NUMBER, ROW_PROBLEM
 from bizverify.engine.registry import STATUS_SCHEMA
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import AuthenticationError, StoppedError
-from bizverify.options import StatusOptions
+from bizverify.options import ENV_NTS_KEY_FILE, StatusOptions
 from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
-from bizverify.reference.status_store import StatusStore, find_status_store
+from bizverify.reference.status_store import STATUS_FILE, StatusStore, find_status_store
 from bizverify.schema import pluralize
 
 
@@ -47,6 +49,12 @@ class RunStatuses:
         if self.planned:
             return [("would ask nts", f"{pluralize(self.fetch.left, 'number')}, at no cost; {stored}")]
         return [("asked nts", f"{self.fetch}; {stored}")]
+
+
+def status_files(options: StatusOptions) -> dict[str, Path | None]:
+    """Return the files that asking reads or keeps, by what they are: no output may replace one."""
+    key = options.key_file or os.environ.get(ENV_NTS_KEY_FILE)
+    return {"status store": STATUS_FILE.find(options.store), "NTS key file": Path(key) if key else None}
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
@@ -96,8 +104,8 @@ def fetch_for_rows(
 
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
-    """Return the distinct numbers of the rows that have a usable one (UInt64), whatever their check digit."""
+    """Return the distinct numbers of the rows that have a usable one (UInt64, sorted), whatever their check digit."""
     if NUMBER not in rows.collect_schema().names():
         return pl.Series(NUMBER, dtype=pl.UInt64)
     usable = pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()
-    return rows.filter(usable).select(pl.col(NUMBER).unique()).collect(engine="streaming").to_series()
+    return rows.filter(usable).select(pl.col(NUMBER).unique()).collect(engine="streaming").to_series().sort()

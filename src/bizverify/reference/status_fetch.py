@@ -124,7 +124,7 @@ async def fetch_statuses(
     options = options or StatusOptions()
     report = StatusFetch()
     with StatusStore(options.store) as store:
-        given = numbers.cast(pl.UInt64).drop_nulls().unique()
+        given = numbers.cast(pl.UInt64).drop_nulls().unique().sort()  # in their order the store finds them faster
         report.numbers = len(given)
         stale = _stale_numbers(store, given, known, options.max_age, today())
         report.left = stale.height
@@ -193,12 +193,13 @@ class _FetchRun:
         self._again: list[list[int]] = [[] for _ in range(_TRIES)]
         self._group = _Group()
         self._total = 0
-        self._is_shared = self._is_spent = False
+        self._is_shared = False
+        self._spent: date | None = None
         self._began = 0.0
 
     async def run(self, stale: pl.DataFrame, cancel: CancelToken) -> None:
         """Ask until nothing is left, or the run ends; the report says what came of it."""
-        self._began = anyio.current_time()
+        self._began, day = anyio.current_time(), self._today()
         self._read_usage()
         allowed = stale if self._report.budget_left is None else stale.head(self._report.budget_left)
         self._queue, self._total = _shuffle_calls(allowed), stale.height
@@ -208,7 +209,7 @@ class _FetchRun:
                 await self._ask_and_store()
             self._read_usage()
             if allowed.height < stale.height:
-                self._halt_for_budget()
+                self._halt_for_day(self._budget_note(), day)
         finally:
             cancel.set_handler(None)
             self._conclude()
@@ -239,8 +240,8 @@ class _FetchRun:
 
     def exhaust(self) -> None:
         """Note that the day's allowance of the key is used up."""
-        self._is_spent = True
-        self._group.exhausted.add(self._today())
+        self._spent = self._today()
+        self._group.exhausted.add(self._spent)
 
     def _take_new(self) -> list[int]:
         """Return the next numbers that were not asked yet; those that another process got meanwhile are left out."""
@@ -268,15 +269,19 @@ class _FetchRun:
                 await self.dispatcher.run(self.next_call, self._options.concurrency)
                 beside.cancel_scope.cancel()
         finally:  # what was answered stays, even if the run is cut off
-            self._write(self._take_group())
+            group = self._take_group()
+            self._write(group)
+            self._count(group)
 
     async def _store_often(self) -> None:
         """Store what came in, again and again; an error, a full disk say, ends the run."""
         while True:
             await anyio.sleep(_COMMIT_EVERY)
             try:
+                group = self._take_group()
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(self._write, self._take_group())
+                    await anyio.to_thread.run_sync(self._write, group)
+                self._count(group)
                 self._read_usage()
             except BizverifyError as error:
                 self.dispatcher.cancel(Halt("fault", str(error), error))
@@ -291,18 +296,23 @@ class _FetchRun:
         """Commit what came in since the last commit."""
         if not (group.calls or group.statuses or group.in_vain or group.exhausted):
             return
-        statuses = pl.concat(group.statuses) if group.statuses else None
         days = {*group.calls, *group.exhausted}
         usage = {
             (self._account, day): DayUsage(group.numbers[day], group.calls[day], day in group.exhausted) for day in days
         }
         in_vain = pl.Series("b_no", group.in_vain, pl.UInt64)
+        statuses = pl.concat(group.statuses) if group.statuses else None
         self._store.write(statuses, unanswered=in_vain, usage=usage, today=self._today())
-        if statuses is not None:
-            self._report.answered += statuses.height
-            self._report.unregistered += int((statuses["biz_status"] == "unregistered").sum())
-        self._report.unanswered += len(in_vain)
-        self._report.left -= len(in_vain) + (0 if statuses is None else statuses.height)
+
+    def _count(self, group: _Group) -> None:
+        """Count in the report what has been committed; not in the thread that commits, which has company."""
+        answered = sum(statuses.height for statuses in group.statuses)
+        self._report.answered += answered
+        self._report.unregistered += sum(
+            int((statuses["biz_status"] == "unregistered").sum()) for statuses in group.statuses
+        )
+        self._report.unanswered += len(group.in_vain)
+        self._report.left -= answered + len(group.in_vain)
 
     def _read_usage(self) -> None:
         """Heed what all processes have asked today with this key, and that the store may be another's, too."""
@@ -310,14 +320,18 @@ class _FetchRun:
         self._is_shared = self._is_shared or self._store.changed_elsewhere()
         self._report.budget_left = None if budget is None else max(0, budget - used.numbers)
         if used.exhausted:
-            self._is_spent = True
-            self.dispatcher.cancel(Halt("quota", "the key's requests of the day are used up"))
+            self._halt_for_day("the key's requests of the day are used up", self._today())
         elif self._report.budget_left == 0:
-            self._halt_for_budget()
+            self._halt_for_day(self._budget_note(), self._today())
 
-    def _halt_for_budget(self) -> None:
-        self._is_spent = True
-        self.dispatcher.cancel(Halt("quota", f"the budget of {self._options.budget:,} numbers a day is used up"))
+    def _budget_note(self) -> str:
+        return f"the budget of {pluralize(self._options.budget or 0, 'number')} a day is used up"
+
+    def _halt_for_day(self, note: str, day: date) -> None:
+        """End the run because nothing more may be asked on a day, unless it has ended for another reason."""
+        if self.dispatcher.halt is None:
+            self._spent = day
+            self.dispatcher.cancel(Halt("quota", note))
 
     def _tell(self) -> None:
         """Tell the callbacks how far the run is."""
@@ -338,10 +352,12 @@ class _FetchRun:
         if not self._report.left:
             return
         note = "some calls came to nothing" if halt is None else halt.note
-        if self._is_spent:
-            note += f"; it goes on from {self._today() + timedelta(days=1)} 00:00 in Seoul"
+        if self._spent is not None:
+            note += f"; it goes on from {self._spent + timedelta(days=1)} 00:00 in Seoul"
         self._report.halt = f"{note} ({pluralize(self._report.left, 'number')} still to be asked)"
-        self._report.exit_code = _PAUSED if halt is None else _exit_code(halt)
+        self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
+        if halt is not None and isinstance(halt.error, BizverifyError):  # a refused key
+            self._report.exit_code = halt.error.exit_code
 
 
 class _StatusCall(OutgoingRequest[StatusReply]):
@@ -382,10 +398,3 @@ def _shuffle_calls(stale: pl.DataFrame) -> pl.Series:
     order = stale.with_columns(block.alias("block")).with_columns(pl.col("as_of").first().over("block").alias("day"))
     order = order.with_columns(pl.col("block").hash(random.getrandbits(64)).alias("at"))
     return order.sort("day", "at", "block", maintain_order=True)["b_no"]
-
-
-def _exit_code(halt: Halt) -> int:
-    """Return the exit code of a run that ended early: 4 for a refused key, 130 if interrupted, 5 for an outage."""
-    if halt.why == "interrupted":
-        return _INTERRUPTED
-    return halt.error.exit_code if isinstance(halt.error, BizverifyError) else _PAUSED
