@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.dispatch.limits import RetryBudget
-from bizverify.errors import AuthenticationError, UsageError
+from bizverify.errors import AuthenticationError, StoppedError, UsageError
 from bizverify.schema import SEOUL, Alert
 from bizverify.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Faults, serve
 from conftest import SAMPLE, json_of, write
@@ -308,6 +309,22 @@ def test_a_fresh_stored_status_bears_no_age_in_an_outage(asked: FakeNts, source:
     assert "up to 40 days old" in report.warnings[0]
 
 
+def test_a_status_bears_its_age_from_the_day_on_which_it_is_to_be_asked_again(asked: FakeNts, source: Path) -> None:
+    """30 days old it is still fresh, asked or not; a day later it is asked again, and tells its age if in vain."""
+    bv.enrich(source)
+    age(30)
+    asked.api_key = "another"
+    report = bv.enrich(source)
+    assert (asked.calls, report.statuses and report.statuses.is_alarming) == (1, False)
+    assert {reason.endswith(f"(nts, {TODAY - timedelta(days=30)})") for reason in reasons_of(report)} == {True}
+    age(1)
+    assert {reason.endswith(", 31 days old)") for reason in reasons_of(bv.enrich(source))} == {True}
+    one = write(source.with_name("one.csv"), f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n")
+    assert bv.enrich(one, max_status_age=31).exit_code == 0
+    half = bv.StatusOptions(max_age=30.5)  # a day's half is none: what is 31 days old is older
+    assert reasons_of(bv.enrich(one, status=half))[0].endswith(", 31 days old)")
+
+
 @pytest.mark.parametrize("limit", ["budget", "day"])
 def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
     asked: FakeNts, tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
@@ -418,3 +435,25 @@ def test_statuses_are_asked_for_whatever_the_file(asked: FakeNts, tmp_path: Path
         report = bv.enrich(write(tmp_path / name, text), status="nts")
         assert (report.exit_code, report.statuses) == (3 if name == "b.csv" else 0, None)
     assert asked.calls == 0
+
+
+def test_a_token_stops_the_fetching_and_nothing_is_published(asked: FakeNts, tmp_path: Path) -> None:
+    """Cancelled from another thread, the call raises; what was answered is stored, and the same call goes on."""
+    rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(3_000))
+    source, output = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n"), tmp_path / "out.csv"
+    asked.default, asked.latency = "active", 0.05
+    token = bv.CancelToken()
+
+    def cancel_midway() -> None:
+        while asked.numbers < 1_000:
+            time.sleep(0.005)
+        token.cancel()
+
+    stopper = threading.Thread(target=cancel_midway)
+    stopper.start()
+    with pytest.raises(StoppedError, match="the same call goes on"):
+        bv.enrich(source, output, cancel=token)
+    stopper.join()
+    assert not output.exists()
+    bv.enrich(source, output)
+    assert (asked.numbers, asked.asked_again) == (3_000, 0)
