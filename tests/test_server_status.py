@@ -592,3 +592,18 @@ def test_single_failures_open_nothing() -> None:
         breaker.record_failure("no")
         assert breaker.begin()
         breaker.record_success()
+
+
+def test_who_waits_for_a_status_delays_no_query(tmp_path: Path) -> None:
+    """Queries wait a moment for lookups on their way, and not for those whose status is being asked for."""
+    fake = known()
+    with asking(tmp_path, fake) as it, ThreadPoolExecutor() as pool:
+        it.verify(OTHER)
+        fake.faults.add(Fault("status", Hang(paid=True)))
+        waiting = pool.submit(it.verify)
+        until(lambda: fake.in_flight == 1)
+        answerer = it.server.app.state.context.lookups.answerer
+        assert {queue.expected for _, queue in answerer._of_scope.values()} == {0}
+        fake.faults.release()
+        waiting.result()
+        until(lambda: {queue.expected for _, queue in answerer._of_scope.values()} == {0})

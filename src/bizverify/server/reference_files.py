@@ -15,6 +15,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.engine import Gazetteer, LocalEngine, Registry
+from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import BizverifyError
 
 _log = logging.getLogger(__name__)
@@ -162,6 +163,8 @@ async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: f
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
     """Return the business numbers of ``rows`` that can be looked up: UInt64, each once, in their order."""
+    if ROW_PROBLEM in rows.collect_schema():
+        rows = rows.filter(pl.col(ROW_PROBLEM).is_null())
     keys = rows.select(business_number.key_expr(pl.col("b_no"))).drop_nulls().unique(maintain_order=True)
     return keys.collect().to_series()
 

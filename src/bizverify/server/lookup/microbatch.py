@@ -172,7 +172,7 @@ class LookupAnswerer:
         self._waiting += 1
         try:
             statuses = None if offline else self._statuses
-            status = None if statuses is None else await statuses.find(lookup.b_no)
+            status = None if statuses is None else await self._find_status(statuses, scope, lookup)
             queue = await self._queue(scope, statuses)
             values = lookup.b_no, lookup.name, lookup.address
             place = queue.number, values, status
@@ -188,6 +188,17 @@ class LookupAnswerer:
             return found
         finally:
             self._waiting -= 1
+
+    async def _find_status(self, statuses: NtsStatuses, scope: str, lookup: VerifyRequest) -> KnownStatus | None:
+        """Find the status of a lookup, which no query waits for meanwhile: that may take seconds."""
+        known = self._of_scope.get((scope, True))
+        if known is None:
+            return await statuses.find(lookup.b_no)
+        known[1].expected -= 1
+        try:
+            return await statuses.find(lookup.b_no)
+        finally:
+            known[1].expected += 1
 
     async def _queue(self, scope: str, statuses: NtsStatuses | None) -> _EngineQueue:
         """The queue of a scope's engine as it is now, of those who are told ``statuses`` or of the others."""
