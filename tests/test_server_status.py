@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.errors import StoreError
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_store import StatusStore
@@ -607,3 +608,47 @@ def test_who_waits_for_a_status_delays_no_query(tmp_path: Path) -> None:
         fake.faults.release()
         waiting.result()
         until(lambda: {queue.expected for _, queue in answerer._of_scope.values()} == {0})
+
+
+def test_a_store_that_cannot_be_read_fails_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lookups and jobs are answered by the registry alone, and the log says what is wrong with the file."""
+
+    def broken(*_: object) -> pl.DataFrame:
+        raise StoreError("statuses.sqlite: is damaged")
+
+    read_here(monkeypatch)
+    registry = build_registry(tmp_path, n1248100998="폐업자")
+    with asking(tmp_path, known(), registry=registry) as it:
+        monkeypatch.setattr(it.statuses._store, "read", broken)
+        monkeypatch.setattr(it.statuses._store, "stale", broken)
+        assert it.verify()["biz_status"] == "closed"
+        assert it.batch([NUMBER])[0]["biz_status"] == "closed"
+        assert it.fake.calls == 0
+
+
+def test_a_defect_in_a_trial_does_not_end_the_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a call raises counts as a failure; the next trial goes all the same."""
+
+    async def defective(*_: object) -> None:
+        raise ValueError("a defect")
+
+    with asking(tmp_path, known()) as it:
+        with monkeypatch.context() as patch:
+            patch.setattr(it.statuses._client, "status", defective)
+            assert [it.verify(fresh(number))["biz_status"] for number in range(4)] == ["unknown"] * 4
+            it.hand.forward(seconds=PAUSES[0])
+            assert it.verify(fresh(9))["biz_status"] == "unknown"
+        it.hand.forward(seconds=PAUSES[1])
+        assert it.verify()["biz_status"] == "active"
+
+
+def test_a_call_that_hangs_holds_up_the_watch_list_once(tmp_path: Path) -> None:
+    """The first call shows that more would hang: watches are judged by what is known when it is given up."""
+    fake = known()
+    fake.faults.add(Fault("status", Hang()))
+    registry = build_registry(tmp_path, n1248100998="폐업자")
+    with asking(tmp_path, fake, registry=registry, timeout=0.2) as it:
+        it.ask("POST", "/watch", json={"biz_no": NUMBER})
+        it.hand.until(lambda: bool(watched(it)[NUMBER]["checked_at"]), seconds=1)
+        assert watched(it)[NUMBER]["biz_status"] == "closed"
+        assert fake.calls <= FAILURES

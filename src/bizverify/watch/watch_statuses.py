@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from math import floor
+from typing import Final
 
 import polars as pl
 
@@ -20,6 +21,9 @@ from bizverify.reference.status_store import StatusStore
 from bizverify.schema import SEOUL, pluralize
 
 log = logging.getLogger(__name__)
+
+_LONGEST: Final = 100_000.0
+"""Days; a status may be older than that, but no date is."""
 
 
 def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
@@ -52,7 +56,7 @@ class WatchStatuses:
         if fetch.halt is not None:
             self._halted.append(fetch)
         with StatusStore(self.options.store) as store:
-            aged_before = self._day() - timedelta(days=floor(self.options.max_age))
+            aged_before = self._day() - timedelta(days=floor(min(self.options.max_age, _LONGEST)))
             return engine.with_status(StatusOverlay(store.read(keys), aged_before=aged_before))
 
     def caution(self, registry: Registry | None) -> str | None:

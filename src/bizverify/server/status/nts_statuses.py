@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from functools import partial
+from math import floor
 from typing import Final, Self
 
 import anyio
@@ -47,6 +48,8 @@ _DRAIN: Final = 2.0
 """Seconds that a stop of the server waits for calls of jobs and the watch list."""
 _TRIES: Final = 3
 """How often a number is asked for on a day that the replies leave out."""
+_TIMEOUT: Final = 35.0
+"""Seconds that a call may take: the portal gives up after 30, and says so."""
 _AGAIN: Final = 1.0
 """Seconds before the first call of a job, or of watches, is made again."""
 _SPENT: Final = "the budget of numbers for the day is spent"
@@ -84,7 +87,7 @@ class NtsStatuses:
         self._options = replace(options, source="nts", key=key, drain=min(options.drain, _DRAIN))
         self._clock = clock
         self._breaker = CircuitBreaker(_SUBJECT, clock)
-        self._client = NtsClient(key, options.base_url, timeout=options.timeout, today=clock.today)
+        self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT), today=clock.today)
         self._store = StatusStore(options.store)
         self._single = SingleStatuses(
             clock,
@@ -145,7 +148,7 @@ class NtsStatuses:
 
     def _fresh_since(self) -> date:
         """The day of the oldest status that need not be asked for again."""
-        return self._clock.today() - timedelta(days=min(self._options.max_age, _LONGEST))
+        return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _LONGEST)))
 
     def _read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
         """Return what is stored of numbers; called in a thread. Where the store fails, nobody is asked."""
@@ -187,6 +190,9 @@ class NtsStatuses:
                 self._breaker.pause_until(_midnight_after(day), _loggable(error))
             elif not late.done():
                 self._breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
+        except BaseException as error:  # a defect, or the server ends: a trial must not go on for ever
+            self._breaker.record_failure(loggable_message(error))
+            raise
         finally:
             late.cancel()
         self._count(used, 0 if reply is None else reply.statuses.height)
@@ -236,9 +242,10 @@ class NtsStatuses:
     async def _ask_first(self, numbers: Sequence[int]) -> bool:
         """Ask for numbers, a few times if need be; return whether there was an answer, so that more can be asked."""
         for _ in range(FAILURES):
+            began = self._clock.now()
             if await self._ask(numbers):
                 return True
-            if self._breaker.is_open:
+            if self._breaker.is_open or self._clock.now() - began > WAIT:  # what hangs would hang again
                 break
             await self._clock.sleep(_AGAIN)
         return False
