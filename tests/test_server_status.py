@@ -652,3 +652,20 @@ def test_a_call_that_hangs_holds_up_the_watch_list_once(tmp_path: Path) -> None:
         it.hand.until(lambda: bool(watched(it)[NUMBER]["checked_at"]), seconds=1)
         assert watched(it)[NUMBER]["biz_status"] == "closed"
         assert fake.calls <= FAILURES
+
+
+def test_a_server_that_asks_nobody_any_more_opens_nobody(tmp_path: Path) -> None:
+    """Started again without `--status nts`, its older registry says nothing about what was found out since."""
+    registry, notices = build_registry(tmp_path, n1248100998="계속사업자"), tmp_path / "closures.jsonl"
+    with asking(tmp_path, known(n1248100998="closed"), registry=registry, notices=notices) as it:
+        it.ask("POST", "/watch", json={"biz_no": NUMBER})
+        it.hand.until(lambda: bool(watched(it)[NUMBER]["checked_at"]), seconds=1)
+        key, found = it.key, watched(it)[NUMBER]
+    with asking(tmp_path, known(), registry=registry, notices=notices, source="none") as it:
+        it.key = key
+        recheck(it, [NUMBER])
+        now = watched(it)[NUMBER]
+        assert [now[name] for name in ("biz_status", "grade", "closed_at")] == [
+            found[name] for name in ("biz_status", "grade", "closed_at")
+        ]
+        assert (now["biz_status"], it.fake.calls, closures(tmp_path)) == ("closed", 0, [])
