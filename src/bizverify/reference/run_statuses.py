@@ -104,8 +104,10 @@ def fetch_for_rows(
     if fetch.exit_code == AuthenticationError.exit_code and options.source == "nts":
         raise AuthenticationError(f"{fetch.halt}; nothing was written")
     day = seoul_day()
+    # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
+    aged_before = day if fetch.halt is not None else day - timedelta(days=floor(options.max_age))
     with StatusStore(options.store) as store:
-        overlay = StatusOverlay(store.read(numbers), aged_before=day - timedelta(days=floor(options.max_age)))
+        overlay = StatusOverlay(store.read(numbers), aged_before=aged_before)
     return RunStatuses(overlay, fetch, day)
 
 

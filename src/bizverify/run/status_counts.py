@@ -21,8 +21,8 @@ class NtsCounts:
     """What the tax authority's own statuses are to the rows of a run.
 
     ``rows`` have one, the oldest of the day ``oldest`` (ISO). ``aged`` rows have a status, of whatever source, that
-    should have been asked again and could not; the oldest of these is ``age`` days old. ``halt``: why not all was asked
-    that should have been, ``None`` if it was.
+    bears its age: it should have been asked again and was not, or it is not of today where not all could be asked; the
+    oldest of these is ``age`` days old. ``halt``: why not all was asked that should have been, ``None`` if it was.
     """
 
     rows: int
@@ -34,10 +34,10 @@ class NtsCounts:
     @property
     def caution(self) -> str:
         """How old statuses are that could not be asked again, and why; empty where there is nothing to say."""
-        aged = f"{pluralize(self.aged, 'status', 'statuses')} up to {pluralize(self.age or 0, 'day')} old, because "
+        aged = f"; {pluralize(self.aged, 'status', 'statuses')} up to {pluralize(self.age or 0, 'day')} old"
         if self.halt is not None:
-            return f"; {aged if self.aged else ''}not all could be asked of the tax authority: {self.halt}"
-        return f"; {aged}the tax authority gave no answer to these numbers" if self.aged else ""
+            return f"{aged if self.aged else ''}; not all could be asked of the tax authority: {self.halt}"
+        return f"{aged}, because the tax authority gave no answer to these numbers" if self.aged else ""
 
 
 @dataclass(frozen=True, slots=True)
