@@ -26,7 +26,7 @@ from bizverify.server.clock import as_text
 from bizverify.server.forget import ServerErasure
 from bizverify.server.status.circuit_breaker import FAILURES, PAUSES, CircuitBreaker
 from bizverify.server.status.single_statuses import WAIT
-from bizverify.testing import NTS_FAULTS, FakeNts, Fault, Hang, serve
+from bizverify.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, make_key, read_here, served
 
@@ -669,3 +669,27 @@ def test_a_server_that_asks_nobody_any_more_opens_nobody(tmp_path: Path) -> None
             found[name] for name in ("biz_status", "grade", "closed_at")
         ]
         assert (now["biz_status"], it.fake.calls, closures(tmp_path)) == ("closed", 0, [])
+
+
+def test_what_a_job_reserved_and_did_not_ask_is_left_for_others(tmp_path: Path) -> None:
+    """While a job holds the rest of the budget lookups are not asked; when it gives it back they are."""
+    with asking(tmp_path, known(), budget=100) as it:
+        budget = it.statuses._budget
+        assert budget.reserve(200, date(2026, 11, 20)) == 100
+        assert it.verify()["biz_status"] == "unknown"
+        budget.release(100)
+        assert it.verify()["biz_status"] == "active"
+        assert budget.remaining(date(2026, 11, 20)) == 99
+
+
+def test_a_pause_that_the_api_asks_for_is_kept(tmp_path: Path) -> None:
+    """A 429 with a long Retry-After is a pause of that length, and not the day's limit."""
+    fake = known()
+    fake.faults.add(Fault("status", Status(429, retry_after=600), at=1))
+    with asking(tmp_path, fake) as it:
+        assert [it.verify(fresh(number))["biz_status"] for number in range(3)] == ["unknown"] * 3
+        it.hand.forward(seconds=599)
+        assert it.verify()["biz_status"] == "unknown"
+        assert fake.calls == 1
+        it.hand.forward(seconds=1)
+        assert it.verify()["biz_status"] == "active"

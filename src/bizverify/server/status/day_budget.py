@@ -31,6 +31,11 @@ class DayBudget:
                 return 0
             return None if self._limit is None else max(0, self._limit - used.numbers - self._reserved)
 
+    def is_spent(self, day: date) -> bool:
+        """Whether nobody may be asked on that day any more, whatever becomes of what is reserved."""
+        used = self._store.usage(self.account, day)
+        return used.exhausted or (self._limit is not None and used.numbers >= self._limit)
+
     def reserve(self, numbers: int, day: date) -> int:
         """Reserve up to so many numbers; return how many."""
         with self._lock:

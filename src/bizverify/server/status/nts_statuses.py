@@ -143,8 +143,11 @@ class NtsStatuses:
         ``max_age``: by default that of the options. Numbers are asked for as far as the day's budget goes. It raises
         nothing where nobody can be asked; cancelled, it keeps the answers that it has.
         """
-        async with self._bulk:  # one at a time: a job's numbers are not to be those of another's, asked twice
-            await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
+        try:
+            async with self._bulk:  # one at a time: numbers of a job may be those of another, and are asked once
+                await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
+        except StoreError as error:
+            _log.error("statuses are not fetched: %s", loggable_message(error))
 
     def _fresh_since(self) -> date:
         """The day of the oldest status that need not be asked for again."""
@@ -168,7 +171,7 @@ class NtsStatuses:
         allowed = await anyio.to_thread.run_sync(self._budget.reserve, len(numbers), day)
         try:
             if not allowed:
-                self._breaker.pause_until(_midnight_after(day), _SPENT)
+                await self._heed_budget(day, _SPENT)
             if not allowed or not self._breaker.begin():
                 return {}
             reply = await self._call(numbers[:allowed], day)
@@ -185,9 +188,11 @@ class NtsStatuses:
             if not late.done():
                 self._breaker.record_success()
         except ServiceError as error:
-            used = replace(used, exhausted=_is_exhausted(error))
+            used = replace(used, exhausted=isinstance(error, QuotaError) and error.retry_after is None)
             if used.exhausted:
                 self._breaker.pause_until(_midnight_after(day), _loggable(error))
+            elif error.retry_after is not None and is_long_wait(error.retry_after):
+                self._breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
             elif not late.done():
                 self._breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
         except BaseException as error:  # a defect, or the server ends: a trial must not go on for ever
@@ -234,10 +239,18 @@ class NtsStatuses:
             fetch = await self._run_fetch(rest.head(allowed), max_age) if allowed else None
         finally:
             self._budget.release(allowed)
-        if allowed < len(rest):
-            self._breaker.pause_until(_midnight_after(day), _SPENT)
-        elif fetch is not None:
-            await self._record_fetch(fetch, day)
+        if fetch is not None:
+            self._count(DayUsage(fetch.asked, fetch.calls), fetch.answered)
+        why = _SPENT if fetch is None or fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
+        if not await self._heed_budget(day, why) and fetch is not None and fetch.halt is not None:
+            self._breaker.record_failure(why, lasting=not fetch.answered)
+
+    async def _heed_budget(self, day: date, why: str) -> bool:
+        """Ask nobody until the end of a day whose budget is spent; return whether it is."""
+        is_spent = await anyio.to_thread.run_sync(self._budget.is_spent, day)
+        if is_spent:
+            self._breaker.pause_until(_midnight_after(day), why)
+        return is_spent
 
     async def _ask_first(self, numbers: Sequence[int]) -> bool:
         """Ask for numbers, a few times if need be; return whether there was an answer, so that more can be asked."""
@@ -256,28 +269,13 @@ class NtsStatuses:
         fetch = partial(fetch_statuses, numbers, options, cancel=cancel, today=self._clock.today)
         async with anyio.create_task_group() as group:
             group.start_soon(_pass_cancellation_on, cancel)
-            found = await anyio.to_thread.run_sync(_run_until_cancelled, fetch, cancel)
+            found = await anyio.to_thread.run_sync(_run_in_own_loop, fetch, cancel)
             group.cancel_scope.cancel()
         return found
 
     def _select_stale(self, numbers: pl.Series, max_age: float) -> pl.Series:
         """Return those of ``numbers`` that are to be asked for, the unknown first, then the oldest; in a thread."""
-        try:
-            return self._store.stale(numbers, max_age, self._clock.today())["b_no"]
-        except StoreError as error:
-            _log.error("statuses are not read: %s", loggable_message(error))
-            return numbers.clear()
-
-    async def _record_fetch(self, fetch: StatusFetch, day: date) -> None:
-        """Count what a fetch did, and heed why it ended early."""
-        self._count(DayUsage(fetch.asked, fetch.calls), fetch.answered)
-        if fetch.halt is None:
-            return
-        why = _NUMBERS.sub("…", fetch.halt)
-        if await anyio.to_thread.run_sync(self._budget.remaining, day) == 0:
-            self._breaker.pause_until(_midnight_after(day), why)
-        else:
-            self._breaker.record_failure(why, lasting=not fetch.answered)
+        return self._store.stale(numbers, max_age, self._clock.today())["b_no"]
 
     def _count(self, used: DayUsage, answered: int) -> None:
         before = self._counts
@@ -290,18 +288,22 @@ class NtsStatuses:
         if not counts.calls:
             return
         self._counts, self._answered = DayUsage(), 0
-        left = await anyio.to_thread.run_sync(self._budget.remaining, self._clock.today())
+        try:
+            found = await anyio.to_thread.run_sync(self._budget.remaining, self._clock.today())
+            left = "not limited" if found is None else f"{found:,}"
+        except StoreError:
+            left = "not known"
         _log.info(
             "%s: calls: %d, numbers asked: %d, answered: %d, left of the day's budget: %s",
             _SUBJECT,
             counts.calls,
             counts.numbers,
             answered,
-            "not limited" if left is None else left,
+            left,
         )
 
 
-def _run_until_cancelled(fetch: Callable[[], Awaitable[StatusFetch]], cancel: CancelToken) -> StatusFetch | None:
+def _run_in_own_loop(fetch: Callable[[], Awaitable[StatusFetch]], cancel: CancelToken) -> StatusFetch | None:
     """Run a fetch in an event loop of its own; where the store fails, that is logged."""
     try:
         return run_async(fetch, cancel)
@@ -326,11 +328,6 @@ def _series(numbers: Sequence[int]) -> pl.Series:
 def _midnight_after(day: date) -> float:
     """Return the end of a day in Korea, in seconds since 1970."""
     return datetime.combine(day + timedelta(days=1), time(), SEOUL).timestamp()
-
-
-def _is_exhausted(error: ServiceError) -> bool:
-    """Return whether an error says that the day's allowance is used up."""
-    return isinstance(error, QuotaError) and (error.retry_after is None or is_long_wait(error.retry_after))
 
 
 def _is_lasting(error: ServiceError) -> bool:
