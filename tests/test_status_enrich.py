@@ -296,6 +296,18 @@ def test_an_outage_ends_in_exit_0_with_the_age_of_each_status(
 
 
 @pytest.mark.usefixtures("hasty")
+def test_a_single_lookup_does_without_an_answer_and_says_so(run: Run) -> None:
+    """`verify` prints one sentence, not a line of a log, and the answer from what is stored."""
+    with serve(FakeNts(KEY)) as url:
+        pass
+    done = run("verify", NUMBERS[0], env={"BIZVERIFY_NTS_KEY": KEY, "BIZVERIFY_NTS_URL": url})
+    assert done.returncode == 0
+    assert "unknown" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("note: the tax authority could not be asked: the tax authority's API"), line
+
+
+@pytest.mark.usefixtures("hasty")
 def test_a_status_of_today_bears_no_age_in_an_outage(asked: FakeNts, source: Path, tmp_path: Path) -> None:
     """Only what is not of today is concerned."""
     bv.enrich(write(tmp_path / "one.csv", f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n"))

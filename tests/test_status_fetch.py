@@ -144,6 +144,17 @@ def test_an_outage_ends_the_run_with_all_that_was_answered_stored(fake: FakeNts,
     assert fake.asked_again == 0
 
 
+def test_a_run_gives_up_where_nobody_replies(fake: FakeNts, options: StatusOptions) -> None:
+    """An API that takes requests and never replies holds a run up for its patience, not for each timeout."""
+    fake.latency = 600
+    report = fetch(series(300), replace(options, timeout=300, patience=0.3, drain=0.1))
+    assert (report.answered, report.left, report.exit_code) == (0, 300, 5)
+    assert report.halt == (
+        "the tax authority's API has not answered for 0.3 s; try again later (300 numbers still to be asked)"
+    )
+    assert report.seconds < 60
+
+
 def test_a_run_that_is_cancelled_keeps_what_was_answered(fake: FakeNts, options: StatusOptions) -> None:
     """Cancelled from a callback, it settles what is under way and says what is left."""
     cancel = CancelToken()

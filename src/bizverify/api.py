@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import warnings as python_warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -47,7 +46,8 @@ from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, La
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
 
-log = logging.getLogger(__name__)
+_PATIENCE_OF_ONE: Final = 10.0
+"""Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
 
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
@@ -320,6 +320,7 @@ def verify(
 
     ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
     ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
+    Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
     """
     hide_key(service)
     request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
@@ -345,10 +346,11 @@ def verify(
         rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
         if asking is not None:
+            asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
             asked = open_statuses(rows, asking, context)
             answering = answering.with_status(asked.overlay)
             if asked.fetch.halt is not None:
-                log.warning("the tax authority could not be asked: %s", asked.fetch.halt)
+                python_warnings.warn(f"the tax authority could not be asked: {asked.fetch.halt}", stacklevel=2)
         answers, _ = answering.answer(answering.prepare(rows), context)
         answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}

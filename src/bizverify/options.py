@@ -206,7 +206,8 @@ class StatusOptions:
     ``BIZVERIFY_STATUS_STORE``, else in the state directory. ``budget``: numbers that may be asked with the key on one
     day in Korea; without it, as many as the tax authority allows. ``base_url``: by default ``BIZVERIFY_NTS_URL``, else
     the API's own. ``rate``: calls per second, of up to 100 numbers each; ``concurrency``: calls under way at once;
-    ``timeout``: seconds to wait for a reply; ``drain``: seconds that an interrupted run waits for what is under way.
+    ``timeout``: seconds to wait for a reply; ``patience``: seconds without any reply after which a run gives up;
+    ``drain``: seconds that a run which ends early waits for what is under way.
     """
 
     source: StatusSource = "auto"
@@ -219,6 +220,7 @@ class StatusOptions:
     rate: float = 20.0
     concurrency: int = 8
     timeout: float = 60.0
+    patience: float = 90.0
     drain: float = 10.0
 
     def __post_init__(self) -> None:
@@ -350,5 +352,6 @@ _RULES: Final[dict[str, _Rule]] = {
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "budget": (lambda value: value is None or _is_whole(value, 0), "how many numbers a day, 0 or more"),
     "rate": (lambda value: 0 < value < math.inf, "calls per second, above 0"),
+    "patience": _RULES["timeout"],
     **{name: _RULES[name] for name in ("max_age", "concurrency", "timeout", "drain")},
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from bizverify.cli.console import freeze_imports, print_json, print_out
+from bizverify.cli.console import freeze_imports, print_json, print_out, warn
 from bizverify.cli.options import (
     chosen_labels,
     chosen_status,
@@ -53,7 +54,10 @@ def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) 
         from bizverify import api
 
     status = chosen_status(options)
-    answer = api.verify(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        answer = api.verify(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))
+    warn(str(warning.message) for warning in caught)
     if as_json:
         print_json(asdict(answer))
     else:

@@ -196,6 +196,8 @@ class _FetchRun:
         self._is_shared = False
         self._spent: date | None = None
         self._began = 0.0
+        self._unanswered_since: float | None = None
+        self._last_error: ServiceError | None = None
 
     async def run(self, stale: pl.DataFrame, cancel: CancelToken) -> None:
         """Ask until nothing is left, or the run ends; the report says what came of it."""
@@ -229,19 +231,24 @@ class _FetchRun:
         self._group.numbers[day] += numbers
         self._group.calls[day] += 1
         self._report.asked += numbers if is_first else 0
+        if self._unanswered_since is None:
+            self._unanswered_since = anyio.current_time()
+
+    def note_error(self, error: ServiceError) -> None:
+        """Note what a call came to; code 22, a limit without a time to wait, is the end of the key's day."""
+        self._last_error = error
+        if isinstance(error, QuotaError) and error.retry_after is None:
+            self._spent = self._today()
+            self._group.exhausted.add(self._spent)
 
     def keep(self, reply: StatusReply, tries: int) -> None:
         """Keep what a call brought for the next commit; what it left out is asked again, or has no answer today."""
+        self._unanswered_since = None
         self._group.statuses.append(reply.statuses)
         missing = [int(number) for number in reply.missing]
         (self._again[tries + 1] if tries + 1 < _TRIES else self._group.in_vain).extend(missing)
         for problem, count in reply.problems.items():
             self._report.problems[problem] = self._report.problems.get(problem, 0) + count
-
-    def exhaust(self) -> None:
-        """Note that the day's allowance of the key is used up."""
-        self._spent = self._today()
-        self._group.exhausted.add(self._spent)
 
     def _take_new(self) -> list[int]:
         """Return the next numbers that were not asked yet; those that another process got meanwhile are left out."""
@@ -286,7 +293,15 @@ class _FetchRun:
             except BizverifyError as error:
                 self.dispatcher.cancel(Halt("fault", str(error), error))
                 return
+            self._give_up_in_time()
             self._tell()
+
+    def _give_up_in_time(self) -> None:
+        """End the run where nobody has replied for long: whoever waits for it has other sources."""
+        since, patience = self._unanswered_since, self._options.patience
+        if since is not None and anyio.current_time() - since > patience:
+            silence = f"the tax authority's API has not answered for {patience:g} s; try again later"
+            self.dispatcher.cancel(Halt("unreachable", str(self._last_error or silence)))
 
     def _take_group(self) -> _Group:
         group, self._group = self._group, _Group()
@@ -382,8 +397,7 @@ class _StatusCall(OutgoingRequest[StatusReply]):
         self._run.keep(reply, self._tries)
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
-        if isinstance(error, QuotaError) and error.retry_after is None:
-            self._run.exhaust()
+        self._run.note_error(error)
 
     async def complete(self) -> bool:
         return self._answered
