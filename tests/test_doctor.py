@@ -197,3 +197,27 @@ def test_an_extra_that_is_not_there_has_its_command(monkeypatch: pytest.MonkeyPa
     assert found["extra learn"].level == "note"
     assert "pip install 'bizverify[learn]'" in str(found["extra learn"].remedy)
     assert pl.__version__ == found["polars"].said
+
+
+def test_what_cannot_be_looked_at_is_a_finding(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state directory that no system takes is told with a remedy, and the other checks go on: no traceback."""
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / ("a" * 300)))
+    found = findings(run, "--offline", code=2)
+    assert levels(found, "scorecard") == ["error"]
+    assert "File name too long" in found["scorecard"][0]["said"]
+    assert found["scorecard"][0]["remedy"]
+    assert levels(found, "registry") == ["note"]
+
+
+def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a library raises is named by its kind alone; what was found before it stays."""
+
+    def fail(self: object) -> None:
+        raise RuntimeError(NTS_KEY)
+
+    monkeypatch.setenv("BIZVERIFY_NTS_KEY", NTS_KEY)
+    monkeypatch.setattr("bizverify.reference.nts.NtsClient.__aenter__", fail)
+    diagnosis = diagnose(DoctorOptions())
+    assert diagnosis.exit_code == 2
+    assert NTS_KEY not in str(diagnosis)
+    assert [one.level for one in diagnosis.findings if one.what.startswith("tax authority")] == ["ok", "error"]

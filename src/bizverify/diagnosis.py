@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
+from polars.exceptions import PanicException
+
 from bizverify._version import __version__
 from bizverify.engine import Gazetteer, Registry
 from bizverify.engine.risk.scorecard import Scorecard
@@ -102,7 +104,7 @@ class DoctorOptions:
 
 
 def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
-    """Look at everything that a run needs. Raises nothing on purpose: what is wrong is a finding."""
+    """Look at everything that a run needs. Raises nothing: what is wrong is a finding."""
     today = today or datetime.now(SEOUL).date()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         ("versions", _look_at_versions),
@@ -120,11 +122,19 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
     return Diagnosis(tuple(finding for what, check in checks for finding in _findings_of(what, check)))
 
 
-def _findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Return the findings of a check, and its error as the last; what is no error of ours is told, too."""
     try:
-        return list(check())
+        yield from check()
     except BizverifyError as error:
-        return [Finding(what, "error", str(error))]
+        yield Finding(what, "error", str(error))
+    except OSError as error:
+        place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        remedy = "let it be read by the user who runs bizverify, or name another place"
+        yield Finding(what, "error", f"{place}cannot be looked at: {error.strerror or type(error).__name__}", remedy)
+    except (Exception, PanicException) as error:  # a text of others might hold anything, a key too
+        said = f"cannot be looked at: {type(error).__name__}, which is a defect of bizverify"
+        yield Finding(what, "error", said, "please report it, with the versions above")
 
 
 def _look_at_versions() -> Iterator[Finding]:
