@@ -91,6 +91,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = 0  # each process would pay for its own lookups
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: a fifth of a worker's time it waits for sockets and processes."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
 LONG = 3600
 """Seconds that a test of many rows, files or kills may take; ``timeout`` in pyproject.toml says it for the others."""
 

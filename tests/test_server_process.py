@@ -192,6 +192,31 @@ def test_whoever_is_refused_and_closes_reads_why(server: Served) -> None:
     assert (status, error["code"]) == (404, "not_found")
 
 
+def test_a_body_with_two_lengths_is_refused_and_the_connection_closed(server: Served) -> None:
+    """Content-Length beside Transfer-Encoding is told 400, and what follows on the connection is not answered."""
+    head = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: " + server.key().encode()
+    following = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with line_to(server) as line:
+        line.sendall(head + b"\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + following)
+        status, error = answer(line)  # reads to the end of the connection: more than one answer would not be JSON
+    assert (status, error["code"]) == (400, "bad_http")
+
+
+def test_no_cache_keeps_what_a_key_was_answered(server: Served) -> None:
+    """Answers and refusals of paths that need a key say `Cache-Control: no-store`."""
+    for path in ("/me", "/watch", "/nowhere"):
+        for headers in ({"X-API-Key": server.key()}, {}):
+            answered = httpx.get(server.url + path, headers=headers)
+            assert answered.headers.get_list("cache-control") == ["no-store"]
+
+
+def test_the_parser_of_uploads_logs_no_contents(caplog: pytest.LogCaptureFixture) -> None:
+    """The loggers of python-multipart, which quote what is in a form, log nothing, also where all else logs debug."""
+    caplog.set_level(logging.DEBUG)
+    for name in ("python_multipart", "python_multipart.multipart"):
+        assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL)
+
+
 def test_two_keys_in_one_request_are_refused(server: Served) -> None:
     """Which of two different keys a request is made with is not guessed; the same one twice is one."""
     one, two = server.key(), server.key()

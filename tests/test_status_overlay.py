@@ -263,6 +263,13 @@ def test_threads_share_an_overlay() -> None:
     assert all(set(frame["biz_status"]) == {"active"} for frame in found)
 
 
+@pytest.mark.parametrize("given", [pl.LazyFrame({"b_no": ["1248100998"]}), ["1248100998"], bv.StatusOptions()])
+def test_what_is_no_statuses_at_all_is_refused(given: Any) -> None:
+    """A lazy frame, a list, options: the message says what is given and what may be."""
+    with pytest.raises(UsageError, match=f"`status=` is a {type(given).__name__}; give a polars DataFrame"):
+        bv.LocalEngine(status=given)
+
+
 @pytest.mark.parametrize(
     ("frame", "why"),
     [

@@ -53,6 +53,15 @@ def test_the_newest_day_of_a_number_wins(store: StatusStore) -> None:
     assert store.read().select("biz_status", "taxation").row(0) == ("closed", "general")
 
 
+def test_a_status_of_a_day_to_come_is_asked_again_and_replaced(store: StatusStore) -> None:
+    """A clock that was wrong once leaves no status that counts as fresh for years, and that no answer replaces."""
+    store.write(statuses([1248100998], as_of=date(2036, 1, 1)))
+    assert store.stale(numbers(1248100998), 30, TODAY).rows() == [(1248100998, None)]
+    store.write(statuses([1248100998], "closed"), today=TODAY)
+    assert store.read().select("biz_status", "as_of").rows() == [("closed", TODAY)]
+    assert store.stale(numbers(1248100998), 30, TODAY).is_empty()
+
+
 def test_unknown_and_oldest_numbers_are_asked_first(store: StatusStore) -> None:
     """What is as old as the limit is fresh still; what was asked in vain today is asked tomorrow."""
     store.write(statuses([11], as_of=date(2026, 10, 24)), unanswered=numbers(14), today=TODAY)

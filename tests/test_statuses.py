@@ -104,6 +104,10 @@ def test_what_is_no_list_of_numbers_is_refused(url: str) -> None:
     """The message says what may be given."""
     with pytest.raises(UsageError, match="give a list, a Series or a frame"):
         bv.fetch_status(3.5)
+    with pytest.raises(UsageError, match="holds no business numbers; give texts or whole numbers"):
+        bv.fetch_status(pl.Series([[SAMSUNG], []]))
+    with pytest.raises(UsageError, match=r"is a dict; give a bizverify\.StatusOptions"):
+        bv.fetch_status([SAMSUNG], {"budget": 1})  # type: ignore[arg-type]
 
 
 def test_the_command_shows_a_table_or_json(url: str, run: Run) -> None:
@@ -150,6 +154,22 @@ def test_the_numbers_of_files_become_a_registry(fake: FakeNts, url: str, run: Ru
     assert run("data", "fetch-status", "list.csv", "-o", "list.csv").returncode == 2
     again = run("data", "fetch-status", "list.csv", "-o", "again.parquet")
     assert (again.returncode, fake.calls) == (0, 1)
+
+
+def test_no_registry_replaces_the_status_store_or_the_key_file(
+    fake: FakeNts, url: str, run: Run, tmp_path: Path
+) -> None:
+    """An output that is one of them is refused before anybody is asked, and the file stays as it was."""
+    (tmp_path / "list.csv").write_text(LIST, encoding="utf-8")
+    store, key = tmp_path / "store.parquet", tmp_path / "key.parquet"
+    StatusStore(store).close()
+    key.write_text("test-key")
+    before = store.read_bytes()
+    command = ("data", "fetch-status", "list.csv", "--status-store", str(store), "--nts-key-file", str(key), "-o")
+    for output, what in ((store, "status store"), (key, "NTS key file")):
+        refused = run(*command, output.name)
+        assert (refused.returncode, f"is the {what} itself; give another output" in refused.stderr) == (2, True)
+    assert (store.read_bytes(), key.read_text(), fake.calls) == (before, "test-key", 0)
 
 
 def test_a_run_that_the_budget_ends_writes_what_is_known(fake: FakeNts, url: str, run: Run, tmp_path: Path) -> None:

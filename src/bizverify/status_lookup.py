@@ -15,13 +15,14 @@ from bizverify import business_number
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.enrichment import prepare_table
 from bizverify.errors import AuthenticationError, ColumnError, InputError, UsageError
-from bizverify.options import StatusOptions
+from bizverify.options import StatusOptions, choose_options
 from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.registry_builder import check_registry_name
 from bizverify.reference.registry_fetch import FetchedRegistry, fetch_registry
-from bizverify.reference.run_statuses import numbers_of
+from bizverify.reference.run_statuses import numbers_of, status_files
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses
 from bizverify.reference.status_store import StatusStore
+from bizverify.run.output_layout import keep_apart
 from bizverify.schema import Lang
 from bizverify.tables import frames, open_table, reading
 from bizverify.tables.publish import same_file
@@ -108,6 +109,7 @@ def fetch_files(
     for path in files:
         if same_file(path, output):
             raise UsageError(f"{output}: is one of the files; give the registry a name of its own")
+    keep_apart(status_files(options), {"output": output}, in_place=False)
     found = pl.concat([_numbers_in(path, columns, encoding) for path in files]).unique()
     return fetch_registry(found, output, [path.name for path in files], options, watch=watch, cancel=cancel)
 
@@ -136,7 +138,7 @@ def _frame_of(found: FetchedStatuses) -> pl.DataFrame:
 async def _fetch(
     numbers: Any, options: StatusOptions | None, lang: Lang, progress: Progress | None, cancel: CancelToken
 ) -> FetchedStatuses:
-    options = options or StatusOptions()
+    options = choose_options("options", options, StatusOptions())
     given = _texts(numbers)
     rows = pl.DataFrame([given]).select(
         business_number.key_expr(pl.col("given")).alias("b_no"),
@@ -180,6 +182,8 @@ def _answer_rows(
 def _texts(numbers: Any) -> pl.Series:
     """Return the numbers that were given, as they were written (a Series ``given``)."""
     if isinstance(numbers, pl.Series):
+        if numbers.dtype.is_nested() or numbers.dtype == pl.Object:
+            raise UsageError(f"a Series of {numbers.dtype} holds no business numbers; give texts or whole numbers")
         return numbers.alias("given")
     if isinstance(numbers, str | int):
         return pl.Series("given", [str(numbers)], pl.String)

@@ -39,8 +39,13 @@ class StatusOverlay:
         self._statuses: Registry | _StatusFrame
         if isinstance(statuses, pl.DataFrame):
             self._statuses = _StatusFrame(_read_frame(statuses))
-        else:
+        elif isinstance(statuses, str | Path | Registry):
             self._statuses = statuses if isinstance(statuses, Registry) else Registry.open(statuses)
+        else:
+            raise UsageError(
+                f"{parameter('status')} is a {type(statuses).__name__}; give a polars DataFrame as "
+                "bizverify.fetch_status returns it, a registry, or the path of one"
+            )
         self.more = self._statuses.more
 
     @property

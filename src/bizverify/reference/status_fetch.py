@@ -146,6 +146,7 @@ def _stale_numbers(
     stale = store.stale(numbers, max_age, today)
     if known is None:
         return stale
+    known = known.filter(pl.col("as_of") <= today)  # one of a day to come tells of a wrong clock, not of a fresh look
     stale = stale.join(known.select("b_no", pl.col("as_of").alias("elsewhere")), on="b_no", how="left")
     stale = stale.select("b_no", pl.max_horizontal("as_of", "elsewhere").alias("as_of"))
     age = (pl.lit(today) - pl.col("as_of")).dt.total_days()

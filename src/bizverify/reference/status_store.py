@@ -69,8 +69,9 @@ _UPSERT: Final = """
 INSERT INTO statuses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no) DO UPDATE SET
     biz_status = excluded.biz_status, since = excluded.since, as_of = excluded.as_of,
     taxation = coalesce(excluded.taxation, taxation), merged = excluded.merged
-WHERE excluded.as_of >= as_of
+WHERE excluded.as_of >= as_of OR as_of > ?
 """
+_NEVER: Final = date.max
 _COUNT_USAGE: Final = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET
     numbers = numbers + excluded.numbers, calls = calls + excluded.calls, exhausted = max(exhausted, excluded.exhausted)
@@ -156,9 +157,11 @@ class StatusStore:
         """Return which of ``numbers`` (UInt64, each once) are to be asked: ``b_no``, ``as_of`` (Date, null: unknown).
 
         Those are left out of which the status is ``max_age`` days old at most on the day ``today`` in Korea, and those
-        that were asked on that day without an answer. Unknown numbers come first, then the oldest.
+        that were asked on that day without an answer. Unknown numbers come first, then the oldest. A status of a day to
+        come, which a wrong clock left, is none.
         """
         known = self._read_of(numbers, "SELECT found.b_no, found.as_of " + _OF_NUMBERS.format(table="statuses"), _DAYS)
+        known = known.filter(pl.col("as_of") <= _days(today))
         wanted = pl.DataFrame([numbers.alias("b_no")]).join(known, on="b_no", how="left")
         wanted = wanted.filter(~(_days(today) - pl.col("as_of") <= max_age).fill_null(value=False))
         in_vain = self.find_unanswered(wanted["b_no"], today)
@@ -210,13 +213,15 @@ class StatusStore:
         """Write in one commit what finished calls came to; it is on the disk when this returns.
 
         ``statuses`` (:data:`STATUS_SCHEMA`, without null in ``b_no``, ``biz_status``, ``as_of``): the newest ``as_of``
-        of a number wins, among equals the later write. ``unanswered``: numbers that the day ``today`` brought no answer
-        to. ``usage``: what is added to the usage, by fingerprint of the key and day in Korea.
+        of a number wins, among equals the later write, and over one of a day after ``today`` any. ``unanswered``:
+        numbers that the day ``today`` brought no answer to. ``usage``: what is added to the usage, by fingerprint of
+        the key and day in Korea.
         """
+        to_come = pl.lit(_days(today or _NEVER)).alias("to_come")
         with self._transaction() as db:
             if statuses is not None:
                 for piece in statuses.iter_slices(_PIECE):
-                    rows = piece.select(pl.col(name).cast(_ROWS[name]) for name in _ROWS)
+                    rows = piece.select(*(pl.col(name).cast(_ROWS[name]) for name in _ROWS), to_come)
                     db.executemany(_UPSERT, zip(*(column.to_list() for column in rows), strict=True))
                     db.execute("DELETE FROM unanswered WHERE b_no IN (SELECT value FROM json_each(?))", (_json(piece),))
             if today is not None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
-from bizverify.server.http_limits import IncomingBody
+from bizverify.server.http_limits import IncomingBody, refuse_two_lengths
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key, digest_of
@@ -90,6 +90,10 @@ class KeyCache:
             await self._store.write(lambda db: key_table.record_last_use(db, used))
 
 
+_NO_STORE: Final = (b"cache-control", b"no-store")
+"""Header of each answer of a path that needs a key: no cache between keeps what was answered."""
+
+
 class AuthMiddleware:
     """ASGI middleware: finds the key of each request (:func:`key_of`), answers every error as a refusal, and logs.
 
@@ -112,6 +116,8 @@ class AuthMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if scope["path"] not in self._public:
+                    message = {**message, "headers": [*message.get("headers", ()), _NO_STORE]}
             await send(message)
 
         try:
@@ -127,6 +133,7 @@ class AuthMiddleware:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
         """Pass a request on; return the refusal that answers it instead, if something went wrong."""
         try:
+            refuse_two_lengths(scope)
             if scope["path"] not in self._public:
                 scope[_KEY] = await _find_key(scope)
             await self._app(scope, receive, send)

@@ -67,6 +67,16 @@ async def read_body(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
+def refuse_two_lengths(scope: Scope) -> None:
+    """Raise :class:`Refusal` 400, which closes the connection, where ``Content-Length`` and ``Transfer-Encoding`` came.
+
+    A proxy in front that believes the other one of the two would take the rest of a body for the next request.
+    """
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        message = "the request has Content-Length and Transfer-Encoding; send one of the two"
+        raise Refusal(400, "bad_http", message, headers={"Connection": "close"})
+
+
 LINGER_SECONDS: Final = 10.0
 
 

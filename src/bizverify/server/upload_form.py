@@ -30,8 +30,8 @@ from bizverify.storage.filesystem import create_private
 from bizverify.tables.compression import SUFFIXES
 from bizverify.tables.detect import EXTENSIONS
 
-logging.getLogger("python_multipart").disabled = True
-"""It says what it cannot parse, and that is people's data."""
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
+"""It says what it parses and what it cannot, and that is people's data."""
 
 OVERHEAD: Final = 64 << 10
 """Bytes that may stand around the file: boundaries, heads of parts, small other fields."""
