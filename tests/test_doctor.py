@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import polars as pl
@@ -197,3 +201,54 @@ def test_an_extra_that_is_not_there_has_its_command(monkeypatch: pytest.MonkeyPa
     assert found["extra learn"].level == "note"
     assert "pip install 'bizverify[learn]'" in str(found["extra learn"].remedy)
     assert pl.__version__ == found["polars"].said
+
+
+def test_what_cannot_be_looked_at_is_a_finding(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state directory that no system takes is told with a remedy, and the other checks go on: no traceback."""
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / ("a" * 300)))
+    found = findings(run, "--offline", code=2)
+    assert levels(found, "scorecard") == ["error"]
+    assert "File name too long" in found["scorecard"][0]["said"]
+    assert found["scorecard"][0]["remedy"]
+    assert levels(found, "registry") == ["note"]
+
+
+def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a library raises is named by its kind alone; what was found before it stays."""
+
+    def fail(self: object) -> None:
+        raise RuntimeError(NTS_KEY)
+
+    monkeypatch.setenv("BIZVERIFY_NTS_KEY", NTS_KEY)
+    monkeypatch.setattr("bizverify.reference.nts.NtsClient.__aenter__", fail)
+    diagnosis = diagnose(DoctorOptions())
+    assert diagnosis.exit_code == 2
+    assert NTS_KEY not in str(diagnosis)
+    assert [one.level for one in diagnosis.findings if one.what.startswith("tax authority")] == ["ok", "error"]
+
+
+def test_replies_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that drip in keep nobody waiting: a whole answer has its time, too, and each finding says so."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        Thread(target=_drip, args=[listener], daemon=True).start()
+        for name, value in {"BASE_URL": url, "API_KEY": KEY, "NTS_URL": url, "NTS_KEY": NTS_KEY}.items():
+            monkeypatch.setenv(f"BIZVERIFY_{name}", value)
+        found = diagnose(DoctorOptions(timeout=0.3)).findings
+        levels = {one.what: one.level for one in found if "no whole answer within 0.45 s" in one.said}
+    assert levels == {"service": "error", "tax authority": "warning"}
+
+
+def _drip(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            Thread(target=_drip_into, args=[listener.accept()[0]], daemon=True).start()
+
+
+def _drip_into(connection: socket.socket) -> None:
+    with connection, suppress(OSError):
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n")
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.05)

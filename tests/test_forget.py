@@ -22,7 +22,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore
 from bizverify.storage import sqlite
-from bizverify.testing import Body, FakeService, Fault, Reset
+from bizverify.testing import Body, FakeService, Fault, Reset, serve
 from bizverify.watch.local_file import LocalFile
 from bizverify.watch.notifications import SummaryWindow, add_summaries
 from conftest import write
@@ -242,6 +242,36 @@ def test_killed_halfway_the_same_command_ends_it(life: Path, run: Run) -> None:
     assert "watch.sqlite" in named_in(life)
     forget(run, GONE, "--yes")
     assert named_in(life) == []
+
+
+def test_letters_that_a_killed_record_left_are_erased(life: Path, run: Run) -> None:
+    """A temporary file of a mailing is no mailing, whole or not; forgetting removes it, however new it is."""
+    (mailing,) = (life / "labels").glob("*.parquet")
+    for name, content in ("01234567", mailing.read_bytes()), ("89abcdef", b"PAR1, cut short"):
+        mailing.with_name(f".bizverify-{name}-{mailing.name}").write_bytes(content)
+    assert len(LabelStore().mailings()) == 1
+    assert held(forget(run, GONE, "--yes"))["label store"] == {"letters": 1}
+    assert named_in(life) == []
+    assert list((life / "labels").glob(".bizverify-*")) == []
+
+
+def test_names_of_files_that_hold_the_number_are_erased(run: Run, tmp_path: Path, state_directory: Path) -> None:
+    """Ledger and label store know files by name; only manifests still name one, and the report says which."""
+    with serve(FakeService(KEY, quota=1000)) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIZVERIFY_BASE_URL", url)
+        patch.setenv("BIZVERIFY_API_KEY", KEY)
+        customers(tmp_path / f"{GONE}.csv", 8)
+        assert run("enrich", f"{GONE}.csv", "-o", f"{GONE}-out.csv", "--engine", "batch").returncode == 0
+    write(tmp_path / f"back-{GONE}.csv", f"사업자번호,반송사유\n{KEPT},이사불명\n")
+    declared = ("--mailed", "2026-10-05", "--returns-requested", "--complete", "--sent", "all")
+    assert run("label", f"back-{GONE}.csv", "--file", f"{GONE}-out.csv", *declared).returncode == 0
+    report = forget(run, GONE, "--yes")
+    (manifest,) = report["manifests"]
+    assert [path for path in state_directory.rglob("*") if path.is_file() and GONE.encode() in path.read_bytes()] == [
+        Path(manifest)
+    ]
+    (mailing,) = LabelStore().mailings()
+    assert (mailing.about.file, mailing.about.sources[0].name) == ("…-out.csv", "back-….csv")
 
 
 def test_several_numbers_in_any_spelling_from_python(life: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -624,6 +625,29 @@ def test_a_store_that_cannot_be_read_fails_no_request(tmp_path: Path, monkeypatc
         assert it.verify()["biz_status"] == "closed"
         assert it.batch([NUMBER])[0]["biz_status"] == "closed"
         assert it.fake.calls == 0
+
+
+def test_a_store_that_another_process_has_to_itself_holds_up_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After two seconds lookups do without the store, the next ones at once; when it is free it is read again."""
+    with asking(
+        tmp_path, known(n1248100998="closed"), registry=build_registry(tmp_path, n1248100998="계속사업자")
+    ) as it:
+        assert it.verify()["biz_status"] == "closed"
+        it.hand.forward(seconds=61)
+        with closing(sqlite3.connect(tmp_path / "db.sqlite.files" / "statuses.sqlite")) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with ThreadPoolExecutor(2) as pool:
+                waiting = pool.submit(it.verify), pool.submit(it.verify, OTHER)
+                until(lambda: not [it.hand.forward(seconds=0.1)] or all(one.done() for one in waiting), 5)
+                assert [one.result()["biz_status"] for one in waiting] == ["closed", "unknown"]
+            began = time.monotonic()
+            assert it.verify(THIRD)["biz_status"] == "unknown"
+            assert time.monotonic() - began < 2
+            other.rollback()
+        until(lambda: it.verify(THIRD)["biz_status"] == "active", 5)
+    assert "was not read within 2 s" in caplog.text
 
 
 def test_a_defect_in_a_trial_does_not_end_the_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

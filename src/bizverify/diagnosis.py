@@ -10,18 +10,28 @@ import platform
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
+
+from polars.exceptions import PanicException
 
 from bizverify._version import __version__
 from bizverify.engine import Gazetteer, Registry
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.errors import AuthenticationError, BizverifyError, LedgerError, PlanError, ServiceError, UsageError
+from bizverify.errors import (
+    AuthenticationError,
+    BizverifyError,
+    LedgerError,
+    PlanError,
+    ServiceError,
+    TransportError,
+    UsageError,
+)
 from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.schema import LEDGER_FILE
@@ -32,6 +42,7 @@ from bizverify.schema import SEOUL, pluralize
 from bizverify.storage.filesystem import state_directory
 from bizverify.watch.local_file import WATCH_FILE
 
+T = TypeVar("T")
 Level = Literal["ok", "note", "warning", "error"]
 """``note``: an option that is not used; ``warning``: look at it; ``error``: a run would break."""
 
@@ -51,6 +62,8 @@ _ROOM: Final = 1 << 30
 _LEAST: Final = 16 << 20
 _PROBE: Final = "1248100998"
 """The number that the tax authority is asked for: a listed company's, printed on its site."""
+_WHOLE: Final = 1.5
+"""How much longer than for each part of it a whole answer is waited for."""
 _DATA: Final = "docs/data-sources.md says where it comes from"
 
 
@@ -102,7 +115,7 @@ class DoctorOptions:
 
 
 def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
-    """Look at everything that a run needs. Raises nothing on purpose: what is wrong is a finding."""
+    """Look at everything that a run needs. Raises nothing: what is wrong is a finding."""
     today = today or datetime.now(SEOUL).date()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         ("versions", _look_at_versions),
@@ -120,11 +133,19 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
     return Diagnosis(tuple(finding for what, check in checks for finding in _findings_of(what, check)))
 
 
-def _findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Return the findings of a check, and its error as the last; what is no error of ours is told, too."""
     try:
-        return list(check())
+        yield from check()
     except BizverifyError as error:
-        return [Finding(what, "error", str(error))]
+        yield Finding(what, "error", str(error))
+    except OSError as error:
+        place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        remedy = "let it be read by the user who runs bizverify, or name another place"
+        yield Finding(what, "error", f"{place}cannot be looked at: {error.strerror or type(error).__name__}", remedy)
+    except (Exception, PanicException) as error:  # a text of others might hold anything, a key too
+        said = f"cannot be looked at: {type(error).__name__}, which is a defect of bizverify"
+        yield Finding(what, "error", said, "please report it, with the versions above")
 
 
 def _look_at_versions() -> Iterator[Finding]:
@@ -248,7 +269,7 @@ def _look_at_labels(options: DoctorOptions) -> Iterator[Finding]:
 
 
 def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
-    from bizverify.client import ApiKey, BaseUrl, BlockingClient
+    from bizverify.client import Account, ApiKey, BaseUrl, Client
     from bizverify.client.base_url import ENV_BASE_URL
     from bizverify.client.key import ENV_KEY, ENV_KEY_FILE
 
@@ -265,8 +286,13 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
     if options.offline:
         yield Finding("service", "note", f"{url.origin}: not asked (`offline=True`)")
         return
-    with BlockingClient(url, key, timeout=options.timeout, max_retries=0) as client:
-        account = client.me()
+    client = Client(url, key, timeout=options.timeout, max_retries=0)
+
+    async def ask() -> Account:
+        async with client as service:
+            return await service.me()
+
+    account = _ask_in_time(ask, url.origin, options.timeout)
     left = (
         "what is left of the quota is not said" if account.remaining is None else f"{account.remaining:,} lookups left"
     )
@@ -276,7 +302,6 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
 def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     from bizverify.reference.nts import NtsClient, NtsKey
     from bizverify.reference.nts.nts_key import ENV_NTS_KEY, ENV_NTS_KEY_FILE
-    from bizverify.watch.stores import run_in_loop
 
     if options.nts_key_file is None and not _is_set(ENV_NTS_KEY, ENV_NTS_KEY_FILE):
         remedy = f"get one for free, in ten minutes, and set {ENV_NTS_KEY}: docs/data-sources.md says how"
@@ -293,13 +318,33 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
             return (await nts.status([_PROBE])).statuses.height
 
     try:
-        run_in_loop(ask)
+        _ask_in_time(ask, "the tax authority's API", options.timeout)
         yield Finding("tax authority", "ok", "answers")
     except (AuthenticationError, PlanError, UsageError):
         raise
     except ServiceError as error:
         remedy = "a run goes on with the statuses that are stored, and those of a registry"
         yield Finding("tax authority", "warning", str(error), remedy)
+
+
+def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T:
+    """Ask in an event loop; raise :class:`TransportError` where a reply that has begun goes on and on."""
+    import anyio
+
+    from bizverify.watch.stores import run_in_loop
+
+    seconds = timeout * _WHOLE
+
+    async def ask_until() -> T:
+        with anyio.fail_after(seconds):
+            return await ask()
+
+    try:
+        return run_in_loop(ask_until)
+    except TimeoutError as error:
+        raise TransportError(
+            f"{who}: no whole answer within {seconds:g} s; try again, or look at the network"
+        ) from error
 
 
 def _is_set(*variables: str) -> bool:

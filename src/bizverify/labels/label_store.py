@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import polars as pl
 
+from bizverify import business_number
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bizverify.errors import LabelError
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, merge_labels
 from bizverify.storage.filesystem import state_directory
-from bizverify.tables import publish_file
+from bizverify.tables import is_unfinished, publish_file, remove_unfinished
 
 METADATA_KEY: Final = "bizverify.labels"
 
@@ -238,12 +241,20 @@ class LabelStore:
         return {path: count for path, count in counts.items() if count}
 
     def erase(self, numbers: Collection[str]) -> None:
-        """Erase the letters of numbers (ten digits): the files that hold any are written anew, without them."""
-        if not self.holdings(numbers):
+        """Erase the letters of numbers (ten digits), also where names of files hold them; such files are written anew.
+
+        What a record that was killed has left is removed.
+        """
+        if not any(self.folder.glob("*.parquet")):
             return
         with self._lock():
-            for path in self.holdings(numbers):
-                self._publish(path, _collect(_scan(path).filter(~_is_of(numbers)), path), _read_metadata(path))
+            remove_unfinished(self.folder)
+            held = self.holdings(numbers)
+            for path in self._files():
+                before = _read_metadata(path)
+                about = _without(before, numbers)
+                if path in held or about != before:
+                    self._publish(path, _collect(_scan(path).filter(~_is_of(numbers)), path), about)
 
     def is_own(self, path: Path) -> bool:
         """Whether a path is that of a file of the store, or would be."""
@@ -252,7 +263,7 @@ class LabelStore:
     def _files(self) -> list[Path]:
         if self.folder.exists() and not self.folder.is_dir():
             raise LabelError(f"{self.folder}: is a file; a label store is a folder")
-        return sorted(self.folder.glob("*.parquet"))
+        return sorted(path for path in self.folder.glob("*.parquet") if not is_unfinished(path))
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -316,6 +327,14 @@ class LabelStore:
 def _is_of(numbers: Collection[str]) -> pl.Expr:
     """Return whether a row's letter went to one of the numbers (Boolean, never null)."""
     return pl.col("b_no").is_in(list(numbers)).fill_null(value=False)
+
+
+def _without(about: MailingMetadata, numbers: Collection[str]) -> MailingMetadata:
+    """Return a mailing's metadata with ``…`` where the name of a file holds one of the numbers."""
+    spellings = [re.escape(spelling) for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
+    blank = partial(re.compile("|".join(spellings)).sub, "…")
+    sources = tuple(msgspec.structs.replace(source, name=blank(source.name)) for source in about.sources)
+    return msgspec.structs.replace(about, file=blank(about.file), sources=sources)
 
 
 def _merge_labels(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:

@@ -121,7 +121,7 @@ _ERASE: Final = (
     "UPDATE uploads SET raw = NULL WHERE number IN (SELECT upload FROM upload_rows WHERE b_no = :b_no)",
     "UPDATE upload_rows SET key = x'', b_no = '' WHERE b_no = :b_no",  # the places of the others stay what they are
 )
-_TEXTS: Final = (("lookups", "note"), ("uploads", "note"), ("labels", "note"), ("labels", "reason"))
+_TEXTS: Final = (("lookups", "note"), ("uploads", "note"), ("labels", "note"), ("labels", "reason"), ("runs", "file"))
 _BYTES: Final = ("lookups", "uploads")
 
 
@@ -157,7 +157,7 @@ def explain_unsettled(ids: Sequence[str]) -> str:
 
 
 def erase(tx: Transaction, b_no: str) -> None:
-    """Erase a number (ten digits) of which nothing is unsettled, also where notes and replies of others name it.
+    """Erase a number (ten digits) of which nothing is unsettled, also where notes, replies and names of files hold it.
 
     What was paid stays counted, by run and upload. The caller rewrites the file afterwards.
     """

@@ -26,7 +26,7 @@ from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables import csv
 from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
-from bizverify.tables.publish import publish_file
+from bizverify.tables.publish import is_unfinished, publish_file, remove_unfinished
 from bizverify.tables.table import Enriched, Format, Table
 
 __all__ = [
@@ -37,9 +37,11 @@ __all__ = [
     "Enriched",
     "Format",
     "Table",
+    "is_unfinished",
     "open_table",
     "publish_file",
     "reading",
+    "remove_unfinished",
     "write_table",
     "written_rows",
 ]

@@ -26,6 +26,7 @@ from bizverify.storage.filesystem import (
 )
 
 _OURS: Final = ".bizverify-"
+_UNFINISHED: Final = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-")
 _NAME_KEPT: Final = 100
 _STALE: Final = 24 * 3600.0
 
@@ -92,6 +93,17 @@ def same_file(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
+def is_unfinished(path: Path) -> bool:
+    """Return whether a path's name is that of a temporary file of :func:`publish_file`."""
+    return _UNFINISHED.match(path.name) is not None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the temporary files that killed runs have left in a folder, however new. Raises OSError."""
+    for left in [path for path in folder.iterdir() if is_unfinished(path)]:
+        remove_unless_locked(left)
+
+
 def _is_of_another_file(error: OSError, temporary: Path) -> bool:
     """Whether an error in the block is not about the file that is written. Writing itself names no file."""
     if error.filename is not None:
@@ -133,7 +145,7 @@ def _sweep(target: Path) -> None:
 
     They may hold people's addresses, so they are not left lying about.
     """
-    pattern = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-{re.escape(_kept_name(target))}")
+    pattern = re.compile(rf"{_UNFINISHED.pattern}{re.escape(_kept_name(target))}")
     with suppress(OSError):
         for left in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
             if time.time() - left.lstat().st_mtime > _STALE:

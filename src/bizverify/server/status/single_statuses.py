@@ -58,6 +58,7 @@ class SingleStatuses:
         self._slots = asyncio.Semaphore(_CALLS)
         self._running: dict[asyncio.Task[Statuses], Sequence[int]] = {}
         self._asking: dict[int, asyncio.Task[Statuses]] = {}
+        self._late: asyncio.Task[StoredStatuses] | None = None
 
     async def find(self, number: int) -> KnownStatus | None:
         """Return the status of a number, a fresh one if there is one within :data:`WAIT`; ``None`` if none is known."""
@@ -75,7 +76,7 @@ class SingleStatuses:
 
     async def aclose(self) -> None:
         """Cut off the calls under way."""
-        running = list(self._running)
+        running = [*self._running, *([] if self._late is None else [self._late])]
         for call in running:
             call.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -96,9 +97,26 @@ class SingleStatuses:
             self._memory.popitem(last=False)
 
     async def _read_stored(self, numbers: Sequence[int]) -> Sequence[tuple[KnownStatus | None, bool]]:
+        """Return for each number what is stored of it, and whether that is stale; else what was read before.
+
+        Another process may have the store to itself for longer than :data:`WAIT`. Until the read that is late ends,
+        no other begins.
+        """
+        if self._late is None or self._late.done():
+            read, wait = asyncio.create_task(self._read_in_thread(numbers)), asyncio.create_task(self._sleep())
+            await asyncio.wait([read, wait], return_when=asyncio.FIRST_COMPLETED)
+            wait.cancel()
+            if read.done():
+                stored = read.result()
+                return [(stored.known.get(number), number in stored.stale) for number in numbers]
+            self._late = read
+            _log.warning("the status store was not read within %g s, so lookups do without until it is", WAIT)
+        return [(self._memory[number][0] if number in self._memory else None, False) for number in numbers]
+
+    async def _read_in_thread(self, numbers: Sequence[int]) -> StoredStatuses:
         stored = await anyio.to_thread.run_sync(self._read, numbers)
         self._memorise(stored.known)
-        return [(stored.known.get(number), number in stored.stale) for number in numbers]
+        return stored
 
     async def _find_asked(self, number: int) -> KnownStatus | None:
         call = self._asking.get(number) or await self._calls.submit(number)
@@ -128,5 +146,8 @@ class SingleStatuses:
             _log.error("statuses are not asked for: %s", loggable_message(error))
 
     async def _cancel_after_wait(self, scope: anyio.CancelScope) -> None:
-        await self._clock.sleep(WAIT)
+        await self._sleep()
         scope.cancel()
+
+    async def _sleep(self) -> None:
+        await self._clock.sleep(WAIT)
