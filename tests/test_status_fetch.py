@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
@@ -199,6 +200,22 @@ def test_without_a_key_nothing_is_asked_and_the_way_to_one_is_told(options: Stat
     assert fetch(series(10), without).from_store == 10
     with pytest.raises(UsageError, match=r"docs/data-sources\.md"):
         fetch(series(11), without)
+
+
+def test_a_key_that_is_a_text_is_refused_and_not_shown() -> None:
+    """It would be shown wherever the options are, and was passed over for the key of the environment."""
+    with pytest.raises(UsageError, match=r"is a str; give a bizverify\.NtsKey") as raised:
+        StatusOptions(key="open-secret")  # type: ignore[arg-type]
+    frames = traceback.walk_tb(raised.value.__traceback__)
+    assert all("open-secret" not in str(frame.f_locals.get("keywords")) for frame, _ in frames)
+    assert "open-secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("source", [pl.DataFrame(), ["nts"]])
+def test_a_source_that_is_no_word_is_refused(source: Any) -> None:
+    """A frame of statuses belongs to the engine."""
+    with pytest.raises(UsageError, match="must be one of auto, nts, none"):
+        StatusOptions(source=source)
 
 
 def test_a_store_that_cannot_be_written_ends_the_run_with_its_error(

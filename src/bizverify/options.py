@@ -224,7 +224,7 @@ class StatusOptions:
     drain: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.source not in STATUS_SOURCES:
+        if not isinstance(self.source, str) or self.source not in STATUS_SOURCES:
             raise UsageError(f"{parameter('status', self.source)}: must be one of {', '.join(STATUS_SOURCES)}")
         _check(self, _STATUS_RULES, max_age="max_status_age", budget="status_budget")
 
@@ -235,6 +235,25 @@ class StatusOptions:
             in_environment = any(os.environ.get(name, "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
             return self.key is not None or self.key_file is not None or in_environment
         return self.source == "nts"
+
+
+def _refuse_text_as_key(construct: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a constructor so that a ``key`` which is a text is refused, and is in no frame of what is raised."""
+
+    @wraps(construct)
+    def construct_without_text(self: StatusOptions, **keywords: Any) -> None:
+        if keywords.get("key") is not None:
+            from bizverify.client.key import SecretKey
+
+            if not isinstance(keywords["key"], SecretKey):
+                kind = type(keywords.pop("key")).__name__
+                raise UsageError(f"{parameter('key')} is a {kind}; give a bizverify.NtsKey, which is never shown")
+        construct(self, **keywords)
+
+    return construct_without_text
+
+
+StatusOptions.__init__ = _refuse_text_as_key(StatusOptions.__init__)  # type: ignore[method-assign]
 
 
 def status_options(
