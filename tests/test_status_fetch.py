@@ -144,6 +144,18 @@ def test_an_outage_ends_the_run_with_all_that_was_answered_stored(fake: FakeNts,
     assert fake.asked_again == 0
 
 
+@pytest.mark.parametrize("fault", ["page", "too_large", "not_utf8"])
+def test_a_run_of_one_call_that_came_to_nothing_says_what_was_wrong(
+    fake: FakeNts, options: StatusOptions, fault: str
+) -> None:
+    """The sentence of the reply with its remedy, not only that there was nothing."""
+    fake.faults = Faults(Fault("status", NTS_FAULTS[fault]))
+    report = fetch(series(1), options)
+    assert report.exit_code == 5
+    assert report.halt is not None
+    assert report.halt.startswith("the tax authority's API (http://127.0.0.1:")
+
+
 def test_a_run_gives_up_where_nobody_replies(fake: FakeNts, options: StatusOptions) -> None:
     """An API that takes requests and never replies holds a run up for its patience, not for each timeout."""
     fake.latency = 600

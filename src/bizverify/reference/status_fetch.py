@@ -367,7 +367,7 @@ class _FetchRun:
             raise halt.error
         if not self._report.left:
             return
-        note = "some calls came to nothing" if halt is None else halt.note
+        note = str(self._last_error or "some calls came to nothing") if halt is None else halt.note
         if self._spent is not None:
             note += f"; it goes on from {self._spent + timedelta(days=1)} 00:00 in Seoul"
         self._report.halt = f"{note} ({pluralize(self._report.left, 'number')} still to be asked)"
