@@ -274,6 +274,34 @@ def test_names_of_files_that_hold_the_number_are_erased(run: Run, tmp_path: Path
     assert (mailing.about.file, mailing.about.sources[0].name) == ("…-out.csv", "back-….csv")
 
 
+@pytest.mark.parametrize("place", ["", "labels", "runs"])
+def test_a_folder_that_cannot_be_read_is_no_empty_one(
+    place: str, life: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it cannot be told what is held, that is said in one sentence, and nothing is erased anywhere."""
+    closed, scandir, listdir, stat = str(life / place), os.scandir, os.listdir, os.stat
+
+    def guard(call: Callable[..., Any], below: bool = False) -> Callable[..., Any]:
+        def guarded(path: Any = ".", *rest: Any, **more: Any) -> Any:
+            name = "" if isinstance(path, int) else os.fspath(path)
+            if name.startswith(f"{closed}/") if below else name == closed:
+                raise PermissionError(13, "Permission denied", name)
+            return call(path, *rest, **more)
+
+        return guarded
+
+    with monkeypatch.context() as patch:  # root may read everything, so modes would show nothing
+        patch.setattr(os, "scandir", guard(scandir))
+        patch.setattr(os, "listdir", guard(listdir))
+        if not place:
+            patch.setattr(os, "stat", guard(stat, below=True))
+        refused = run("forget", GONE, "--yes")
+    assert refused.returncode == 2
+    assert "Permission denied" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert {"ledger.sqlite", "watch.sqlite"} <= set(named_in(life))
+
+
 def test_several_numbers_in_any_spelling_from_python(life: Path) -> None:
     """`bv.forget` takes one or many, as people write them; what is no number is refused."""
     report = bv.forget([bv.number.format(GONE), int(KEPT)])

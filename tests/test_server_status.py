@@ -650,6 +650,21 @@ def test_a_store_that_another_process_has_to_itself_holds_up_nobody(
     assert "was not read within 2 s" in caplog.text
 
 
+def test_a_full_disk_does_not_lift_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be counted in the store is counted all the same, for that day; lookups are answered by the reply."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreError("the disk is full")
+
+    with asking(tmp_path, known(), budget=3) as it:
+        with monkeypatch.context() as full:
+            full.setattr(StatusStore, "write", refuse)
+            assert [it.verify(fresh(n))["biz_status"] for n in range(5)] == ["active"] * 3 + ["unknown"] * 2
+            assert len(it.fake.asks) == 3
+        it.hand.forward(days=1)
+        assert it.verify(fresh(5))["biz_status"] == "active"
+
+
 def test_a_defect_in_a_trial_does_not_end_the_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a call raises counts as a failure; the next trial goes all the same."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify import business_number
-from bizverify.errors import UsageError, parameter
+from bizverify.errors import StoreError, UsageError, parameter
 from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.retention import explain_unsettled
@@ -134,11 +134,11 @@ def forget(
     with ExitStack() as stack:
         own = [open_(path) for open_, path in _own_stores(ledger, labels, local, status_store)]
         opened = [stack.enter_context(store) for store in (*own, *map(_open_server, db))]
-        stores = tuple(store.look(numbers) for store in opened)
+        stores, manifests = tuple(store.look(numbers) for store in opened), _manifests(numbers)
         if not dry_run:
             for store in opened:  # the ledger first, which refuses where something is unsettled
                 store.erase(numbers)
-    return ErasureReport(numbers, stores, _manifests(numbers), OUT_OF_REACH, not dry_run)
+    return ErasureReport(numbers, stores, manifests, OUT_OF_REACH, not dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,24 @@ def _own_stores(
     for name, given, path, _ in stores:
         if given is not None:
             _check_named(name, path)
-    return [(open_, path) for _, _, path, open_ in stores if path.exists()]
+    return [(open_, path) for _, _, path, open_ in stores if _is_there(path)]
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether a store exists; raise :class:`StoreError` where that cannot be told."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    why = error.strerror or type(error).__name__
+    return StoreError(f"{path}: cannot be looked at: {why}; nothing was erased: make it readable, and try again")
 
 
 def _check_named(name: str, path: str | Path) -> None:
-    if not Path(path).exists():
+    if not _is_there(Path(path)):
         raise UsageError(f"{path}: does not exist; check {parameter(name)}")
 
 
@@ -251,6 +264,10 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _manifests(numbers: Sequence[str]) -> tuple[str, ...]:
     """Return the manifests of runs that name a number: in a file's name, say."""
     spellings = [spelling for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
-    paths = sorted((state_directory() / "runs").glob("*.json"))
-    texts = ((path, path.read_text(encoding="utf-8", errors="replace")) for path in paths)
+    folder = state_directory() / "runs"
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json") if folder.exists() else []
+        texts = [(path, path.read_text(encoding="utf-8", errors="replace")) for path in paths]
+    except OSError as error:
+        raise _unreadable(Path(error.filename or folder), error) from error
     return tuple(str(path) for path, text in texts if any(spelling in text for spelling in spellings))

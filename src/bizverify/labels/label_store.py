@@ -245,7 +245,7 @@ class LabelStore:
 
         What a record that was killed has left is removed.
         """
-        if not any(self.folder.glob("*.parquet")):
+        if not self.folder.is_dir():
             return
         with self._lock():
             remove_unfinished(self.folder)
@@ -261,9 +261,15 @@ class LabelStore:
         return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
 
     def _files(self) -> list[Path]:
-        if self.folder.exists() and not self.folder.is_dir():
-            raise LabelError(f"{self.folder}: is a file; a label store is a folder")
-        return sorted(path for path in self.folder.glob("*.parquet") if not is_unfinished(path))
+        try:  # a folder that cannot be read is none without files, to which `glob` makes it
+            found = list(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as error:
+            raise LabelError(f"{self.folder}: is a file; a label store is a folder") from error
+        except OSError as error:
+            raise LabelError(f"{self.folder}: cannot be read: {error.strerror}; make it readable") from error
+        return sorted(path for path in found if path.suffix == ".parquet" and not is_unfinished(path))
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

@@ -215,6 +215,7 @@ class NtsStatuses:
         try:
             self._store.write(None if reply is None else reply.statuses, unanswered=missing, usage=usage, today=day)
         except StoreError as error:
+            self._budget.count_unstored(used.numbers, day)
             _log.error("statuses are not stored: %s", loggable_message(error))
 
     def _select_vain(self, reply: StatusReply, day: date) -> list[int]:
