@@ -1,7 +1,7 @@
 """The status store: one SQLite file of the statuses that were fetched, a row a number, and of what was asked when.
 
 A status is free, so there is no ledger: what is stored is not asked again while it is fresh, and that is all. Several
-processes use one file beside each other. Decision 036 says why it is SQLite, and no registry file.
+processes use one file beside each other. Decision 033 says why it is SQLite, and no registry file.
 """
 
 from __future__ import annotations
