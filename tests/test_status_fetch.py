@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from bizverify.cancellation import CancelToken
+from bizverify.client import ApiKey
 from bizverify.dispatch.limits import RetryBudget
 from bizverify.errors import StoreError, UsageError
 from bizverify.options import StatusOptions
@@ -265,3 +266,9 @@ def test_the_budget_of_a_run_over_midnight_is_that_of_the_day_it_began(fake: Fak
     assert sum(used) == 3000
     assert min(used) > 0
     assert stored(options)["as_of"].n_unique() == 2
+
+
+def test_a_key_of_another_service_is_refused(options: StatusOptions) -> None:
+    """The hosted service's key is not passed over for one of the environment, and not sent to the tax authority."""
+    with pytest.raises(UsageError, match="`key=` is of the class ApiKey; give a bizverify.NtsKey"):
+        fetch(series(1), replace(options, key=ApiKey("bv-4711-4711")))

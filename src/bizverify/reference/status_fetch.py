@@ -92,7 +92,9 @@ def account_of(key: NtsKey) -> str:
 
 def load_nts_key(options: StatusOptions) -> NtsKey:
     """Return the key of a fetch run; raise :class:`UsageError` saying how to get one where there is none."""
-    key = options.key if isinstance(options.key, NtsKey) else NtsKey.find(options.key_file)
+    key = NtsKey.find(options.key_file) if options.key is None else options.key
+    if key is not None and not isinstance(key, NtsKey):
+        raise UsageError(f"{parameter('key')} is of the class {type(key).__name__}; give a bizverify.NtsKey")
     if key is None:
         raise UsageError(
             f"no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md shows how) and set "
