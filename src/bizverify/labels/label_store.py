@@ -266,6 +266,8 @@ class LabelStore:
         except FileNotFoundError:
             return []
         except NotADirectoryError as error:
+            if not self.folder.exists():  # a folder above it is a file
+                return []
             raise LabelError(f"{self.folder}: is a file; a label store is a folder") from error
         except OSError as error:
             raise LabelError(f"{self.folder}: cannot be read: {error.strerror}; make it readable") from error
