@@ -94,7 +94,14 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     help="Where statuses are kept; by default statuses.sqlite in the server's folder.",
 )
 @nts_key_file_option
-def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS|NETWORK",
+    help="A proxy in front, whose X-Forwarded-For says who the client is. May be repeated.",
+)
+def serve(host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, ...], **settings: Any) -> None:
     """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
 
     FILE is made if it is missing; keys are made with `bizverify keys create --db FILE`. A registry or gazetteer that is
@@ -106,10 +113,12 @@ def serve(host: str, port: int, plans: Path | None, **settings: Any) -> None:
     needs_server()
     from bizverify.server import logs
     from bizverify.server.app import run
+    from bizverify.server.client_address import TrustedProxies
     from bizverify.server.settings import Settings, load_plans
 
     status = chosen_status(settings)
-    chosen: Settings = Settings(plans=load_plans(plans), status=status, **settings)
+    proxies = TrustedProxies(trusted_proxies)
+    chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
     logs.configure_logging()
     run(chosen, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
 

@@ -279,6 +279,7 @@ def server_for(
         access_log=False,
         date_header=False,
         server_header=False,
+        proxy_headers=False,  # uvicorn believes whoever connects from 127.0.0.1: `TrustedProxies` decides
         timeout_graceful_shutdown=_GRACE,
     )
     return UvicornServer(config, on_start)

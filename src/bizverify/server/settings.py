@@ -12,8 +12,10 @@ import msgspec
 from bizverify.errors import UsageError
 from bizverify.options import StatusOptions
 from bizverify.schema import Lang
+from bizverify.server.client_address import TrustedProxies
 
 _NOBODY: Final = StatusOptions(source="none")
+_NO_PROXIES: Final = TrustedProxies()
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Size = Annotated[int, msgspec.Meta(gt=0)]
@@ -58,7 +60,8 @@ class Settings:
     ``queue``: jobs of all keys that may wait; ``body_seconds``: how long the body of a request may take to come in, and
     ``stall_seconds`` how long nothing of it may come; ``refresh_seconds``: how often the indexes' files are looked at
     for newer ones; ``learn_hours``: how often outcomes are learned from. ``status``: whether the tax authority is asked
-    for statuses, and how; its ``budget`` is one for all that the server does.
+    for statuses, and how; its ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in
+    front that say whose request they pass on.
     """
 
     db: Path
@@ -75,6 +78,7 @@ class Settings:
     stall_seconds: float = 30.0
     refresh_seconds: float = 10.0
     learn_hours: float = 24.0
+    trusted_proxies: TrustedProxies = _NO_PROXIES
 
     @property
     def files(self) -> Path:
