@@ -85,8 +85,9 @@ def account(db: Path, url: str, plan: str = "business", webhook: str | None = No
     """A key made in the file, and the secret that its webhook signs with."""
     secret = make_key(db, plan)
     with closing(open_server_file(db)) as connection:
-        key = key_table.find_by_secret(connection, secret)
-        assert key is not None
+        found = key_table.find_by_secret(connection, secret, time.time())
+        assert found is not None
+        key, _ = found
         signing = key_table.set_webhook(connection, key.id, webhook)
     return Account(url, secret, key.id), signing or ""
 

@@ -1,7 +1,8 @@
 """Files of older releases go on working: a file of each kind as version 1 left it, and every version between.
 
 ``tests/files/*_v1.zip`` were made by the code of that time: ``ledger_v1`` by the first release of the ledger,
-``server_v1`` and ``watch_v1`` by the last one whose watch lists had a stored JSON column.
+``server_v1`` and ``watch_v1`` by the last one whose watch lists had a stored JSON column, ``server_v3`` by the last one
+whose keys had one secret each.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ OPEN: Final[dict[str, Callable[[Path], Any]]] = {
 }
 
 
-def unpacked(name: str, folder: Path) -> Path:
-    with zipfile.ZipFile(FILES / f"{name}_v1.zip") as archive:
+def unpacked(name: str, folder: Path, version: int = 1) -> Path:
+    with zipfile.ZipFile(FILES / f"{name}_v{version}.zip") as archive:
         archive.extractall(folder)
     return folder / KINDS[name][1]
 
@@ -120,6 +121,30 @@ def test_a_first_server_s_file_serves_its_key_its_job_and_its_watches(tmp_path: 
         added = client.post("/watch", json={"biz_no": "1018128456", "name": "새 가게"})
         assert added.status_code == 201
         assert client.get("/watch").json()["watches"] == [*expected["watches"]["watches"], added.json()]
+
+
+def test_a_file_whose_keys_had_one_secret_each_goes_on_with_them(tmp_path: Path) -> None:
+    """Secrets stay valid, also a pooled key's, a revoked one's does not; usage, job, label and watches are the same."""
+    db = unpacked("server", tmp_path, 3)
+    expected = json.loads((tmp_path / "expected.json").read_text("utf-8"))
+    with (
+        served(db, HandClock(expected["now"]).clock) as server,
+        httpx.Client(base_url=server.url, headers={"X-API-Key": expected["secret"]}, trust_env=False) as client,
+    ):
+        assert client.get("/me").json()["quota"] == expected["me"]["quota"]
+        assert client.get(f"/batch/{expected['job']['job_id']}").json() == expected["job"]
+        assert client.get("/watch").json() == expected["watches"]
+        again = client.post("/verify", json=expected["asked"], headers={"Idempotency-Key": "lookup-1"})
+        assert again.json() == expected["answer"]
+        assert client.get("/me").json()["quota"]["used"] == expected["me"]["quota"]["used"]
+        assert client.get("/me", headers={"X-API-Key": expected["pooled"]}).json()["plan"] == "enterprise"
+        assert client.get("/me", headers={"X-API-Key": expected["revoked"]}).status_code == 401
+    with closing(sqlite3.connect(db)) as connection:
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        kept = connection.execute("SELECT note, webhook_url FROM keys WHERE id = ?", (expected["key_id"],)).fetchall()
+        assert kept == [("우편실", "https://example.com/closures")]
+        assert connection.execute("SELECT row_id, bounced, reason FROM labels").fetchall() == [(0, 1, "이사불명")]
+        assert connection.execute("SELECT count(*), count(expires) FROM secrets").fetchone() == (3, 0)
 
 
 def test_a_first_watch_file_is_listed_and_checked(tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ from bizverify.server.errors import Refusal, busy, invalid, invalid_key, missing
 from bizverify.server.http_limits import IncomingBody, refuse_two_lengths
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
-from bizverify.server.store.key_table import Key, digest_of
+from bizverify.server.store.key_table import Key
+from bizverify.server.store.secret_table import digest_of
 
 _log = logging.getLogger(__name__)
 
 _KEPT: Final = 1.0
-"""Seconds after which a key is looked up again: so long may one that was revoked still serve."""
+"""Seconds after which a key is looked up again: so long may a revoked one still serve."""
 _KEY: Final = "bizverify.key"
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 """Methods that the log names: any other word is the client's own."""
@@ -41,7 +42,7 @@ class KeyCache:
         self._plans = plans
         self._clock = clock
         self._known: dict[bytes, tuple[float, Key]] = {}
-        self._reading: dict[bytes, asyncio.Future[Key | None]] = {}
+        self._reading: dict[bytes, asyncio.Future[tuple[Key, float] | None]] = {}
         self._used: dict[str, float] = {}
 
     async def find(self, secret: str) -> Key:
@@ -49,23 +50,25 @@ class KeyCache:
         digest, now = digest_of(secret), self._clock.now()
         until, key = self._known.get(digest, (0.0, None))
         if key is None or not now < until <= now + _KEPT:
-            key = await self._read(digest, secret)
+            found = await self._read(digest, secret)
             self._known.pop(digest, None)
-            if key is None:
+            if found is None:
                 raise invalid_key()
+            key, ends = found
             if len(self._known) >= _MOST:
                 self._known.clear()
-            self._known[digest] = now + _KEPT, key
+            self._known[digest] = min(now + _KEPT, ends), key
         self._used[key.id] = now
         if not self.plan(key).api:
             raise not_in_plan("the API", key.plan)
         return key
 
-    async def _read(self, digest: bytes, secret: str) -> Key | None:
-        """The key as it is stored: read once for all requests that come while it is being read."""
+    async def _read(self, digest: bytes, secret: str) -> tuple[Key, float] | None:
+        """The key as it is stored, and when its secret ends: read once for all requests that come meanwhile."""
         reading = self._reading.get(digest)
         if reading is None:
-            reading = asyncio.ensure_future(self._store.read(lambda db: key_table.find_by_secret(db, secret)))
+            now = self._clock.now()
+            reading = asyncio.ensure_future(self._store.read(lambda db: key_table.find_by_secret(db, secret, now)))
             self._reading[digest] = reading
             reading.add_done_callback(lambda _: self._reading.pop(digest, None))
         return await asyncio.shield(reading)

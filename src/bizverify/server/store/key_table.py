@@ -1,22 +1,29 @@
-"""API keys and the lookups that each used in a month; of a key only its SHA-256 is stored."""
+"""API keys and the lookups that each used in a month.
+
+A key is an account: plan, quota, jobs and watches belong to it. Its clients name it by a secret
+(:mod:`bizverify.server.store.secret_table`), of which it may have two while they change from one to the other.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import math
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hmac import compare_digest
 
+from bizverify.server.store import secret_table
 from bizverify.watch.webhook_signature import new_secret
 
-_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, digest"
+_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is stored; times in seconds since 1970. ``pool``: its outcomes are learned from with the others'."""
+    """A key as it is stored; times in seconds since 1970. ``pool``: its outcomes are learned from with the others'.
+
+    ``erased``: when all that belonged to it was deleted; usage and id are left.
+    """
 
     id: str
     plan: str
@@ -28,7 +35,7 @@ class Key:
     revoked: float | None
     webhook_url: str | None
     webhook_secret: str | None = field(repr=False)
-    digest: bytes = field(repr=False)
+    erased: float | None
 
     @property
     def scope(self) -> str:
@@ -36,32 +43,30 @@ class Key:
         return "pool" if self.pool else self.id
 
 
-def digest_of(secret: str) -> bytes:
-    """What is stored of a key."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
-
-
 def create_key(
     db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None, pool: bool = False
 ) -> tuple[Key, str]:
-    """Make a key; return it and its secret, which is not stored: letters, digits, ``_`` and ``-``, 256 random bits."""
-    secret = f"bv_{secrets.token_urlsafe(32)}"
+    """Make a key; return it and its first secret, which is not stored."""
     id_ = secrets.token_hex(4)
     db.execute(
-        "INSERT INTO keys (id, digest, plan, quota, note, pool, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (id_, digest_of(secret), plan, quota, note, int(pool), now),
+        "INSERT INTO keys (id, plan, quota, note, pool, created) VALUES (?, ?, ?, ?, ?, ?)",
+        (id_, plan, quota, note, int(pool), now),
     )
+    secret = secret_table.add_secret(db, id_, now)
     created = find_key(db, id_)
     assert created is not None  # noqa: S101 - it was inserted in this transaction
     return created, secret
 
 
-def find_by_secret(db: sqlite3.Connection, secret: str) -> Key | None:
-    """The key with this secret, if it is known and was not revoked."""
-    digest = digest_of(secret)
-    row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE digest = ? AND revoked IS NULL", (digest,)).fetchone()  # noqa: S608
-    found = None if row is None else _key(row)
-    return found if found is not None and compare_digest(found.digest, digest) else None
+def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key, float] | None:
+    """The key with this secret, and when the secret ends (``inf``: not by itself); ``None`` where it is not valid."""
+    found = secret_table.find_secret(db, secret)
+    if found is None or not found.lives(now):
+        return None
+    key = find_key(db, found.key_id)
+    if key is None or key.revoked is not None:
+        return None
+    return key, math.inf if found.expires is None else found.expires
 
 
 def find_key(db: sqlite3.Connection, id_: str) -> Key | None:

@@ -20,10 +20,34 @@ from bizverify.watch.schema import MIGRATIONS as WATCH_MIGRATIONS
 APPLICATION_ID: Final = 0x42565352
 """``BVSR``, in the header of every server's file."""
 
+_SECRETS: Final = """
+CREATE TABLE secrets (
+    number INTEGER PRIMARY KEY,
+    key_id TEXT NOT NULL REFERENCES keys,
+    digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),
+    created REAL NOT NULL,
+    expires REAL,
+    revoked REAL
+) STRICT;
+CREATE INDEX secrets_by_key ON secrets (key_id);
+"""
+_AUDIT: Final = """
+CREATE TABLE audit (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    who TEXT NOT NULL,
+    action TEXT NOT NULL,
+    key_id TEXT,
+    details TEXT NOT NULL
+) STRICT;
+"""
+_JOBS_BY_AGE: Final = "CREATE INDEX jobs_by_age ON jobs (key_id, created, id);"
+
+# A row of `keys` is the account that jobs, watches and usage belong to; its secrets come and go.
+# `audit` refers to no key: what was done to one stays known when it is gone.
 DDL: Final = f"""
 CREATE TABLE keys (
     id TEXT PRIMARY KEY,
-    digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),
     plan TEXT NOT NULL,
     quota INTEGER NOT NULL CHECK (quota >= 0),
     note TEXT,
@@ -32,9 +56,10 @@ CREATE TABLE keys (
     last_used REAL,
     revoked REAL,
     webhook_url TEXT,
-    webhook_secret TEXT
+    webhook_secret TEXT,
+    erased REAL
 ) STRICT, WITHOUT ROWID;
-
+{_SECRETS}
 CREATE TABLE usage (
     key_id TEXT NOT NULL REFERENCES keys,
     month TEXT NOT NULL,
@@ -74,6 +99,7 @@ CREATE TABLE jobs (
 ) STRICT;
 CREATE INDEX jobs_by_state ON jobs (state, number);
 CREATE INDEX jobs_by_key ON jobs (key_id, state);
+{_JOBS_BY_AGE}
 
 CREATE TABLE labels (
     job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
@@ -85,9 +111,33 @@ CREATE TABLE labels (
     PRIMARY KEY (job, row_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX labels_unlearned ON labels (job) WHERE learned IS NULL;
-{WATCH_DDL}"""
+{_AUDIT}{WATCH_DDL}"""
 
-MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2]}
+# SQLite drops no column that is UNIQUE, so `keys` is made anew; what refers to it by name goes on to.
+_VERSION_4: Final = f"""
+{_SECRETS}
+INSERT INTO secrets (key_id, digest, created) SELECT id, digest, created FROM keys ORDER BY created, id;
+CREATE TABLE accounts (
+    id TEXT PRIMARY KEY,
+    plan TEXT NOT NULL,
+    quota INTEGER NOT NULL CHECK (quota >= 0),
+    note TEXT,
+    pool INTEGER NOT NULL DEFAULT 0 CHECK (pool IN (0, 1)),
+    created REAL NOT NULL,
+    last_used REAL,
+    revoked REAL,
+    webhook_url TEXT,
+    webhook_secret TEXT,
+    erased REAL
+) STRICT, WITHOUT ROWID;
+INSERT INTO accounts (id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret)
+    SELECT id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret FROM keys;
+DROP TABLE keys;
+ALTER TABLE accounts RENAME TO keys;
+{_JOBS_BY_AGE}
+{_AUDIT}"""  # noqa: S608 - put together from constants of this module
+
+MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4}
 """What makes a file of one version one of the next. A watch list's steps have their own numbers in a watch file."""
 
 SERVER_FILE: Final = FileKind("the file of a bizverify server", "db", APPLICATION_ID, DDL, MIGRATIONS, StoreError)

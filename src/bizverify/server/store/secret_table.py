@@ -1,0 +1,83 @@
+"""Secrets of keys: what a client sends in ``X-API-Key``; only the SHA-256 is stored.
+
+A key has one secret, or two while its clients change from one to the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from typing import Final
+
+MOST: Final = 2
+"""Secrets of a key that may be valid at once."""
+_COLUMNS: Final = "number, key_id, created, expires, revoked, digest"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSecret:
+    """A secret as it is stored; times in seconds since 1970. ``expires``: when it ends by itself."""
+
+    number: int
+    key_id: str
+    created: float
+    expires: float | None
+    revoked: float | None
+    digest: bytes = field(repr=False)
+
+    def lives(self, now: float) -> bool:
+        """Return whether it is valid, as far as it depends on the secret: its key may be revoked."""
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
+
+def digest_of(secret: str) -> bytes:
+    """Return what is stored of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def add_secret(db: sqlite3.Connection, key_id: str, now: float) -> str:
+    """Give a key another secret and return it: letters, digits, ``_`` and ``-``, 256 random bits."""
+    secret = f"bv_{secrets.token_urlsafe(32)}"
+    db.execute("INSERT INTO secrets (key_id, digest, created) VALUES (?, ?, ?)", (key_id, digest_of(secret), now))
+    return secret
+
+
+def find_secret(db: sqlite3.Connection, secret: str) -> StoredSecret | None:
+    """Return a secret as it is stored, whether it is valid or not."""
+    digest = digest_of(secret)
+    row = db.execute(f"SELECT {_COLUMNS} FROM secrets WHERE digest = ?", (digest,)).fetchone()  # noqa: S608
+    found = None if row is None else StoredSecret(*row)
+    return found if found is not None and compare_digest(found.digest, digest) else None
+
+
+def live_secrets(db: sqlite3.Connection, key_id: str, now: float) -> list[StoredSecret]:
+    """Return a key's valid secrets, the oldest first."""
+    query = f"SELECT {_COLUMNS} FROM secrets WHERE key_id = ? ORDER BY number"  # noqa: S608
+    return [found for row in db.execute(query, (key_id,)) if (found := StoredSecret(*row)).lives(now)]
+
+
+def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> str | None:
+    """Give a key another secret and return it; those before end after ``overlap`` seconds.
+
+    Returns ``None``, and changes nothing, where that would make more than :data:`MOST` valid ones. What ended before is
+    deleted.
+    """
+    valid = live_secrets(db, key_id, now)
+    if overlap > 0 and len(valid) >= MOST:
+        return None
+    kept = [secret.number for secret in valid]
+    for (number,) in db.execute("SELECT number FROM secrets WHERE key_id = ?", (key_id,)).fetchall():
+        if number not in kept or overlap <= 0:
+            db.execute("DELETE FROM secrets WHERE number = ?", (number,))
+    db.execute("UPDATE secrets SET expires = ? WHERE key_id = ? AND expires IS NULL", (now + overlap, key_id))
+    return add_secret(db, key_id, now)
+
+
+def revoke_secrets(db: sqlite3.Connection, numbers: list[int], now: float) -> None:
+    """End secrets at once."""
+    db.executemany(
+        "UPDATE secrets SET revoked = ? WHERE number = ? AND revoked IS NULL", [(now, number) for number in numbers]
+    )
