@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +151,14 @@ def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
     """What a query finds in the server's file, seen from outside."""
     with closing(sqlite3.connect(db)) as connection:
         return connection.execute(query, values).fetchall()
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
+    """Look again and again until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to hold"
+        time.sleep(0.01)
 
 
 def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:

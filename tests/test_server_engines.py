@@ -96,7 +96,7 @@ def test_a_newer_file_is_used_and_the_engine_before_stays_usable(tmp_path: Path,
     after = engines.engine("a")
     assert (status(before), status(after)) == ("active", "closed")
     assert planned.collect()["biz_status"][0] == "active"
-    assert engines.registry is after.registry
+    assert engines.data.registry is after.registry
 
 
 @pytest.mark.parametrize("damage", [lambda _: b"no parquet", lambda data: data[: len(data) // 2], lambda _: b""])

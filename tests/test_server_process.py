@@ -28,6 +28,7 @@ from bizverify.server import app as process
 from bizverify.server import http_limits, logs
 from bizverify.server.app import listen, server_for, supervise
 from bizverify.server.clock import Clock
+from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.settings import Settings
 from serving import Served, ServedProcess, answers_held, make_key, rows_of, served
 
@@ -285,7 +286,7 @@ def test_what_runs_beside_the_requests_is_begun_again() -> None:
         pauses.append(seconds)
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(supervise("working", work, Clock(lambda: now[0], sleep)))
+        asyncio.run(supervise("working", work, Clock(lambda: now[0], sleep), ServerMetrics()))
     assert pauses == [1, 5, 30, 60, 1, 5]
 
 

@@ -49,7 +49,7 @@ Level = Literal["ok", "note", "warning", "error"]
 EXTRAS: Final = {
     "learn": (("numpy",), "to learn the scorecard from letters (`bizverify calibrate`)"),
     "server": (
-        ("starlette", "uvicorn", "python_multipart", "numpy"),
+        ("starlette", "uvicorn", "python_multipart", "prometheus_client", "numpy"),
         "to run the service yourself (`bizverify serve`)",
     ),
     "fast": (("uvloop",), "for more requests a second of the processor"),

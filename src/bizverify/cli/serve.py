@@ -101,6 +101,19 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     metavar="ADDRESS|NETWORK",
     help="A proxy in front, whose X-Forwarded-For says who the client is. May be repeated.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Answer GET /metrics (Prometheus) on this port, which is not the service's; without it, nowhere.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="The address of --metrics-port; no key is asked for there, so let only the monitor reach it.",
+)
 def serve(host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, ...], **settings: Any) -> None:
     """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
 
@@ -125,6 +138,6 @@ def serve(host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, 
 
 def needs_server() -> None:
     """Raise :class:`UsageError` where the extra is not installed."""
-    for name, package in (("starlette",) * 2, ("uvicorn",) * 2, ("python_multipart", "python-multipart")):
+    for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(name) is None:
-            raise UsageError(f"the service needs {package}: pip install 'bizverify[server]'")
+            raise UsageError(f"the service needs {name.replace('_', '-')}: pip install 'bizverify[server]'")

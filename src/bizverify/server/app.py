@@ -28,6 +28,9 @@ from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
 from bizverify.server.lookup.microbatch import LookupAnswerer
 from bizverify.server.lookup.quota import PaidLookups
+from bizverify.server.metrics.counts import ServerMetrics
+from bizverify.server.metrics.gauges import StateCollector
+from bizverify.server.metrics.listener import serve_metrics
 from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.routes import PUBLIC, routes
 from bizverify.server.settings import Settings
@@ -58,22 +61,25 @@ def create_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                context = _open_context(settings, clock or Clock(), status_sources, stack)
+                context = _open_context(settings, clock or Clock(), status_sources, metrics, stack)
                 if context.statuses is not None:
                     await stack.enter_async_context(context.statuses)
+                app.state.metrics_port = _begin_metrics(context, stack)
             except Exception as error:
                 app.state.failure = error
                 raise
             app.state.context = context
             async with anyio.create_task_group() as group:
                 for name, work in _background_tasks(context).items():
-                    group.start_soon(supervise, name, work, context.clock)
+                    group.start_soon(supervise, name, work, context.clock, metrics)
                 yield
                 group.cancel_scope.cancel()
             await context.keys.record_last_use()
             context.requests.write()
 
+    metrics = ServerMetrics()
     app = _BareStarlette(routes=routes(), lifespan=lifespan)
+    app.state.metrics = metrics
     app.router.redirect_slashes = False
     return app
 
@@ -87,12 +93,16 @@ class _BareStarlette(Starlette):
 
 
 def _open_context(
-    settings: Settings, clock: Clock, status_sources: Sequence[StatusSource], stack: AsyncExitStack
+    settings: Settings,
+    clock: Clock,
+    status_sources: Sequence[StatusSource],
+    metrics: ServerMetrics,
+    stack: AsyncExitStack,
 ) -> Context:
     """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
     lock = lock_server_file(settings.db)
     stack.callback(lock.release)
-    store = Store(settings.db)
+    store = Store(settings.db, metrics.observe_commit)
     stack.callback(store.close)
     with SERVER_FILE.errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
@@ -100,7 +110,7 @@ def _open_context(
     engines = EnginePool(settings, clock)
     statuses = _open_statuses(settings, clock)
     sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))
-    jobs = JobWorker(settings, clock, store, engines, sources)
+    jobs = JobWorker(settings, clock, store, engines, sources, metrics)
     notifier = Notifier(store, clock, file=settings.notices)
     idempotent = IdempotentRequests(store, clock)
     return Context(
@@ -117,7 +127,19 @@ def _open_context(
         watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
         notifier=notifier,
         requests=RequestLog(),
+        metrics=metrics,
         statuses=statuses,
+    )
+
+
+def _begin_metrics(context: Context, stack: AsyncExitStack) -> int | None:
+    """Answer metrics where the settings say so, until ``stack`` is closed; return the port."""
+    context.metrics.registry.register(StateCollector(context))
+    if context.settings.metrics_port is None:
+        return None
+    settings = context.settings
+    return stack.enter_context(
+        serve_metrics(context.metrics.registry, settings.metrics_host, context.settings.metrics_port)
     )
 
 
@@ -137,6 +159,7 @@ def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
         **statuses,
         "deleting old answers to repeated requests": context.idempotent.run,
         "learning from outcomes": context.learner.run,
+        "measuring how late the event loop is": context.metrics.measure_delay,
         "checking what is watched": context.watches.run,
         "looking for newer indexes": context.engines.run,
         "noting when keys were used": context.keys.run,
@@ -146,15 +169,17 @@ def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
     }
 
 
-async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock, metrics: ServerMetrics) -> None:
     """Run ``work``, which never returns of itself, until cancelled; if it raises, log that and begin it again."""
     failures = 0
+    metrics.expect_task(name)
     while True:
         started = clock.now()
         try:
             await work()
         except (Exception, PanicException):  # what went wrong in one step must not stop the next
             _log.exception("%s failed and is begun again", name)
+            metrics.count_failure(name)
         if clock.now() - started > _CALM:
             failures = 0
         await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])

@@ -17,6 +17,7 @@ from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
 from bizverify.server.http_limits import IncomingBody, refuse_two_lengths
+from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
@@ -113,6 +114,9 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         started, incoming = time.perf_counter(), IncomingBody(receive, scope)
+        context = scope["app"].state.context
+        metrics: ServerMetrics = context.metrics
+        metrics.under_way += 1
         status = 0
 
         async def send_noting_status(message: Message) -> None:
@@ -125,13 +129,17 @@ class AuthMiddleware:
 
         try:
             refusal = await self._handle(scope, incoming, send_noting_status)
+            if refusal is not None:
+                metrics.count_refusal(refusal)
             if refusal is not None and not status:
                 await incoming.answer(refusal.response(), scope, send_noting_status)
         finally:
             key = scope.get(_KEY)
             method = scope["method"] if scope["method"] in _METHODS else "?"
-            took = time.perf_counter() - started
-            scope["app"].state.context.requests.note(method, _route(scope), status, took, key.id if key else "")
+            took, route = time.perf_counter() - started, _route(scope)
+            context.requests.note(method, route, status, took, key.id if key else "")
+            metrics.under_way -= 1
+            metrics.observe_request(route, method, status, took)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
         """Pass a request on; return the refusal that answers it instead, if something went wrong."""

@@ -18,7 +18,7 @@ from typing import Final
 import anyio.to_thread
 import polars as pl
 
-from bizverify.engine import LocalEngine, Registry, Scorecard
+from bizverify.engine import LocalEngine, Scorecard
 from bizverify.engine.address.match.open_lookups import FEW
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
@@ -94,9 +94,13 @@ class EnginePool:
         return self.fixed is None
 
     @property
-    def registry(self) -> Registry | None:
-        """The registry that is used now."""
-        return self._data.registry
+    def data(self) -> ReferenceData:
+        """The registry and gazetteer that are used now."""
+        return self._data
+
+    def refused_files(self) -> dict[str, bool]:
+        """Whether what is under the name of the registry, the gazetteer cannot be used: by the name of the option."""
+        return self._files.refused_files()
 
     def folder(self, scope: str) -> Path:
         """Where a scope keeps its ``labels`` and ``models``: laid out as a state directory."""

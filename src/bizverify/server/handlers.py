@@ -23,6 +23,7 @@ from bizverify.server.jobs.worker import JobWorker
 from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
 from bizverify.server.lookup.quota import PaidLookups
+from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.payloads import (
     IdempotencyPayload,
     JobError,
@@ -78,6 +79,7 @@ class Context:
     watches: WatchScheduler
     notifier: Notifier
     requests: RequestLog
+    metrics: ServerMetrics
     statuses: NtsStatuses | None
 
 

@@ -70,6 +70,11 @@ class ReferenceFile(Generic[T]):
         self._refused: FileStamp | None = ()
         self.index, self.held = self._open_file()
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether what has the name now could not be opened when it was looked at last."""
+        return self._refused != ()
+
     def look(self) -> bool:
         """Whether another file has taken the name, and could be opened; else the one there was goes on serving."""
         stamp = stamp_of(self._path)
@@ -85,7 +90,7 @@ class ReferenceFile(Generic[T]):
                 _log.warning("the newer file cannot be used, the one before goes on serving: %s", why)
                 self._refused = stamp
             return False
-        self.index, self.held = index, held
+        self.index, self.held, self._refused = index, held, ()
         _log.info("%s: a newer file is used from now on", self._path)
         return True
 
@@ -121,6 +126,11 @@ class ReferenceFiles:
         """Whether a newer file of either is used from now on; reads a new file whole."""
         looked = [file.look() for file in (self._registry, self._gazetteer) if file is not None]
         return any(looked)
+
+    def refused_files(self) -> dict[str, bool]:
+        """Whether what has the name of the registry, the gazetteer cannot be used; of those that the server has."""
+        files = {"registry": self._registry, "gazetteer": self._gazetteer}
+        return {name: file.is_refused for name, file in files.items() if file is not None}
 
     def now(self) -> ReferenceData:
         """What is used now."""

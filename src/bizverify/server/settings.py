@@ -61,7 +61,8 @@ class Settings:
     ``stall_seconds`` how long nothing of it may come; ``refresh_seconds``: how often the indexes' files are looked at
     for newer ones; ``learn_hours``: how often outcomes are learned from. ``status``: whether the tax authority is asked
     for statuses, and how; its ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in
-    front that say whose request they pass on.
+    front that say whose request they pass on. ``metrics_port``: where metrics are answered on ``metrics_host``, an
+    address of their own; nowhere without it.
     """
 
     db: Path
@@ -79,6 +80,8 @@ class Settings:
     refresh_seconds: float = 10.0
     learn_hours: float = 24.0
     trusted_proxies: TrustedProxies = _NO_PROXIES
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
 
     @property
     def files(self) -> Path:

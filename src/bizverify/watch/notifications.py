@@ -239,6 +239,22 @@ def list_undelivered(db: sqlite3.Connection, owner: str | None = None, limit: in
     return [PendingDelivery(*row) for row in rows]
 
 
+class Undelivered(NamedTuple):
+    """How many deliveries are not acknowledged, and when the oldest was begun."""
+
+    deliveries: int
+    oldest: float | None
+
+
+def summarize_undelivered(db: sqlite3.Connection) -> tuple[Undelivered, Undelivered]:
+    """Return the deliveries that are still tried, and those that were given up."""
+    rows = db.execute(
+        "SELECT due IS NULL, count(*), min(begun) FROM deliveries WHERE delivered IS NULL GROUP BY due IS NULL"
+    )
+    found = {given_up: Undelivered(*counts) for given_up, *counts in rows}
+    return found.get(0, Undelivered(0, None)), found.get(1, Undelivered(0, None))
+
+
 def retry(
     db: sqlite3.Connection,
     now: float,

@@ -284,6 +284,24 @@ def next_due(db: sqlite3.Connection, owner: str) -> float | None:
     return found
 
 
+class Overdue(NamedTuple):
+    """How many watches are overdue, and when the one was due that waits longest."""
+
+    watches: int
+    oldest: float | None
+
+
+def count_overdue(db: sqlite3.Connection, owners: Sequence[str], before: float) -> Overdue:
+    """Return how many watches of some owners were due before a time."""
+    query = "SELECT count(*), min(due) FROM watches WHERE due < ? AND owner IN (SELECT value FROM json_each(?))"
+    return Overdue(*db.execute(query, (before, json.dumps(owners))).fetchone())
+
+
+def count_all(db: sqlite3.Connection) -> int:
+    """Return the number of watches of all owners."""
+    return int(db.execute("SELECT coalesce(sum(watches), 0) FROM watch_counts").fetchone()[0])
+
+
 def last_due(db: sqlite3.Connection, owner: str) -> float | None:
     """Return the time when the last of an owner's watches is due; ``None`` where there are none."""
     found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]

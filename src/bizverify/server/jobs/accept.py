@@ -64,7 +64,7 @@ class QueuePlace:
 
 
 class JobAcceptance:
-    """Accepts uploads as jobs, as many as the server and the plan allow."""
+    """Accepts uploads as jobs, as many as the server and the plan allow; ``reading``: by which files are read."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker) -> None:
         self._settings = settings
@@ -72,8 +72,13 @@ class JobAcceptance:
         self._store = store
         self._jobs = jobs
         self._coming: Counter[str] = Counter()
-        self._reading = anyio.CapacityLimiter(_READ_AT_ONCE)
+        self.reading = anyio.CapacityLimiter(_READ_AT_ONCE)
         self._reading_of: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+    @property
+    def uploads(self) -> int:
+        """Uploads that come in or are being read."""
+        return self._coming.total()
 
     @asynccontextmanager
     async def hold_place(self, key: Key, plan: ServicePlan, *, needed: bool) -> AsyncIterator[QueuePlace]:
@@ -106,7 +111,7 @@ class JobAcceptance:
             own = self._reading_of.setdefault(
                 request.key.id, anyio.Lock()
             )  # one key's files must not hold up all others
-            async with own, self._reading:
+            async with own, self.reading:
                 total = await read_isolated(upload, results.records_path(home, job_id), request.plan.rows)
             place.release()
             answer = await self._queue_job(request, job_id, total)

@@ -19,6 +19,7 @@ from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
 from bizverify.server.logs import loggable_message
+from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.reference_files import StatusSource, StatusSources, fetch_statuses_of
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table, open_server_file
@@ -51,9 +52,16 @@ class JobWorker:
     """
 
     def __init__(
-        self, settings: Settings, clock: Clock, store: Store, engines: EnginePool, sources: StatusSources
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        engines: EnginePool,
+        sources: StatusSources,
+        metrics: ServerMetrics,
     ) -> None:
         self.sources = sources
+        self._metrics = metrics
         self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
         self._settings = settings
         self._clock = clock
@@ -128,6 +136,7 @@ class JobWorker:
     async def _give_up(self, job: StoredJob, message: str) -> None:
         now = self._clock.now()
         await self._store.write(lambda db: job_table.fail_job(db, job, now=now, code="internal", message=message))
+        self._metrics.count_job("failed")
 
     async def _answer_job(self, job: StoredJob) -> None:
         """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
@@ -142,6 +151,7 @@ class JobWorker:
                 db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
             )
         )
+        self._metrics.count_job("done")
 
     async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
         home = self._settings.files

@@ -135,7 +135,7 @@ class LookupAnswerer:
     def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
         self._engines = engines
         self._statuses = statuses
-        self._most_waiting = waiting
+        self.most_waiting = waiting
         self._waiting = 0
         self._of_scope: OrderedDict[tuple[str, bool], tuple[LocalEngine, _EngineQueue]] = OrderedDict()
         self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
@@ -143,9 +143,14 @@ class LookupAnswerer:
         self._reference_data: tuple[object, ...] = ()
         self._limiter = anyio.CapacityLimiter(_QUERIES)
 
+    @property
+    def waiting(self) -> int:
+        """Lookups that wait, those in queries among them."""
+        return self._waiting
+
     def admit(self) -> None:
         """Raise the refusal 503 if as many lookups wait as may."""
-        if self._waiting >= self._most_waiting:
+        if self._waiting >= self.most_waiting:
             raise busy("too many lookups are waiting", 1)
 
     @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from functools import partial
 from math import floor
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import anyio
 import anyio.to_thread
@@ -68,6 +68,21 @@ def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
     return NtsStatuses(replace(options, store=settings.status_store), clock)
 
 
+class StatusReport(NamedTuple):
+    """How it goes with the tax authority: numbers that were asked for and answered since the start, and what is stored.
+
+    ``circuit_open``: nobody is asked now. ``budget_left``: numbers that may be asked for on this day, ``None`` where
+    there is no limit. ``stored``: statuses in the store, ``newest`` the day of the newest.
+    """
+
+    circuit_open: bool
+    asked: int
+    answered: int
+    budget_left: int | None
+    stored: int
+    newest: date | None
+
+
 class NtsStatuses:
     """The statuses of a server that asks the tax authority: ``async with NtsStatuses(…) as statuses``.
 
@@ -101,6 +116,7 @@ class NtsStatuses:
         self._bulk = anyio.Lock()
         self._counts = DayUsage()
         self._answered = 0
+        self._totals = 0, 0
         self._missed: tuple[date, Counter[int]] = date.min, Counter()
         self._open = AsyncExitStack()
 
@@ -148,6 +164,11 @@ class NtsStatuses:
                 await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
         except StoreError as error:
             _log.error("statuses are not fetched: %s", loggable_message(error))
+
+    def report(self) -> StatusReport:
+        """Return how it goes; for all threads. Raises :class:`bizverify.errors.StoreError`."""
+        found, left = self._store.summary(), self._budget.remaining(self._clock.today())
+        return StatusReport(self._breaker.is_open, *self._totals, left, found.numbers, found.newest)
 
     def _fresh_since(self) -> date:
         """The day of the oldest status that need not be asked for again."""
@@ -282,6 +303,7 @@ class NtsStatuses:
         before = self._counts
         self._counts = DayUsage(before.numbers + used.numbers, before.calls + used.calls)
         self._answered += answered
+        self._totals = self._totals[0] + used.numbers, self._totals[1] + answered
 
     async def _log_counts(self) -> None:
         """Log what was asked since the last time, if anything was: counts, and nothing of what was asked."""

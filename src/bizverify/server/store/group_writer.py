@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,10 +32,14 @@ class _PendingChange(NamedTuple):
 
 
 class Store:
-    """The server's file: :meth:`write` from the event loop, in the order of the calls; :meth:`read` beside it."""
+    """The server's file: :meth:`write` from the event loop, in the order of the calls; :meth:`read` beside it.
 
-    def __init__(self, path: Path) -> None:
+    ``on_commit`` is called with the seconds of each commit, in the writer's thread.
+    """
+
+    def __init__(self, path: Path, on_commit: Callable[[float], None] = lambda _: None) -> None:
         self.path = path
+        self._on_commit = on_commit
         self._connection = open_server_file(path)
         self._probe_write()
         self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
@@ -100,6 +105,7 @@ class Store:
     def _commit(self, group: list[_PendingChange]) -> None:
         """Carry out a group in one transaction; each change is undone by itself if it fails."""
         results: list[tuple[_PendingChange, Any, BaseException | None]] = []
+        started = time.perf_counter()
         try:
             with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -108,6 +114,7 @@ class Store:
         except BaseException as error:
             self._roll_back()
             results = [(asked, None, error) for asked in group]
+        self._on_commit(time.perf_counter() - started)
         _wake_waiting(results)
 
     def _roll_back(self) -> None:

@@ -127,6 +127,12 @@ def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, m
         key_table.give_back_lookups(db, job.key_id, job.month, job.charged)
 
 
+def count_by_state(db: sqlite3.Connection) -> tuple[dict[str, int], float | None]:
+    """How many jobs there are of each state, and when the oldest of those that wait was made."""
+    oldest: float | None = db.execute("SELECT min(created) FROM jobs WHERE state = 'queued'").fetchone()[0]
+    return dict(db.execute("SELECT state, count(*) FROM jobs GROUP BY state")), oldest
+
+
 def list_job_ids(db: sqlite3.Connection) -> set[str]:
     """The ids of all jobs."""
     return {id_ for (id_,) in db.execute("SELECT id FROM jobs")}

@@ -43,6 +43,8 @@ _SPREAD: Final = 0.1
 _MAX_AGE: Final = 0.0
 """Days: whatever is due to be checked is asked for, if it was not on the same day."""
 _UNANSWERED: Final = 300.0
+_OVERDUE: Final = 900.0
+"""Seconds that a check may be late before somebody is told."""
 _MOST: Final = 365 * 86400.0
 _BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
 
@@ -50,7 +52,8 @@ _BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
 class WatchScheduler:
     """Checks the watches that are due; ``on_notification`` is called when there are notifications to be delivered.
 
-    ``sources``: who is asked for the status of a business.
+    ``sources``: who is asked for the status of a business. ``last_check``: when watches were checked last (seconds
+    since 1970), ``None`` before the first check.
     """
 
     def __init__(
@@ -73,6 +76,11 @@ class WatchScheduler:
         self._on_notification = on_notification
         self._wake_up = WakeUp(clock)
         self._failed: dict[str, tuple[int, float]] = {}
+        self.last_check: float | None = None
+
+    def overdue(self, db: sqlite3.Connection, now: float) -> watch_store.Overdue:
+        """Return how many watches of the keys that are served should have been checked a quarter of an hour ago."""
+        return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE)
 
     def wake(self) -> None:
         """Check now: there are watches that are due."""
@@ -143,6 +151,7 @@ class WatchScheduler:
             _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, loggable_message(error))
             return
         self._failed.pop(key.id, None)
+        self.last_check = self._clock.now()
         self.lists.mark_stale(key.id, watches["number"])
         if not (recorded.closures.is_empty() and recorded.closed_already.is_empty()):
             self._on_notification()
