@@ -128,10 +128,9 @@ def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
         "def missing(name): raise m.PackageNotFoundError(name)\n"
         "m.version = missing\n"
         "from bizverify.client.request import user_agent\n"
-        "from bizverify.client.webhook import WebhookSender\n"
-        "print(user_agent().split(' ')[0], WebhookSender()._agent)"
+        "print(user_agent().split(' ')[0])"
     )
-    assert python(code) == f"bizverify/{bv.__version__} bizverify/{bv.__version__}"
+    assert python(code) == f"bizverify/{bv.__version__}"
 
 
 @pytest.mark.parametrize("name", ["Client", "BlockingClient", "RawClient", "BlockingRawClient", "RawResponse"])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_network
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from serving import Served, ServedProcess, make_key, rows_of, served
 
 NUMBER, OTHER = "1248100998", "2208162517"
 CLIENT = httpx.Client(trust_env=False)
+HERE = (ip_network("127.0.0.0/8"),)
+"""What a server must allow to post closures to the tests' receivers."""
 PLAN = ServicePlan(
     api=True,
     quota=100,
@@ -108,7 +111,7 @@ def serving(
     tmp_path: Path, hand: HandClock, webhook: str | None = None, **settings: Any
 ) -> Iterator[tuple[Served, Account, str]]:
     """A server whose time stands still, and one key."""
-    with served(tmp_path / "db.sqlite", hand.clock, **settings) as server:
+    with served(tmp_path / "db.sqlite", hand.clock, **{"webhook_networks": HERE} | settings) as server:
         yield (server, *account(server.db, server.url, webhook=webhook))
 
 
@@ -454,6 +457,21 @@ def test_a_webhook_that_never_answers_is_given_up_and_listed(tmp_path: Path, han
         assert json.loads(command("notices", "retry", "--db", server.db, "--json").stdout) == {"retried": 0}
 
 
+def test_a_private_receiver_gets_nothing_unless_it_is_allowed(tmp_path: Path, hand: HandClock) -> None:
+    """A closure is not posted to the server's own network; the operator sees why, and the address that was refused."""
+    path = registry(tmp_path, n1248100998="폐업자")
+    with (
+        receiving() as receiver,
+        serving(tmp_path, hand, receiver.url, registry=path, webhook_networks=()) as (server, key, _),
+    ):
+        key.watch()
+        hand.until(lambda: rows_of(server.db, "SELECT 1 FROM deliveries WHERE error IS NOT NULL") == [(1,)], seconds=1)
+        (row,) = json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"]
+        assert "127.0.0.1 is no public address" in row["error"]
+        assert row["state"] == "waiting"
+    assert receiver.received == []
+
+
 def test_one_receiver_that_hangs_does_not_keep_the_others(tmp_path: Path, hand: HandClock) -> None:
     """While one key's receiver answers nothing, another key's notices arrive."""
     path = registry(tmp_path, n1248100998="폐업자")
@@ -480,7 +498,9 @@ def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock)
         hand.until(key.is_checked, seconds=1)
         (row,) = json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"]
         assert (row["state"], row["channel"]) == ("nowhere", None)
-        made = command("keys", "webhook", key.id, "--db", server.db, "--url", f"{receiver.url}?token=1")
+        made = command(
+            "keys", "webhook", key.id, "--db", server.db, "--url", f"{receiver.url}?token=1", "--allow-private"
+        )
         assert made.exit_code == 0
         assert "token" not in made.output
         secret = made.stdout.strip()
@@ -498,7 +518,7 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
     db, file = tmp_path / "db.sqlite", tmp_path / "closures.jsonl"
     path = registry(tmp_path, n1248100998="폐업자")
     with receiving(lambda _: None) as receiver:
-        process = ServedProcess(db, "--registry", path, "--notices", file)
+        process = ServedProcess(db, "--registry", path, "--notices", file, "--webhook-network", "127.0.0.1")
         key, secret = account(db, "", webhook=receiver.url)
         with closing(open_server_file(db)) as connection:
             store.add(connection, key.id, Business(NUMBER, "가"), time.time())

@@ -40,10 +40,7 @@ def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
     async def run() -> list[Outcome]:
         sender = WebhookSender(timeout=timeout)
         webhook = Webhook(WebhookUrl.parse(url), SECRET)
-        try:
-            return [await send_notification(sender, webhook, delivery(), NOW) for _ in range(times)]
-        finally:
-            await sender.aclose()
+        return [await send_notification(sender, webhook, delivery(), NOW) for _ in range(times)]
 
     return anyio.run(run)
 
@@ -131,9 +128,7 @@ def test_it_speaks_no_http() -> None:
 
                 group.start_soon(once)
                 url = WebhookUrl.parse(f"http://127.0.0.1:{port}/")
-                outcome = await send_notification(sender, Webhook(url, SECRET), delivery(), NOW)
-            await sender.aclose()
-            return outcome
+                return await send_notification(sender, Webhook(url, SECRET), delivery(), NOW)
 
         outcome = anyio.run(babble)
     assert outcome.error is not None

@@ -141,14 +141,25 @@ def change(
 @db_option
 @click.option("--url", metavar="URL", help="Where closures are posted: https, or http on this machine.")
 @click.option("--none", "remove", is_flag=True, help="Post them nowhere.")
-def webhook(key_id: str, db: Path, url: str | None, remove: bool) -> None:
-    """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout."""
+@click.option("--allow-private", is_flag=True, help="Take a private address, which `serve --webhook-network` allows.")
+def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private: bool) -> None:
+    """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout.
+
+    What its name resolves to is checked at each delivery: public addresses are allowed, and those of the networks that
+    the server was started with (--webhook-network).
+    """
+    from bizverify.client.address_policy import AddressPolicy
     from bizverify.client.webhook import WebhookUrl
     from bizverify.server.store import key_table
 
     if (url is None) != remove:
         raise UsageError("give either --url URL or --none")
     checked = None if url is None else WebhookUrl.parse(url)
+    if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
+        raise UsageError(
+            f"{checked}: no public address; if it is a receiver of your own, give --allow-private, "
+            "and start the server with --webhook-network"
+        )
     key = _require_key(db, key_id) if remove else _require_living_key(db, key_id)
     secret = _change_file(
         db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal())

@@ -23,6 +23,7 @@ from bizverify.cli.options import (
 from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
+    from bizverify.client.address_policy import IpNetwork
     from bizverify.server.settings import Settings
 
 db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help="The server's SQLite file.")
@@ -33,6 +34,15 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     if math.isnan(value):
         raise click.BadParameter("nan is no number", context, option)
     return value
+
+
+def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[IpNetwork, ...]:
+    from bizverify.client.address_policy import parse_network
+
+    try:
+        return tuple(map(parse_network, values))
+    except UsageError as error:
+        raise UsageError(f"{option.opts[0]}: {error}") from None
 
 
 @click.command(short_help="Run the service yourself, answered by the embedded engine.")
@@ -46,6 +56,14 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="What each plan allows, in place of the built-in plans.")
 @click.option(
     "--notices", type=PATH, metavar="FILE.jsonl", help="Append each closure that is found on a watch list to this file."
+)
+@click.option(
+    "--webhook-network",
+    "webhook_networks",
+    multiple=True,
+    callback=_networks,
+    metavar="ADDRESS|NETWORK",
+    help="A private network, like 10.20.0.0/16, to which webhooks may be posted, too; may be given several times.",
 )
 @click.option(
     "--keep-days",

@@ -145,9 +145,24 @@ class TlsStream:
         return data is not None
 
 
-async def connect_tcp(host: str, port: int) -> PlainStream:
-    """Connect to the first of the host's addresses that answers, IPv6 and IPv4 by turns. Raises :class:`OSError`."""
+AddressCheck = Callable[[str], None]
+"""Raises for an address that may not be connected to."""
+
+
+def allow_any(address: str) -> None:
+    """Allow every address."""
+    del address
+
+
+async def connect_tcp(host: str, port: int, check: AddressCheck = allow_any) -> PlainStream:
+    """Connect to the first of the host's addresses that answers, IPv6 and IPv4 by turns. Raises :class:`OSError`.
+
+    The host is resolved once, and ``check`` called with each of its addresses before any is connected to; what it
+    raises comes through.
+    """
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for *_, to in found:
+        check(str(to[0]))
     connected: list[socket.socket] = []
     errors: list[OSError] = []
 

@@ -1,13 +1,14 @@
 """Notifications to a receiver of the user's own: one POST each, and whether it was acknowledged.
 
-Where it goes is checked when it is set. A path or query often holds a password of sorts, so no message, log line or
-repr shows more of the URL than scheme, host and port. httpx's transport is used without its client, which would follow
-redirects, read credentials from ``.netrc``, and write the whole URL into the log.
+A path or query often holds a password of sorts, so no message, log line or repr shows more of the URL than scheme, host
+and port. Each POST has a connection of its own, straight to the receiver (no proxy of the environment), to an address
+that was checked when the name was resolved for it; redirects are not followed.
 """
 
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -19,12 +20,19 @@ import anyio.to_thread
 import httpx
 
 from bizverify._version import __version__
+from bizverify.client.address_policy import RefusedAddressError
+from bizverify.client.connection import HttpConnection, RawHeaders, Stream, WireRequest, WireResponse
 from bizverify.client.error_mapping import certificate_error, seconds_to_wait
+from bizverify.client.network import Timeouts
+from bizverify.client.pool import AddressCheck, TlsStream, allow_any, connect_tcp
+from bizverify.client.request import RequestBody
 from bizverify.errors import UsageError
 
 _READ: Final = 16 << 10
-"""Bytes of a response that are read, so that its connection can serve again; their content is not used."""
+"""Bytes of a response that are read; their content is not used."""
 _CONNECT: Final = 5.0
+_PORTS: Final = {"http": 80, "https": 443}
+_JSON: Final = "application/json"
 _UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
 
 
@@ -33,7 +41,7 @@ class WebhookUrl:
     """The URL that notifications go to. ``shown`` is scheme, host and port; :meth:`reveal` alone returns the rest."""
 
     shown: str
-    _whole: str = field(repr=False)
+    _url: httpx.URL = field(repr=False)
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
@@ -58,11 +66,31 @@ class WebhookUrl:
         shown = f"{whole.scheme}://{whole.netloc.decode('ascii')}"
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
             raise UsageError(f"{shown}: plain http would show names and addresses to the network; use https")
-        return cls(shown, str(whole))
+        return cls(shown, whole)
 
     def reveal(self) -> str:
         """Return the whole URL, to be stored or sent to."""
-        return self._whole
+        return str(self._url)
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether it is https."""
+        return self._url.scheme == "https"
+
+    @property
+    def host(self) -> str:
+        """The name or address of the receiver, in ASCII and without brackets."""
+        return self._url.raw_host.decode("ascii")
+
+    @property
+    def port(self) -> int:
+        """The port of the receiver."""
+        return self._url.port or _PORTS[self._url.scheme]
+
+    @property
+    def target(self) -> str:
+        """Path and query, as they stand in a request."""
+        return self._url.raw_path.decode("ascii")
 
     def __str__(self) -> str:
         return self.shown
@@ -77,80 +105,86 @@ class Outcome:
 
 
 class WebhookSender:
-    """Sends notifications; connections are kept for the next. Close it with :meth:`aclose`."""
+    """Sends notifications; ``check`` raises :class:`RefusedAddressError` for addresses that they may not go to."""
 
-    def __init__(self, *, timeout: float = 10.0, concurrency: int = 32) -> None:
-        self._timeout = timeout
-        self._limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=8, keepalive_expiry=5.0)
-        self._transport: httpx.AsyncHTTPTransport | None = None
+    def __init__(self, *, timeout: float = 10.0, check: AddressCheck = allow_any) -> None:
+        self._timeouts = Timeouts(min(_CONNECT, timeout), timeout, timeout)
+        self._check = check
+        self._context: ssl.SSLContext | None = None
         self._making = anyio.Lock()
-        self._agent = f"bizverify/{__version__}"
 
     async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
         """POST a JSON body; any 2xx acknowledges it. Raises nothing: why it failed is in the outcome."""
-        outcome: Outcome | None = None
-        request = httpx.Request(
-            "POST",
-            url.reveal(),
-            headers={**headers, "Content-Type": "application/json", "User-Agent": self._agent},
-            content=body,
-            extensions={"timeout": httpx.Timeout(self._timeout, connect=min(_CONNECT, self._timeout)).as_dict()},
-        )
+        response, error = WireResponse(_READ), f"no answer within {self._timeouts.read:g} s"
         try:
-            transport = await self._ready()
-            with anyio.move_on_after(self._timeout):
-                response = await transport.handle_async_request(request)
+            with anyio.move_on_after(self._timeouts.read):
+                stream = await self._connect(url)
                 try:
-                    outcome = _outcome_of(response)
-                    await _drain(response)
+                    await HttpConnection(stream).exchange(self._request(url, headers, body), response)
                 finally:
-                    with anyio.CancelScope(shield=True):
-                        await response.aclose()
-        except Exception as error:  # not httpx's alone: a few of the TLS library's come through
-            return outcome or Outcome(self._describe(error))
-        return outcome or Outcome(f"no answer within {self._timeout:g} s")
+                    stream.close()
+        except _UnconnectedError as failure:
+            error = str(failure)
+        except TimeoutError:
+            pass
+        except Exception as failure:  # not h11's and OSErrors alone: a few of the TLS library's come through
+            error = f"the connection broke ({type(failure).__name__})"
+        return Outcome(error) if response.status is None else _outcome_of(response.status, response.headers)
 
-    async def aclose(self) -> None:
-        """Close all connections."""
-        if self._transport is not None:
-            await self._transport.aclose()
+    async def _connect(self, url: WebhookUrl) -> Stream:
+        """Open a connection. Raises :class:`_UnconnectedError`, without the error's own words, which may hold the URL.
 
-    async def _ready(self) -> httpx.AsyncHTTPTransport:
+        The name goes to the TLS library, which sends it (SNI) and checks the certificate for it; the connection goes to
+        the address that was checked.
+        """
+        context = await self._tls() if url.is_secure else None
+        try:
+            with anyio.fail_after(self._timeouts.connect):
+                stream = await connect_tcp(url.host, url.port, self._check)
+                try:
+                    return stream if context is None else await TlsStream.over(stream, context, url.host)
+                except BaseException:
+                    stream.close()
+                    raise
+        except RefusedAddressError as error:
+            raise _UnconnectedError(f"not sent: {error}") from None
+        except TimeoutError:
+            raise _UnconnectedError(f"no connection within {self._timeouts.connect:g} s") from None
+        except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
+            untrusted = certificate_error(error) is not None
+            raise _UnconnectedError(
+                "the receiver's certificate is not accepted" if untrusted else "cannot connect"
+            ) from None
+
+    def _request(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> WireRequest:
+        named = {
+            "Host": url.shown.partition("://")[2],
+            "User-Agent": f"bizverify/{__version__}",
+            "Content-Type": _JSON,
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+            **headers,
+        }
+        raw: RawHeaders = [(name.encode("ascii"), value.encode("latin-1")) for name, value in named.items()]
+        content = RequestBody(iter(()), body, length=len(body), content_type=_JSON)
+        return WireRequest("POST", url.target, raw, content, self._timeouts, self._timeouts.read)
+
+    async def _tls(self) -> ssl.SSLContext:
         async with self._making:
-            if self._transport is None:
-                context = await anyio.to_thread.run_sync(httpx.create_ssl_context)  # 130 ms: not in the event loop
-                self._transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=self._limits)
-        return self._transport
-
-    def _describe(self, error: Exception) -> str:
-        """Return what went wrong, without the error's own words, which may hold the URL."""
-        if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-            return f"no connection within {min(_CONNECT, self._timeout):g} s"
-        if isinstance(error, httpx.TimeoutException):
-            return f"no answer within {self._timeout:g} s"
-        if certificate_error(error) is not None:
-            return "the receiver's certificate is not accepted"
-        if isinstance(error, httpx.ConnectError):
-            return "cannot connect"
-        return f"the connection broke ({type(error).__name__})"
+            if self._context is None:
+                self._context = await anyio.to_thread.run_sync(httpx.create_ssl_context)  # 130 ms: not in the loop
+        return self._context
 
 
-def _outcome_of(response: httpx.Response) -> Outcome:
-    status = response.status_code
+class _UnconnectedError(Exception):
+    """No connection was made: nothing was sent."""
+
+
+def _outcome_of(status: int, headers: Mapping[str, str]) -> Outcome:
     if 200 <= status < 300:
         return Outcome(None)
     followed = "; redirects are not followed" if 300 <= status < 400 else ""
-    return Outcome(f"answered {status}{followed}", seconds_to_wait(response.headers.get("retry-after")))
-
-
-async def _drain(response: httpx.Response) -> None:
-    """Read a short answer to its end; of a long one no more than a little."""
-    size = 0
-    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport's response it is
-    async for chunk in response.stream:
-        size += len(chunk)
-        if size > _READ:
-            return
+    return Outcome(f"answered {status}{followed}", seconds_to_wait(headers.get("retry-after")))
 
 
 def _is_loopback(host: str) -> bool:

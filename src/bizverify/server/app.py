@@ -15,6 +15,8 @@ from polars.exceptions import PanicException
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from bizverify.client.address_policy import AddressPolicy
+from bizverify.client.webhook import WebhookSender
 from bizverify.errors import UsageError
 from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.clock import Clock
@@ -111,7 +113,8 @@ def _open_context(
     statuses = _open_statuses(settings, clock)
     sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))
     jobs = JobWorker(settings, clock, store, engines, sources, metrics)
-    notifier = Notifier(store, clock, file=settings.notices)
+    sender = WebhookSender(check=AddressPolicy(settings.webhook_networks).check)
+    notifier = Notifier(store, clock, sender, file=settings.notices)
     idempotent = IdempotentRequests(store, clock)
     return Context(
         settings=settings,

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from bizverify.client.address_policy import IpNetwork
 from bizverify.errors import UsageError
 from bizverify.options import StatusOptions
 from bizverify.schema import Lang
@@ -62,7 +63,8 @@ class Settings:
     for newer ones; ``learn_hours``: how often outcomes are learned from. ``status``: whether the tax authority is asked
     for statuses, and how; its ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in
     front that say whose request they pass on. ``metrics_port``: where metrics are answered on ``metrics_host``, an
-    address of their own; nowhere without it.
+    address of their own; nowhere without it. ``webhook_networks``: networks that are not public, to which webhooks may
+    be posted all the same.
     """
 
     db: Path
@@ -73,6 +75,7 @@ class Settings:
     lang: Lang = "en"
     plans: Mapping[str, ServicePlan] = field(default_factory=load_plans)
     notices: Path | None = None
+    webhook_networks: tuple[IpNetwork, ...] = ()
     keep_days: float = 90.0
     queue: int = 64
     body_seconds: float = 600.0

@@ -51,7 +51,7 @@ class Notifier:
     """
 
     def __init__(
-        self, store: Store, clock: Clock, *, file: Path | None, backoff: Backoff | None = None, timeout: float = 10.0
+        self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None, backoff: Backoff | None = None
     ) -> None:
         if file is not None:
             append_lines(file, [])
@@ -59,7 +59,7 @@ class Notifier:
         self._clock = clock
         self._file = file
         self._backoff = backoff or Backoff()
-        self._timeout = timeout
+        self._sender = sender
         self._wake_up = WakeUp(clock)
         self._places = anyio.Semaphore(_PLACES)
         self._purged = -_KEPT
@@ -71,17 +71,12 @@ class Notifier:
 
     async def run(self) -> None:
         """Deliver, for ever."""
-        sender = WebhookSender(timeout=self._timeout, concurrency=_PLACES)
         self._busy.clear()
-        try:
-            async with anyio.create_task_group() as group:
-                while True:
-                    await self._wake_up.wait(await self._round(sender, group))
-        finally:
-            with anyio.CancelScope(shield=True):
-                await sender.aclose()
+        async with anyio.create_task_group() as group:
+            while True:
+                await self._wake_up.wait(await self._round(group))
 
-    async def _round(self, sender: WebhookSender, group: TaskGroup) -> float:
+    async def _round(self, group: TaskGroup) -> float:
         """Begin what can be delivered now; return in how many seconds there may be more.
 
         Each receiver is served beside the others, so that one that hangs keeps nobody waiting.
@@ -100,14 +95,14 @@ class Notifier:
             place = _FILE_QUEUE if channel == FILE else owner
             if place not in self._busy:
                 self._busy.add(place)
-                group.start_soon(self._deliver, sender, place)
+                group.start_soon(self._deliver, place)
         return _LONGEST if due is None else min(_LONGEST, due - now)
 
-    async def _deliver(self, sender: WebhookSender, place: str) -> None:
+    async def _deliver(self, place: str) -> None:
         if place == _FILE_QUEUE:
             await self._append()
         else:
-            await self._send(sender, place)
+            await self._send(place)
         self._busy.discard(place)
         self.wake()
 
@@ -130,7 +125,7 @@ class Notifier:
             return Outcome(str(error))
         return Outcome(None)
 
-    async def _send(self, sender: WebhookSender, owner: str) -> None:
+    async def _send(self, owner: str) -> None:
         """Send some of a key's notifications; when one fails the others wait as long as it does."""
         now = self._clock.now()
         waiting, key = await self._store.read(
@@ -145,14 +140,14 @@ class Notifier:
         if isinstance(webhook, str):
             await self._give_up(waiting, webhook)
             return
-        failing = await self._send_one(sender, webhook, waiting[0])
+        failing = await self._send_one(webhook, waiting[0])
         room = anyio.CapacityLimiter(_TOGETHER)
 
         async def send_delivery(delivery: PendingDelivery) -> None:
             nonlocal failing
             async with room:
                 if not failing:
-                    failing = await self._send_one(sender, webhook, delivery) or failing
+                    failing = await self._send_one(webhook, delivery) or failing
 
         async with anyio.create_task_group() as group:
             for delivery in waiting[1:]:
@@ -161,10 +156,10 @@ class Notifier:
             until = self._clock.now() + self._backoff.first
             await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
 
-    async def _send_one(self, sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery) -> bool:
+    async def _send_one(self, webhook: Webhook, delivery: PendingDelivery) -> bool:
         """Send one notification and record what became of it; return whether it failed."""
         async with self._places:
-            outcome = await send_notification(sender, webhook, delivery, self._clock.now())
+            outcome = await send_notification(self._sender, webhook, delivery, self._clock.now())
         if outcome.error is not None:
             _log.warning("notice %s of key %s: %s %s", delivery.id, delivery.owner, webhook.url, outcome.error)
         await self._settle([(delivery, outcome)])
