@@ -21,10 +21,11 @@ from bizverify.cli.data import data
 from bizverify.cli.doctor import doctor
 from bizverify.cli.enrich import enrich, plan
 from bizverify.cli.forget import forget
-from bizverify.cli.keys import keys, notifications
+from bizverify.cli.keys import keys
 from bizverify.cli.label import label
 from bizverify.cli.ledger import ledger, me, resolve
 from bizverify.cli.model import model
+from bizverify.cli.notices import notifications
 from bizverify.cli.serve import serve
 from bizverify.cli.status import status
 from bizverify.cli.verify import verify

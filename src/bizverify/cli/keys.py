@@ -1,18 +1,25 @@
-"""``bizverify keys`` and ``bizverify notices``: the API keys of the user's own server, and its notifications."""
+"""``bizverify keys``: the API keys of the user's own server, and their secrets."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bizverify.cli.console import print_json, print_out, print_table, say, warn
-from bizverify.cli.options import PATH, json_option
+from bizverify.cli.key_data import audit
+from bizverify.cli.options import PATH, DurationType, json_option
 from bizverify.cli.serve import db_option, needs_server
+from bizverify.cli.server_file import (
+    act_on_file,
+    change_file,
+    key_argument,
+    minute,
+    require_key,
+    require_living_key,
+)
 from bizverify.errors import OutputError, UsageError
 from bizverify.schema import pluralize
 
@@ -20,21 +27,16 @@ if TYPE_CHECKING:
     import sqlite3
 
     from bizverify.server.store.key_table import Key
-    from bizverify.watch.notifications import PendingDelivery
-
-T = TypeVar("T")
-
-_NOTIFICATION_COLUMNS: Final = ("notice", "key", "number", "found", "channel", "state", "tries", "next", "last error")
-
-_key_argument = click.argument("key_id", metavar="KEY_ID")
-_key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this key alone.")
+    from bizverify.server.store.secret_table import StoredSecret
 
 
 @click.group(short_help="The API keys of your own server.")
 def keys() -> None:
-    """Make, list and revoke API keys in a server's file, whether the server is running or not.
+    """Make, list, change and revoke API keys in a server's file, whether the server is running or not.
 
-    A running server heeds a change within a second or two.
+    A key is an account: jobs, watches, usage and what was learned belong to it. Its secret is what clients send; it can
+    be replaced by another. A running server heeds a change within a second or two. What is done here stands in the
+    audit log (`bizverify keys audit`).
     """
     needs_server()
 
@@ -55,15 +57,18 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
     if plan not in known:
         raise UsageError(f"--plan {plan}: there is no such plan; there are {', '.join(known)} (--plans names a file)")
     limit = known[plan].quota if quota is None else quota
-    key, secret = _change_file(
+    key, secret = act_on_file(
         db,
+        "keys create",
         lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool),
+        lambda made: (made[0].id, {"plan": plan, "quota": limit, "pool": pool}),
         make=True,
     )
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
-        _change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
+        about = key.id, {"reason": "its secret could not be shown"}
+        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key.id, time.time()), about)
         raise
     say(
         f"key {key.id}: plan {key.plan}, {pluralize(key.quota, 'lookup')} a month; shown this once, "
@@ -77,41 +82,107 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
 @db_option
 @json_option
 def list_keys(db: Path, as_json: bool) -> None:
-    """List the keys: plan, this month's use, when they were made, used last and revoked."""
+    """List the keys: plan, this month's use, valid secrets, when they were made, used last and revoked."""
     from bizverify.server.clock import Clock
-    from bizverify.server.store import key_table
+    from bizverify.server.store import key_table, secret_table
 
-    month = Clock().month()
-    found = _change_file(
-        db, lambda it: [(key, key_table.used_lookups(it, key.id, month)) for key in key_table.list_keys(it)]
-    )
-    rows = [_key_row(key, used) for key, used in found]
+    month, now = Clock().month(), time.time()
+
+    def read(it: sqlite3.Connection) -> list[dict[str, object]]:
+        return [
+            _key_row(key, key_table.used_lookups(it, key.id, month), secret_table.live_secrets(it, key.id, now))
+            for key in key_table.list_keys(it)
+        ]
+
+    rows = change_file(db, read)
     if as_json:
         print_json({"month": month, "keys": rows})
     elif rows:
-        names = ("id", "plan", f"used in {month}", "pool", "webhook", "made", "last used", "revoked", "note")
+        names = ("id", "plan", f"used in {month}", "pool", "webhook", "secrets", "made", "last used", "revoked", "note")
         print_table(names, [_key_cells(row) for row in rows])
     else:
         say(f"{db} has no keys; make one with `bizverify keys create --db {db}`")
 
 
 @keys.command()
-@_key_argument
+@key_argument
 @db_option
-def revoke(key_id: str, db: Path) -> None:
-    """Revoke a key for good. Its jobs and watches stay in the file, and can be reached by nobody."""
+@click.option("--old-secret", is_flag=True, help="Only the secret that `keys rotate` let run on; the key stays.")
+def revoke(key_id: str, db: Path, old_secret: bool) -> None:
+    """Revoke a key for good. What belongs to it can be reached by nobody, and is erased by the server in time.
+
+    `bizverify serve --keep-revoked-days` says when; `bizverify keys erase` does it now.
+    """
     from bizverify.server.store import key_table
 
-    key = _require_key(db, key_id)
+    key = require_key(db, key_id)
     if key.revoked is not None:
         say(f"key {key_id} was revoked before")
+    elif old_secret:
+        _revoke_old_secret(db, key_id)
+    else:
+        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key_id, time.time()), (key_id, {}))
+        say(f"key {key_id} is revoked; a running server refuses it within a second or two")
+
+
+def _revoke_old_secret(db: Path, key_id: str) -> None:
+    from bizverify.server.store import secret_table
+
+    now = time.time()
+    old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
+    if not old:
+        say(f"key {key_id} has one secret; to replace it: `bizverify keys rotate --db {db} {key_id}`")
         return
-    _change_file(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
-    say(f"key {key_id} is revoked; a running server refuses it within a second or two")
+    about = key_id, {"secrets": "the older"}
+    act_on_file(db, "keys revoke", lambda it: secret_table.revoke_secrets(it, old, now), about)
+    say(f"key {key_id}: its older secret is revoked; a running server refuses it within a second or two")
 
 
 @keys.command()
-@_key_argument
+@key_argument
+@db_option
+@click.option(
+    "--overlap",
+    type=DurationType(),
+    default="7d",
+    show_default=True,
+    help="How long the secret before stays valid (7d, 12h, 30m, 45s); 0 ends it at once.",
+)
+def rotate(key_id: str, db: Path, overlap: float) -> None:
+    """Give a key another secret and print it, alone, on stdout: this once, since only its SHA-256 is stored.
+
+    Jobs, watches, usage, webhook and what was learned stay with the key. The secret before stays valid for the overlap,
+    so that clients can change one by one; two are valid at most.
+    """
+    from bizverify.server.clock import as_text
+    from bizverify.server.store import secret_table
+
+    require_living_key(db, key_id)
+    now = time.time()
+
+    def replace(it: sqlite3.Connection) -> secret_table.Rotation:
+        rotation = secret_table.rotate_secret(it, key_id, now, overlap)
+        if rotation is None:
+            older = secret_table.live_secrets(it, key_id, now)[0]
+            raise UsageError(
+                f"key {key_id} has two valid secrets, the older until {as_text(older.expires)}; wait for it, end it "
+                f"with `bizverify keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0"
+            )
+        return rotation
+
+    rotation = act_on_file(db, "keys rotate", replace, (key_id, {"overlap_seconds": overlap}))
+    try:
+        print_out(rotation.secret, needed=True)
+    except OutputError:  # nobody has seen it: the one before goes on
+        about = key_id, {"undone": "the new secret could not be shown"}
+        act_on_file(db, "keys rotate", lambda it: secret_table.undo_rotation(it, rotation), about)
+        raise
+    before = f"stays valid until {as_text(now + overlap)}" if overlap else "is not valid any more"
+    say(f"key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}")
+
+
+@keys.command()
+@key_argument
 @db_option
 @click.option("--plan", help="Another plan.")
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
@@ -131,13 +202,14 @@ def change(
     changed = {name: value for name, value in given.items() if value is not None}
     if not changed:
         raise UsageError("nothing to change: give --plan, --quota, --note or --pool")
-    key = _require_key(db, key_id) if list(changed) == ["note"] else _require_living_key(db, key_id)
-    _change_file(db, lambda it: key_table.change_key(it, key.id, changed))
+    key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
+    about = key.id, {name: "another" if name == "note" else value for name, value in changed.items()}
+    act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
     say(f"key {key_id}: {', '.join(f'{name} is now {value}' for name, value in changed.items())}")
 
 
 @keys.command()
-@_key_argument
+@key_argument
 @db_option
 @click.option("--url", metavar="URL", help="Where closures are posted: https, or http on this machine.")
 @click.option("--none", "remove", is_flag=True, help="Post them nowhere.")
@@ -160,9 +232,12 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
             f"{checked}: no public address; if it is a receiver of your own, give --allow-private, "
             "and start the server with --webhook-network"
         )
-    key = _require_key(db, key_id) if remove else _require_living_key(db, key_id)
-    secret = _change_file(
-        db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal())
+    key = require_key(db, key_id) if remove else require_living_key(db, key_id)
+    secret = act_on_file(
+        db,
+        "keys webhook",
+        lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal()),
+        (key.id, {"webhook": "none" if remove else "another"}),
     )
     if secret is None:
         say(f"key {key_id}: closures are posted nowhere")
@@ -171,128 +246,10 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
 
 
-@click.group("notices", short_help="Closures that your own server could not deliver yet.")
-def notifications() -> None:
-    """List the closures that were found but not acknowledged by their receiver yet, and send them again.
-
-    A closure goes to the file of `bizverify serve --notices` and to the webhook of its key. What fails is tried again
-    for three days, less and less often, and then given up; it stays listed here.
-    """
-    needs_server()
+keys.add_command(audit)
 
 
-@notifications.command(name="list")
-@db_option
-@_key_option
-@json_option
-def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
-    """List the closures that were not acknowledged: of which key, since when, how often tried, what went wrong."""
-    from bizverify.watch.notifications import list_undelivered
-
-    if key_id is not None:
-        _require_key(db, key_id)
-    rows = [_notification_row(delivery) for delivery in _change_file(db, lambda it: list_undelivered(it, key_id))]
-    if as_json:
-        print_json({"undelivered": rows})
-    elif rows:
-        print_table(_NOTIFICATION_COLUMNS, [_notification_cells(row) for row in rows])
-    else:
-        say("every closure that was found was acknowledged")
-
-
-@notifications.command()
-@db_option
-@_key_option
-@click.option("--notice", "notification_id", metavar="ID", help="This notice alone.")
-@json_option
-def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bool) -> None:
-    """Send again the closures that were not acknowledged, also those given up; no other is sent twice.
-
-    Closures that were found while their key had no webhook are sent to the one that it has now. A running server
-    begins within a minute.
-    """
-    if key_id is not None:
-        _require_key(db, key_id)
-    count = _change_file(db, lambda it: _retry(it, key_id, notification_id, time.time()))
-    if as_json:
-        print_json({"retried": count})
-    elif count:
-        say(f"{pluralize(count, 'notice')} will be tried again; a running server begins within a minute")
-    else:
-        say("nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bizverify keys webhook`")
-
-
-def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
-    from bizverify.server.store import key_table
-    from bizverify.watch.notifications import WEBHOOK
-    from bizverify.watch.notifications import retry as again
-
-    count = 0
-    for key in key_table.list_keys(db):
-        if key_id in (None, key.id):
-            channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
-            count += again(db, now, owner=key.id, notification_id=notification_id, channels=channels)
-    return count
-
-
-def _notification_row(delivery: PendingDelivery) -> dict[str, object]:
-    from bizverify.server.clock import as_text
-
-    waits = "given_up" if delivery.due is None else "waiting"
-    return {
-        "id": delivery.id,
-        "key_id": delivery.owner,
-        "biz_no": delivery.biz_no or None,
-        "detected_at": as_text(delivery.created),
-        "channel": delivery.channel,
-        "state": "nowhere" if delivery.channel is None else waits,
-        "attempts": delivery.attempts,
-        "next_attempt_at": as_text(delivery.due),
-        "error": delivery.error,
-    }
-
-
-def _notification_cells(row: dict[str, object]) -> list[str]:
-    found, again = _minute(row["detected_at"]), _minute(row["next_attempt_at"])
-    texts = {name: str(value or "") for name, value in row.items()}
-    state, tries = texts["state"].replace("_", " "), str(row["attempts"])
-    who = [texts["id"], texts["key_id"], texts["biz_no"] or "(several)"]
-    return [*who, found, texts["channel"], state, tries, again, texts["error"]]
-
-
-def _minute(time: object) -> str:
-    """Return a time as text, to the minute; nothing for ``None``."""
-    return str(time or "")[:16].replace("T", " ")
-
-
-def _change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
-    """Change the server's file in a transaction of its own, and return what ``change`` returns."""
-    from bizverify.server.store.schema import SERVER_FILE, open_server_file
-
-    with closing(open_server_file(db, create=make)) as connection, SERVER_FILE.errors(db):
-        connection.execute("BEGIN IMMEDIATE")
-        result = change(connection)
-        connection.execute("COMMIT")
-        return result
-
-
-def _require_key(db: Path, key_id: str) -> Key:
-    from bizverify.server.store import key_table
-
-    key = _change_file(db, lambda it: key_table.find_key(it, key_id))
-    if key is None:
-        raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
-    return key
-
-
-def _require_living_key(db: Path, key_id: str) -> Key:
-    key = _require_key(db, key_id)
-    if key.revoked is not None:
-        raise UsageError(f"key {key_id} was revoked, for good; make another with `bizverify keys create --db {db}`")
-    return key
-
-
-def _key_row(key: Key, used: int) -> dict[str, object]:
+def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:
     from bizverify.server.clock import as_text
 
     return {
@@ -302,15 +259,24 @@ def _key_row(key: Key, used: int) -> dict[str, object]:
         "used": used,
         "pool": key.pool,
         "webhook": key.webhook_url is not None,
+        "secrets": []
+        if key.revoked is not None
+        else [{"created": as_text(one.created), "expires": as_text(one.expires)} for one in secrets],
         "created": as_text(key.created),
         "last_used": as_text(key.last_used),
         "revoked": as_text(key.revoked),
+        "erased": as_text(key.erased),
         "note": key.note,
     }
 
 
-def _key_cells(row: dict[str, object]) -> list[str]:
+def _key_cells(row: dict[str, Any]) -> list[str]:
     used = f"{row['used']:,} of {row['quota']:,}"
     flags = ["yes" if row[name] else "" for name in ("pool", "webhook")]
-    times = [_minute(row[name]) for name in ("created", "last_used", "revoked")]
-    return [str(row["id"]), str(row["plan"]), used, *flags, *times, str(row["note"] or "")]
+    secrets, until = str(len(row["secrets"])), [minute(one["expires"]) for one in row["secrets"] if one["expires"]]
+    if until:
+        secrets += f", one until {until[0]}"
+    times = [minute(row[name]) for name in ("created", "last_used", "revoked")]
+    if row["erased"]:
+        times[-1] += " (erased)"
+    return [str(row["id"]), str(row["plan"]), used, *flags, secrets, *times, str(row["note"] or "")]

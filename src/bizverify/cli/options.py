@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     _ColumnsBase = click.ParamType[dict[str, str], str]
     _RateBase = click.ParamType[float, str]
     _BandBase = click.ParamType[tuple[float, float], str]
+    _DurationBase = click.ParamType[float, str]
 else:  # only newer versions of click can be subscripted
-    _ColumnsBase = _RateBase = _BandBase = click.ParamType
+    _ColumnsBase = _RateBase = _BandBase = _DurationBase = click.ParamType
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -84,6 +86,24 @@ class BandType(_BandBase):
             return float(low), float(high)
         except ValueError:
             self.fail(f"{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", param, ctx)
+
+
+class DurationType(_DurationBase):
+    """The type of ``--overlap``, a length of time: ``7d``, ``12h``, ``30m``, ``45s``, or ``0``; a year at most."""
+
+    name = "TIME"
+    _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+    _MOST: Final = 366 * 86_400
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds; fail with the usage message for anything else."""
+        found = re.fullmatch(r"0+|([0-9]{1,9})([dhms])", str(value), re.ASCII)
+        if found is None:
+            self.fail(f"{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", param, ctx)
+        seconds = float(int(found[1] or 0) * self._UNITS[found[2] or "s"])
+        if seconds > self._MOST:
+            self.fail(f"{value!r} is longer than a year (366d)", param, ctx)
+        return seconds
 
 
 _WHO: Final = (

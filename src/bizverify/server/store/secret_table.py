@@ -59,21 +59,37 @@ def live_secrets(db: sqlite3.Connection, key_id: str, now: float) -> list[Stored
     return [found for row in db.execute(query, (key_id,)) if (found := StoredSecret(*row)).lives(now)]
 
 
-def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> str | None:
-    """Give a key another secret and return it; those before end after ``overlap`` seconds.
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """A key's new secret, and those before that end because of it."""
+
+    secret: str = field(repr=False)
+    before: tuple[StoredSecret, ...]
+
+
+def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> Rotation | None:
+    """Give a key another secret; those before end after ``overlap`` seconds, or when they would by themselves.
 
     Returns ``None``, and changes nothing, where that would make more than :data:`MOST` valid ones. What ended before is
     deleted.
     """
-    valid = live_secrets(db, key_id, now)
-    if overlap > 0 and len(valid) >= MOST:
+    before = live_secrets(db, key_id, now)
+    if overlap > 0 and len(before) >= MOST:
         return None
-    kept = [secret.number for secret in valid]
-    for (number,) in db.execute("SELECT number FROM secrets WHERE key_id = ?", (key_id,)).fetchall():
-        if number not in kept or overlap <= 0:
-            db.execute("DELETE FROM secrets WHERE number = ?", (number,))
-    db.execute("UPDATE secrets SET expires = ? WHERE key_id = ? AND expires IS NULL", (now + overlap, key_id))
-    return add_secret(db, key_id, now)
+    db.execute("DELETE FROM secrets WHERE key_id = ? AND (revoked IS NOT NULL OR expires <= ?)", (key_id, now))
+    ends = now + overlap
+    db.execute(
+        "UPDATE secrets SET expires = ? WHERE key_id = ? AND (expires IS NULL OR expires > ?)", (ends, key_id, ends)
+    )
+    return Rotation(add_secret(db, key_id, now), tuple(before))
+
+
+def undo_rotation(db: sqlite3.Connection, rotation: Rotation) -> None:
+    """Delete a new secret that nobody has seen; those before end when they would have."""
+    db.execute("DELETE FROM secrets WHERE digest = ?", (digest_of(rotation.secret),))
+    db.executemany(
+        "UPDATE secrets SET expires = ? WHERE number = ?", [(one.expires, one.number) for one in rotation.before]
+    )
 
 
 def revoke_secrets(db: sqlite3.Connection, numbers: list[int], now: float) -> None:
