@@ -185,7 +185,9 @@ def test_lost_replies_and_failures_are_doubts_that_are_sent_again_by_decision_on
     sent = send(all_bounced(), concurrency=1)
     assert (sent.sent, sent.doubts, len(sent.held), sent.exit_code) == (ROWS - 3, 3, 3, 3)
     assert "doubt: " in "\n".join(sent.lines())
-    assert json.loads(json.dumps(sent.as_dict()))["held"][0]["state"] == "doubt"
+    held = json.loads(json.dumps(sent.as_dict()))["held"][0]
+    assert held["state"] == "doubt"
+    assert set(held) == {"place", "job_id", "b_no", "bounced", "reason", "state", "since", "note"}
     again = send(all_bounced())
     assert (again.sent, len(again.held), len(service.labels)) == (0, 3, ROWS)
     resent = send(all_bounced(), resend=True)

@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -601,6 +602,7 @@ def test_the_report_speaks_json_html_and_text(label: Any) -> None:
     """All forms of the report say the same, and hold no address."""
     report = label(f"사업자번호,주소,반송여부\n{NUMBERS[3]},{ADDRESSES[3]},Y\n999-99-99999,비밀 주소 1,Y\n")
     plain = json.loads(json.dumps(report.as_dict()))
+    assert set(plain) == {one.name for one in fields(report)}
     assert plain["bounced"] == 1
     assert plain["declaration"]["mailed"] == "2026-10-05"
     assert plain["listed"] == [{"row": 2, "problem": "unknown_number", "value": "999-99-99999"}]

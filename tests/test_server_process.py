@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -373,3 +373,30 @@ def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
     assert failed["error"] == "ValueError"
     assert failed["trace"][0].startswith("test_server_process.py:")
     assert not any(word in stream.getvalue() for word in ("1248100998", "홍길동", "세종대로"))
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "is_warned"),
+    [
+        ("127.0.0.1", [], False),
+        ("localhost", [], False),
+        ("0.0.0.0", [], True),
+        ("0.0.0.0", ["--trusted-proxy", "10.0.0.2"], False),
+    ],
+)
+def test_listening_to_other_machines_without_tls_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, more: list[str], is_warned: bool
+) -> None:
+    """Where others can reach the server, and no proxy is named, its start says once that keys go in the clear."""
+
+    def listen_only(_: Settings, host: str, port: int, on_start: Callable[[str], None]) -> None:
+        with listen(host, port) as listener:
+            on_start(process.url_of(listener))
+
+    monkeypatch.setattr(process, "run", listen_only)
+    started = CliRunner().invoke(
+        cli, ["serve", "--db", str(tmp_path / "db.sqlite"), "--host", host, "--port", "0", *more]
+    )
+    assert started.exit_code == 0, started.output
+    assert started.stderr.count("in the clear") == is_warned
+    assert ("--trusted-proxy" in started.stderr) == is_warned

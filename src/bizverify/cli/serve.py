@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bizverify.cli.console import say
+from bizverify.cli.console import say, warn
 from bizverify.cli.options import (
     PATH,
     chosen_status,
@@ -151,7 +151,22 @@ def serve(host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, 
     proxies = TrustedProxies(trusted_proxies)
     chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
     logs.configure_logging()
-    run(chosen, host, port, lambda url: say(f"serving on {url}; stop with Ctrl-C"))
+    run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))
+
+
+def _announce(url: str, *, behind_proxy: bool) -> None:
+    """Print where the server listens; warn where other machines can reach it and no proxy is known to speak TLS."""
+    from bizverify.client.base_url import BaseUrl
+
+    say(f"serving on {url}; stop with Ctrl-C")
+    if not behind_proxy and not BaseUrl.parse(url, allow_http=True).is_loopback:
+        warn(
+            [
+                "other machines can reach it without TLS, so their keys and customers travel in the clear: listen on "
+                "127.0.0.1, behind a proxy that speaks TLS, or name that proxy with --trusted-proxy; "
+                "docs/service.md#running-it shows one"
+            ]
+        )
 
 
 def needs_server() -> None:

@@ -70,8 +70,9 @@ class SendReport:
         return 5 if self.paused else 3 if self.held or self.unnumbered else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON has it."""
-        return asdict(self)
+        """The same as JSON has it, without the ledger's own number of an upload: ``job_id`` names it."""
+        held = [{name: value for name, value in asdict(label).items() if name != "upload"} for label in self.held]
+        return asdict(self) | {"held": held}
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report for people."""

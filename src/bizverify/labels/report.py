@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -96,7 +96,7 @@ class LabelReport(Shown):
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return values | {
             "columns": {role: asdict(choice) for role, choice in self.columns.items()},
             "declaration": msgspec.to_builtins(self.declaration),
