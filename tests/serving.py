@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
 import os
 import re
 import signal
@@ -21,6 +24,7 @@ import httpx
 import pytest
 
 from bizverify import BlockingClient
+from bizverify.server import logs
 from bizverify.server.app import listen, server_for, url_of
 from bizverify.server.clock import Clock
 from bizverify.server.jobs import isolated_reader
@@ -159,6 +163,22 @@ def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it did not come to hold"
         time.sleep(0.01)
+
+
+@contextmanager
+def logged() -> Iterator[list[dict[str, Any]]]:
+    """Log as `bizverify serve` does for as long as the block lasts; then the list holds the lines."""
+    stream, lines = io.StringIO(), list[dict[str, Any]]()
+    loggers = [logging.getLogger(name) for name in (logs.ROOT, "asyncio")]
+    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    logs.configure_logging(stream, "info")
+    try:
+        yield lines
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
+        lines += [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:

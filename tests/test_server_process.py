@@ -30,7 +30,7 @@ from bizverify.server.app import listen, server_for, supervise
 from bizverify.server.clock import Clock
 from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.settings import Settings
-from serving import Served, ServedProcess, answers_held, make_key, rows_of, served
+from serving import Served, ServedProcess, answers_held, logged, make_key, rows_of, served
 
 
 @pytest.fixture(scope="module")
@@ -345,13 +345,7 @@ def test_the_log_says_what_is_wrong_with_the_file() -> None:
 
 def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
     """A request is logged with method, pattern, status and time; an exception without its message."""
-    stream = io.StringIO()
-    logger = logging.getLogger(logs.ROOT)
-    loops = logging.getLogger("asyncio")
-    before = logger.handlers[:], logger.propagate, logger.level
-    loops_before = loops.handlers[:], loops.propagate
-    logs.configure_logging(stream, "info")
-    try:
+    with logged() as lines:
         with served(tmp_path / "db.sqlite") as server, server.client() as client:
             client.verify("1248100998", "홍길동상회", "서울 중구 세종대로 110")
             httpx.request("1248100998", f"{server.url}/me")
@@ -360,11 +354,6 @@ def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
             raise ValueError("홍길동상회")
         except ValueError:
             logging.getLogger(f"{logs.ROOT}.server").exception("a step failed")
-    finally:
-        logger.handlers[:], logger.propagate, _ = before
-        loops.handlers[:], loops.propagate = loops_before
-        logger.setLevel(before[2])
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     request = next(line for line in lines if line["event"] == "request" and line["path"] == "/verify")
     assert (request["method"], request["status"]) == ("POST", 200)
     assert request["ms"] > 0
@@ -372,7 +361,7 @@ def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
     failed = next(line for line in lines if line["event"] == "a step failed")
     assert failed["error"] == "ValueError"
     assert failed["trace"][0].startswith("test_server_process.py:")
-    assert not any(word in stream.getvalue() for word in ("1248100998", "홍길동", "세종대로"))
+    assert not any(word in str(lines) for word in ("1248100998", "홍길동", "세종대로"))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bizverify.errors import StoreError
+from bizverify.server.client_address import TrustedProxies
 from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
 from bizverify.server.http_limits import IncomingBody, refuse_two_lengths
+from bizverify.server.logs import REQUEST_ID
 from bizverify.server.metrics.counts import ServerMetrics
+from bizverify.server.request_id import HEADER as REQUEST_ID_HEADER
+from bizverify.server.request_id import request_id_of
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
@@ -116,6 +120,12 @@ class AuthMiddleware:
         started, incoming = time.perf_counter(), IncomingBody(receive, scope)
         context = scope["app"].state.context
         metrics: ServerMetrics = context.metrics
+        proxies: TrustedProxies = context.settings.trusted_proxies
+        request_id = request_id_of(scope, proxies)
+        REQUEST_ID.set(request_id)  # each request is a task of its own
+        more = [(REQUEST_ID_HEADER, request_id.encode())]
+        if scope["path"] not in self._public:
+            more.append(_NO_STORE)
         metrics.under_way += 1
         status = 0
 
@@ -123,8 +133,7 @@ class AuthMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if scope["path"] not in self._public:
-                    message = {**message, "headers": [*message.get("headers", ()), _NO_STORE]}
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
         try:
@@ -137,7 +146,8 @@ class AuthMiddleware:
             key = scope.get(_KEY)
             method = scope["method"] if scope["method"] in _METHODS else "?"
             took, route = time.perf_counter() - started, _route(scope)
-            context.requests.note(method, route, status, took, key.id if key else "")
+            client = proxies.client_of(scope)
+            context.requests.note(method, route, status, took, key=key.id if key else "", client=client)
             metrics.under_way -= 1
             metrics.observe_request(route, method, status, took)
 
@@ -159,8 +169,14 @@ class AuthMiddleware:
             return busy("the server cannot use its disk", 30)
         except (Exception, PanicException):  # a panic is no Exception
             _log.exception("a request failed")
-            return Refusal(500, "internal", "the server failed; nothing is known of the request's effect")
+            return _internal()
         return None
+
+
+def _internal() -> Refusal:
+    """A defect; its id is in the body, too, for that is what people pass on when they ask for help."""
+    message = "the server failed; nothing is known of the request's effect"
+    return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
 
 
 def key_of(request: Request) -> Key:

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -21,6 +22,9 @@ ROOT: Final = "bizverify"
 _RENDERED: Final = "bizverify_rendered"
 _WRITTEN_EVERY: Final = 0.2
 _encode: Final = msgspec.json.Encoder().encode
+
+REQUEST_ID: Final[ContextVar[str]] = ContextVar("bizverify_request_id", default="")
+"""The id of the request that is being answered, in its task and the threads that it waits for; else empty."""
 
 
 def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
@@ -38,7 +42,11 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
 
 
 class RequestLine(msgspec.Struct, omit_defaults=True):
-    """What is logged of a request; ``path`` is its pattern, ``ms`` how long it took, ``key`` the id of the key."""
+    """What is logged of a request.
+
+    ``path`` is its pattern, ``ms`` how long it took, ``request`` its id, ``key`` the id of the key, ``client`` the
+    address of the client.
+    """
 
     time: str
     level: str
@@ -48,7 +56,9 @@ class RequestLine(msgspec.Struct, omit_defaults=True):
     path: str
     status: int
     ms: float
+    request: str
     key: str = ""
+    client: str = ""
 
 
 class RequestLog:
@@ -58,13 +68,14 @@ class RequestLog:
         self._logger = logging.getLogger(f"{ROOT}.server.requests")
         self._lines: list[str] = []
 
-    def note(self, method: str, path: str, status: int, seconds: float, key: str) -> None:
-        """Note a request that has been answered, if such are logged."""
+    def note(self, method: str, path: str, status: int, seconds: float, *, key: str, client: str) -> None:
+        """Note the request of :data:`REQUEST_ID`, which has been answered, if such are logged."""
         if not self._logger.isEnabledFor(logging.INFO):
             return
         now = datetime.now(SEOUL).isoformat(timespec="milliseconds")
         ms = round(seconds * 1000, 1)
-        line = RequestLine(now, "info", self._logger.name, "request", method, path, status, ms, key)
+        about = method, path, status, ms, REQUEST_ID.get(), key, client
+        line = RequestLine(now, "info", self._logger.name, "request", *about)
         if not self._lines:
             asyncio.get_running_loop().call_later(_WRITTEN_EVERY, self.write)
         self._lines.append(_encode(line).decode())
@@ -93,6 +104,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage() if record.name.partition(".")[0] == ROOT else "a library reports something",
         }
+        if request := REQUEST_ID.get():
+            line["request"] = request
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             line["error"] = type(error).__name__
