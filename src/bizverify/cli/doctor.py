@@ -57,11 +57,12 @@ def doctor(as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(diagnosis.as_dict())
     else:
-        _print_findings(diagnosis)
+        print_findings(diagnosis)
     click.get_current_context().exit(diagnosis.exit_code)
 
 
-def _print_findings(diagnosis: Diagnosis) -> None:
+def print_findings(diagnosis: Diagnosis) -> None:
+    """Print a table of what was found, then what to do about it."""
     rows = [(finding.what, _MARKS[finding.level][0], finding.said) for finding in diagnosis.findings]
     print_table(("what", "", "found"), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from bizverify.cli.console import say, warn
+from bizverify.cli.doctor import print_findings
 from bizverify.cli.options import (
     PATH,
     chosen_status,
@@ -132,7 +134,10 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     metavar="HOST",
     help="The address of --metrics-port; no key is asked for there, so let only the monitor reach it.",
 )
-def serve(host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, ...], **settings: Any) -> None:
+@click.option("--check", is_flag=True, help="Look at all that is given, print what is wrong and its remedy, and end.")
+def serve(
+    host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, ...], check: bool, **settings: Any
+) -> None:
     """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
 
     FILE is made if it is missing; keys are made with `bizverify keys create --db FILE`. A registry or gazetteer that is
@@ -140,7 +145,11 @@ def serve(host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, 
     order; after a kill, accepted jobs go on when it is started again. The log is on stderr, a JSON object a line;
     BIZVERIFY_LOG sets its level (info). With --status nts it asks the tax authority for statuses, with the key in
     BIZVERIFY_NTS_KEY. Behind a proxy that speaks TLS: keys must not travel in the clear.
+
+    With --check nothing is started or changed, also beside a running server: exit code 2 where a start would fail.
     """
+    if check:
+        _check(host=host, port=port, plans=plans, **settings)
     needs_server()
     from bizverify.server import logs
     from bizverify.server.app import run
@@ -152,6 +161,16 @@ def serve(host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, 
     chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
     logs.configure_logging()
     run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))
+
+
+def _check(**options: Any) -> NoReturn:
+    from bizverify.diagnosis.service_check import ServiceToCheck, check_service
+
+    status = chosen_status(options)
+    given = {field.name: options[field.name] for field in fields(ServiceToCheck) if field.name != "status"}
+    diagnosis = check_service(ServiceToCheck(status=status, **given))
+    print_findings(diagnosis)
+    raise SystemExit(diagnosis.exit_code)
 
 
 def _announce(url: str, *, behind_proxy: bool) -> None:

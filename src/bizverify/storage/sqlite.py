@@ -314,14 +314,18 @@ class FileKind:
             if lock is not None:
                 lock.release()
 
-    def _is_outdated(self, path: Path) -> bool:
-        """Return whether a file's header says a version older than this release's."""
+    def stored_version(self, path: Path) -> int:
+        """Return the version that a file's header says, without opening it as a database; 0 where it says none."""
         try:
             with path.open("rb") as file:
                 header = file.read(_HEADER)
         except OSError:
-            return False
-        return header.startswith(_MAGIC) and 0 < int.from_bytes(header[60:64]) < self.version
+            return 0
+        return int.from_bytes(header[60:64]) if header.startswith(_MAGIC) else 0
+
+    def _is_outdated(self, path: Path) -> bool:
+        """Return whether a file's header says a version older than this release's."""
+        return 0 < self.stored_version(path) < self.version
 
     def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
         """Look through the whole file after a process was killed; raise ``error`` if it is damaged."""

@@ -1,0 +1,163 @@
+"""Checks of the doctor and of `serve --check`: versions, extras, reference data, statuses, room on a disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from bizverify._version import __version__
+from bizverify.diagnosis.findings import Finding, Level
+from bizverify.engine import Gazetteer, Registry
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.model_store import resolve_model
+from bizverify.reference.status_store import find_status_store
+from bizverify.run.alerts import stale_registry_alert
+from bizverify.schema import pluralize
+from bizverify.watch.local_file import WATCH_FILE
+
+EXTRAS: Final = {
+    "learn": (("numpy",), "to learn the scorecard from letters (`bizverify calibrate`)"),
+    "server": (
+        ("starlette", "uvicorn", "python_multipart", "prometheus_client", "numpy"),
+        "to run the service yourself (`bizverify serve`)",
+    ),
+    "fast": (("uvloop",), "for more requests a second of the processor"),
+    "notebook": (("pandas", "ipykernel"), "for pandas frames and notebooks"),
+}
+"""The extras of the package: their modules, and what they are for."""
+_PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
+_ROOM: Final = 1 << 30
+"""Bytes that should be free: what a run writes besides its output is small, and a server needs room for uploads."""
+_LEAST: Final = 16 << 20
+_DATA: Final = "docs/data-sources.md says where it comes from"
+
+
+def look_at_versions() -> Iterator[Finding]:
+    """Look at the versions of bizverify, Python and what it stands on."""
+    yield Finding("bizverify", "ok", __version__)
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for package in _PACKAGES:
+        yield Finding(package, "ok", _version_of(package) or "there, of an unknown version")
+    if sqlite3.sqlite_version_info < WATCH_FILE.minimum:
+        needed = ".".join(map(str, WATCH_FILE.minimum[:2]))
+        remedy = "use a Python that comes with a newer SQLite, or update SQLite"
+        yield Finding("SQLite", "error", f"{sqlite3.sqlite_version}, and {needed} or newer is needed", remedy)
+    else:
+        yield Finding("SQLite", "ok", sqlite3.sqlite_version)
+
+
+def look_at_extras() -> Iterator[Finding]:
+    """Look at the extras: which are installed."""
+    for name in EXTRAS:
+        yield from look_at_extra(name)
+
+
+def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
+    """Look whether an extra is installed; ``missing`` is the level of the finding that it is not."""
+    modules, purpose = EXTRAS[name]
+    absent = [module for module in modules if find_spec(module) is None]
+    if absent:
+        remedy = f"pip install 'bizverify[{name}]'{', if you want it' if missing == 'note' else ''}"
+        yield Finding(f"extra {name}", missing, f"not installed ({', '.join(absent)}): {purpose}", remedy)
+    else:
+        yield Finding(f"extra {name}", "ok", f"installed: {purpose}")
+
+
+def look_at_model(name: str | Path | None) -> Iterator[Finding]:
+    """Look at the scorecard that would answer."""
+    card = resolve_model(name)
+    builtin = Scorecard.load()
+    learned = "the built-in one" if card is builtin else f"beside the built-in {builtin.version}"
+    yield Finding("scorecard", "ok", f"{card.version}, {learned}")
+
+
+def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
+    """Look at the registry, and how old it is for a scorecard."""
+    if path is None:
+        remedy = f"give `registry=`, or fetch statuses with `bizverify enrich --status nts`; {_DATA}"
+        yield Finding("registry", "note", "none was given, so the local engine knows no status by itself", remedy)
+        return
+    registry = Registry.open(path)
+    registry.check()
+    age = (
+        "of days that are not known"
+        if registry.newest is None
+        else f"newest status of {_age_of(registry.newest, today)}"
+    )
+    said = f"{registry.path}: {pluralize(registry.rows, 'business', 'businesses')}, {age}, version {registry.version}"
+    if stale := stale_registry_alert(registry, resolve_model(model).stale_after, today):
+        yield Finding("registry", "warning", said, f"{stale}; or `bizverify data refresh-registry`")
+    else:
+        yield Finding("registry", "ok", said)
+
+
+def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
+    """Look at the store of fetched statuses."""
+    store = find_status_store(path)
+    if store is None:
+        yield Finding("status store", "note", f"{path}: there is none, so no status was fetched yet")
+        return
+    with store:
+        found = store.summary()
+    held = pluralize(found.numbers, "status", "statuses")
+    ages = [
+        f"{word} of {_age_of(day, today)}" for word, day in (("newest", found.newest), ("oldest", found.oldest)) if day
+    ]
+    yield Finding("status store", "ok" if found.numbers else "note", ", ".join([f"{path}: {held}", *ages]))
+
+
+def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
+    """Look at the gazetteer, and how old it is."""
+    if path is None:
+        remedy = f"give `gazetteer=`, built by `bizverify data build-gazetteer`; {_DATA}"
+        yield Finding("gazetteer", "note", "none was given, so addresses are not corrected", remedy)
+        return
+    gazetteer = Gazetteer.open(path)
+    gazetteer.check()
+    age = "" if gazetteer.source_date is None else f", addresses of {_age_of(gazetteer.source_date, today)}"
+    yield Finding("gazetteer", "ok", f"{gazetteer.path}: version {gazetteer.version}{age}")
+    for caution in gazetteer.cautions(today):
+        yield Finding("gazetteer", "warning", caution)
+
+
+def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
+    """Look whether a folder, or the one in which it will be made, can be written to and has room.
+
+    ``remedy``: what to do where it cannot.
+    """
+    there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(what, "error", f"{there}: is no folder that can be written to", remedy)
+        return
+    free = shutil.disk_usage(there).free
+    said = f"{folder}: {'' if there == folder else 'not made yet, '}{free / (1 << 30):,.1f} GB free"
+    level: Level = "ok" if free >= _ROOM else "warning" if free >= _LEAST else "error"
+    yield Finding(what, level, said, None if level == "ok" else "free space on that disk")
+
+
+def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
+    """Look whether others may look into a file or folder; ``mode`` is the one that keeps them out."""
+    found = stat.S_IMODE(path.stat().st_mode) if os.name == "posix" else 0
+    if found & 0o077:
+        remedy = f"chmod {mode:o} {path}: what it holds is about people"
+        yield Finding(what, "warning", f"{path}: others may look into it (mode {found:o})", remedy)
+
+
+def _age_of(day: date, today: date) -> str:
+    return f"{day} ({pluralize((today - day).days, 'day')} ago)"
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,233 @@
+"""What ``bizverify serve --check`` looks at: all that a server is given, before it is started, or beside it.
+
+Nothing is changed: no file is made, brought forward or locked for longer than a look, nobody is asked anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Final
+
+from bizverify.client.address_policy import AddressPolicy, IpNetwork
+from bizverify.client.webhook import WebhookUrl
+from bizverify.diagnosis.checks import (
+    look_at_extra,
+    look_at_folder,
+    look_at_gazetteer,
+    look_at_mode,
+    look_at_model,
+    look_at_registry,
+    look_at_statuses,
+    look_at_versions,
+)
+from bizverify.diagnosis.findings import Diagnosis, Finding, findings_of
+from bizverify.errors import StoreError, UsageError
+from bizverify.model_store import BUILTIN
+from bizverify.options import StatusOptions
+from bizverify.reference.nts import NtsKey
+from bizverify.reference.status_store import STATUS_FILE
+from bizverify.schema import SEOUL, pluralize
+from bizverify.server.settings import ServicePlan, load_plans
+from bizverify.server.store import SERVER_FILE, key_table, open_server_file
+from bizverify.server.store.key_table import Key
+from bizverify.storage.filesystem import lock_file
+
+_OWNER: Final = "give it to the user as whom the server runs, or run the check as that user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceToCheck:
+    """What a server would be started with; as :class:`bizverify.server.settings.Settings` has it.
+
+    ``plans``: the file of plans, ``None`` for the built-in ones.
+    """
+
+    db: Path
+    host: str
+    port: int
+    status: StatusOptions
+    plans: Path | None = None
+    registry: Path | None = None
+    gazetteer: Path | None = None
+    model: str | None = None
+    notices: Path | None = None
+    webhook_networks: tuple[IpNetwork, ...] = ()
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+
+    @property
+    def files(self) -> Path:
+        """The folder of what is too large for the database."""
+        return self.db.with_name(f"{self.db.name}.files")
+
+
+def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
+    """Look at everything that a server is given. Raises nothing: what is wrong is a finding."""
+    today = today or datetime.now(SEOUL).date()
+    running = _is_running(service.db)
+    checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
+        ("versions", look_at_versions),
+        ("extra server", lambda: look_at_extra("server", missing="error")),
+        ("plans", lambda: _look_at_plans(service.plans)),
+        ("database", lambda: _look_at_database(service.db, running=running)),
+        ("keys", lambda: _look_at_keys(service)),
+        ("folder", lambda: _look_at_folder(service)),
+        ("scorecard", lambda: look_at_model(service.model or BUILTIN)),
+        ("registry", lambda: look_at_registry(service.registry, service.model or BUILTIN, today)),
+        ("gazetteer", lambda: look_at_gazetteer(service.gazetteer, today)),
+        ("tax authority's key", lambda: _look_at_nts(service, today)),
+        ("notices", lambda: _look_at_notices(service.notices)),
+        ("port", lambda: _look_at_port("port", service.host, service.port, running=running)),
+        ("metrics", lambda: _look_at_metrics(service, running=running)),
+    )
+    return Diagnosis(tuple(finding for what, check in checks for finding in findings_of(what, check)))
+
+
+def _is_running(db: Path) -> bool:
+    """Return whether a server has the file: whether the lock beside it is taken. It is held for no longer than that."""
+    try:
+        descriptor = os.open(f"{os.path.realpath(db)}.lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not lock_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _look_at_plans(path: Path | None) -> Iterator[Finding]:
+    plans = load_plans(path)
+    yield Finding("plans", "ok", f"{path or 'built in'}: {', '.join(plans)}")
+
+
+def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
+    if not db.exists():
+        remedy = "make the first key with `bizverify keys create`, which makes the file, too"
+        yield Finding("database", "note", f"{db}: is not there yet and will be made", remedy)
+        return
+    found = SERVER_FILE.stored_version(db)
+    if 0 < found < SERVER_FILE.version:
+        said = f"{db}: is of version {found}, and the start brings it to version {SERVER_FILE.version}"
+        yield Finding("database", "warning", said, "back it up first: the bizverify before cannot open it then")
+        return
+    try:
+        open_server_file(db, create=False, writing=False).close()
+    except StoreError:
+        if running or not _has_journal(db):
+            raise
+        yield Finding("database", "note", f"{db}: was cut off in the middle of a commit; the start settles it")
+        return
+    used = "in use by a server that is running" if running else "no server is running on it"
+    yield Finding("database", "ok", f"{db}: version {SERVER_FILE.version}, {db.stat().st_size / 1e6:,.1f} MB, {used}")
+    if not os.access(db, os.W_OK):
+        yield Finding("database", "error", f"{db}: cannot be written", _OWNER)
+    yield from look_at_mode("database", db, 0o600)
+
+
+def _has_journal(db: Path) -> bool:
+    journal = db.with_name(f"{db.name}-journal")
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
+    """Look at the keys' plans and webhooks, if the file can be read as it is."""
+    if SERVER_FILE.stored_version(service.db) != SERVER_FILE.version:
+        return
+    try:
+        with closing(open_server_file(service.db, create=False, writing=False)) as file:
+            keys = [key for key in key_table.list_keys(file) if key.revoked is None]
+    except StoreError:  # said of the database
+        return
+    if not keys:
+        yield Finding("keys", "note", "there is none, so every request is refused", "`bizverify keys create` makes one")
+        return
+    yield Finding("keys", "ok", pluralize(len(keys), "key"))
+    yield from _look_at_plans_of(keys, load_plans(service.plans))
+    policy = AddressPolicy(service.webhook_networks)
+    for key in keys:
+        if key.webhook_url is not None:
+            yield from _look_at_webhook(key.id, key.webhook_url, policy)
+
+
+def _look_at_plans_of(keys: Iterable[Key], plans: Mapping[str, ServicePlan]) -> Iterator[Finding]:
+    for key in keys:
+        if key.plan not in plans:
+            remedy = "name it in the file of `plans=`, or give the key another with `bizverify keys change`"
+            yield Finding("keys", "warning", f"{key.id}: no plan is called {key.plan!r}, so it is refused", remedy)
+
+
+def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[Finding]:
+    remedy = "set another with `bizverify keys webhook`, or allow its network with `webhook_networks=`"
+    try:
+        url = WebhookUrl.parse(text, allow_http=True)  # whether http may be was decided when it was set
+    except UsageError as error:
+        yield Finding("webhook", "warning", f"{key_id}: {error}", remedy)
+        return
+    if not policy.is_allowed_host(url.host):
+        yield Finding("webhook", "warning", f"{key_id}: {url} is no public address: nothing is sent there", remedy)
+
+
+def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
+    yield from look_at_folder("folder", service.db.absolute().parent, _OWNER)
+    if service.files.exists():
+        yield from look_at_folder("folder", service.files, _OWNER)
+        yield from look_at_mode("folder", service.files, 0o700)
+
+
+def _look_at_nts(service: ServiceToCheck, today: date) -> Iterator[Finding]:
+    if service.status.source == "none":
+        return
+    NtsKey.load(service.status.key_file)
+    yield Finding("tax authority's key", "ok", "is there; it is never shown")
+    store = Path(service.status.store) if service.status.store is not None else service.files / "statuses.sqlite"
+    if STATUS_FILE.stored_version(store) in (0, STATUS_FILE.version):  # opening would bring an older one forward
+        yield from look_at_statuses(store, today)
+
+
+def _look_at_notices(path: Path | None) -> Iterator[Finding]:
+    if path is None:
+        return
+    there = path if path.exists() else path.absolute().parent
+    if not os.access(there, os.W_OK):
+        yield Finding("notices", "error", f"{path}: closures cannot be written there", _OWNER)
+    elif path.exists():
+        yield Finding("notices", "ok", f"{path}: {path.stat().st_size / 1e6:,.1f} MB")
+        yield from look_at_mode("notices", path, 0o600)
+    else:
+        yield Finding("notices", "ok", f"{path}: will be made")
+
+
+def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator[Finding]:
+    """Look whether an address can be had: by binding to it, without listening, so that nobody connects meanwhile."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            if running and getattr(error, "errno", None) == errno.EADDRINUSE:
+                yield Finding(what, "ok", f"{host}:{port}: in use, as it should be while the server runs")
+                return
+            reason = getattr(error, "strerror", None) or error
+            remedy = f"stop what listens there, or choose another `{'metrics_' if what == 'metrics' else ''}port=`"
+            yield Finding(what, "error", f"{host}:{port}: cannot listen there: {reason}", remedy)
+            return
+    yield Finding(what, "ok", f"{host}:{port}: free")
+
+
+def _look_at_metrics(service: ServiceToCheck, *, running: bool) -> Iterator[Finding]:
+    if service.metrics_port is None:
+        remedy = "give `metrics_port=`; docs/runbook.md says what is told there"
+        yield Finding("metrics", "note", "are answered nowhere, so nobody can watch the server", remedy)
+    elif service.metrics_port == service.port != 0:
+        said = f"{service.port}: is the service's port, too"
+        yield Finding("metrics", "error", said, "choose another `metrics_port=`")
+    else:
+        yield from _look_at_port("metrics", service.metrics_host, service.metrics_port, running=running)
