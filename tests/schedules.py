@@ -40,6 +40,7 @@ from bizverify.dispatch import Halt
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
+    LimitError,
     NotFoundError,
     NotSentError,
     PlanError,
@@ -383,7 +384,8 @@ class Wire:
                 status = dice.choice((500, 502, 503, 503, 504))
                 return DoubtError(f"{status}", status=status, retry_after=dice.choice((None, 2.0, 3600.0)))
             case "429":
-                return QuotaError("429", status=429, retry_after=dice.choice((None, None, 0.5, 20.0, 86400.0)))
+                kind = dice.choice((QuotaError, LimitError))
+                return kind("429", status=429, retry_after=dice.choice((None, None, 0.5, 20.0, 86400.0)))
             case "413":
                 return TooLargeError("413", status=413)
             case "400":

@@ -71,6 +71,9 @@ def test_every_error_of_the_service_has_an_action() -> None:
         ([QuotaError("429", retry_after=5.0)], ["sent", "WAIT", "sent", "reply"], None),
         ([QuotaError("429")], ["sent", "WAIT"], "quota"),
         ([QuotaError("429", retry_after=700.0)], ["sent", "WAIT"], "quota"),
+        ([errors.LimitError("429", retry_after=5.0)] * 9, [*["sent", "DELAY"] * 9, "sent", "reply"], None),
+        ([errors.LimitError("429")], ["sent", "DELAY", "sent", "reply"], None),
+        ([errors.LimitError("429", retry_after=3600.0)], ["sent", "DELAY"], "limit"),
         ([errors.DoubtError("lost")], ["sent", "HOLD"], None),
         ([errors.UnavailableError("down")], ["sent", "RETRY_OR_HOLD", "sent", "reply"], None),
         ([errors.UnavailableError("down")] * 9, ["sent", "RETRY_OR_HOLD"] * 7, None),
@@ -88,6 +91,22 @@ def test_what_follows_from_an_error(outcomes: list[ServiceError], written: list[
     assert request.written == written
     assert (halt.why if halt else None) == why
     assert after.written == ([] if halt else ["sent", "reply"])
+
+
+def test_a_bound_that_passes_never_ends_a_run() -> None:
+    """A service that takes one request in ten for ever is waited for, whatever the budget of retries has left."""
+    requests = [Sending(*[errors.LimitError("429", status=429, retry_after=1.0)] * 9) for _ in range(50)]
+    assert delivered(*requests).halt is None
+    assert [request.written[-1] for request in requests] == ["reply"] * 50
+
+
+def test_a_bound_that_does_not_pass_pauses_the_run_in_the_end() -> None:
+    """A request that is told to wait for ever does not keep a run for ever."""
+    request = Sending(*[errors.LimitError("429", status=429, retry_after=1.0)] * 10_000)
+    halt = delivered(request).halt
+    assert halt is not None
+    assert (halt.why, halt.error) == ("limit", None)
+    assert len(request.written) < 1_000
 
 
 def test_an_outage_of_what_is_free_ends_a_run_without_an_error() -> None:

@@ -20,6 +20,7 @@
     │   ├── NotFoundError               2   404: no such job or watch, or not this key's
     │   ├── TooLargeError               2   413: the file or request is too large
     │   ├── QuotaError                  5   429: the monthly quota is used up, or would be
+    │   ├── LimitError                  5   429: too often or too much at once, or no room; the quota is not used up
     │   ├── RejectedError               2   any other 3xx or 4xx: refused, and so not paid
     │   ├── JobTimeoutError             5   a batch job was not done in the time that was given to it
     │   ├── ShapeError                  3   answered, but not in a shape that can be read (carries the bytes)
@@ -167,6 +168,12 @@ class TooLargeError(ServiceError):
 
 class QuotaError(ServiceError):
     """429: the monthly quota is used up; or a plan needs more than is left of it, and nothing was sent."""
+
+    exit_code = 5
+
+
+class LimitError(ServiceError):
+    """429 that names a bound other than the monthly quota: it passes, nothing was done, and it may be sent again."""
 
     exit_code = 5
 

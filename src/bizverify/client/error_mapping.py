@@ -26,6 +26,7 @@ from bizverify.errors import (
     AuthenticationError,
     CertificateError,
     DoubtError,
+    LimitError,
     NotFoundError,
     NotSentError,
     PlanError,
@@ -51,6 +52,9 @@ _TIMED_OUT: Final = 408
 
 _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
+_LIMIT_CODES: Final = frozenset(
+    {"limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled"}
+)
 _STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     401: (AuthenticationError, "the API key is missing or invalid", "check BIZVERIFY_API_KEY or the key file"),
     403: (PlanError, "not available in the account's plan", "the API needs the Business plan or higher"),
@@ -59,6 +63,11 @@ _STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     413: (TooLargeError, "the file or request is too large", "send fewer rows at a time"),
     429: (QuotaError, "the monthly quota is used up", "wait for the next period or ask for a larger plan"),
 }
+_LIMIT: Final[tuple[type[ServiceError], str, str]] = (
+    LimitError,
+    "a limit other than the monthly quota is reached",
+    "nothing was paid; try again",
+)
 
 
 def status_error(
@@ -70,7 +79,9 @@ def status_error(
     What the statuses mean that INTERFACE §7 does not list is G29.
     """
     detail = body_message(body)
-    if status in _STATUSES:
+    if status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body):
+        kind, what, remedy = _LIMIT
+    elif status in _STATUSES:
         kind, what, remedy = _STATUSES[status]
     elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
         kind, what = RejectedError, f"refused ({_phrase(status)})"
@@ -100,6 +111,17 @@ def body_message(body: bytes) -> str | None:
             return one_line(text)
         return one_line(_message(value) or text)
     return one_line(text)
+
+
+def _names_limit(body: bytes) -> bool:
+    """Whether the body of a 429 has a code that says that it is not the monthly quota (G35)."""
+    try:
+        value = json.loads(body[: 4 * RAW_KEPT])
+    except (ValueError, RecursionError):
+        return False
+    inner = value.get("error", value) if isinstance(value, dict) else None
+    code = inner.get("code") if isinstance(inner, dict) else None
+    return isinstance(code, str) and code.lower() in _LIMIT_CODES
 
 
 def value_message(value: object) -> str | None:
@@ -194,6 +216,8 @@ def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
     if isinstance(error, QuotaError):
         return error.retry_after is not None  # without one it is the month's quota
     status = error.status
+    if isinstance(error, LimitError):
+        return True
     if isinstance(error, DoubtError):
         return status is None or 200 <= status < 300 or status == _TIMED_OUT or 500 <= status < 600
     return isinstance(error, NotSentError)

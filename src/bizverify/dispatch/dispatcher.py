@@ -23,7 +23,7 @@ Reply = TypeVar("Reply")
 Task = Callable[[Slot], Awaitable[None]]
 """One piece of a run's work; it holds a slot among the requests under way."""
 
-HaltReason = Literal["quota", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
+HaltReason = Literal["quota", "limit", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 
 MAX_FAILURES: Final = 100
 """How much may fail in a row before nothing more is sent: a request that was, or may have been, done in vain weighs
@@ -31,6 +31,10 @@ MAX_FAILURES: Final = 100
 
 FAILURE_WEIGHT: Final = 10
 _MAX_RETRIES: Final = 6
+_MAX_DELAYS: Final = 200
+"""How often a request is sent again that a bound held up, before the run pauses: after ten minutes or more."""
+_STEADY: Final = 4
+"""The retry from which on the waits for a bound grow no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,7 @@ class Dispatcher:
             try:
                 return await ask()
             except ServiceError as error:
-                if not may_pass(error) or not await self.retry_later(attempt, error.retry_after):
+                if not may_pass(error) or not await self._wait_after(error, attempt):
                     if self.is_cancelled:
                         return None
                     raise
@@ -235,6 +239,23 @@ class Dispatcher:
             return False
         self.counts.retries += 1
         await self.back_off(attempt + 1, retry_after)
+        return not self.is_cancelled
+
+    async def _wait_after(self, error: ServiceError, attempt: int) -> bool:
+        """Wait before one more attempt of what may be sent again; return ``False`` if there shall be none."""
+        if error_action(error) is Action.DELAY:
+            return await self._delay(attempt, error.retry_after)
+        return await self.retry_later(attempt, error.retry_after)
+
+    async def _delay(self, attempt: int, retry_after: float | None) -> bool:
+        """Wait until a bound has passed; return ``False`` if that takes long, or the run is cancelled.
+
+        It takes nothing of the budget of retries: the service works, and says itself when it takes the request.
+        """
+        if self.is_cancelled or attempt >= _MAX_DELAYS or is_long_wait(retry_after):
+            return False
+        self.counts.retries += 1
+        await self.back_off(min(attempt + 1, _STEADY), retry_after)
         return not self.is_cancelled
 
     async def back_off(self, attempt: int, retry_after: float | None = None) -> None:
@@ -322,13 +343,16 @@ class Dispatcher:
         """Return whether to send a request once more, having waited; if not, do what else follows for the run."""
         may_retry = action in (Action.RETRY, Action.RETRY_OR_HOLD)
         may_retry |= action is Action.WAIT and error.retry_after is not None
-        if may_retry and await self.retry_later(attempt, error.retry_after):
+        may_retry |= action is Action.DELAY
+        if may_retry and await self._wait_after(error, attempt):
             return True
         match action:
             case Action.RETRY:
                 self.cancel(Halt("unreachable", str(error)))
             case Action.WAIT:
                 self.cancel(Halt("quota", str(error)))
+            case Action.DELAY:
+                self.cancel(Halt("limit", str(error)))
             case Action.HOLD | Action.RETRY_OR_HOLD:
                 self.record_failure(str(error), request.failure_weight)
             case Action.REFUSE:

@@ -11,6 +11,7 @@ from typing import Final
 from bizverify.errors import (
     CertificateError,
     DoubtError,
+    LimitError,
     NotSentError,
     QuotaError,
     RejectedError,
@@ -26,6 +27,7 @@ class Action(Enum):
 
     RETRY = "certainly not sent: send it again within the retry budget, else pause the run"
     WAIT = "over a limit: send it again after the time that the service says, else pause the run"
+    DELAY = "over a bound that passes: send it again after the time that the service says, if that is short, else pause"
     HOLD = "perhaps done, or done without a readable answer: never send it again, and count a failure"
     RETRY_OR_HOLD = "perhaps done, and harmless if done twice: send it again within the retry budget, else hold it"
     REFUSE = "refused for what it says, and so not done: leave this request, and count a tenth of a failure"
@@ -37,6 +39,7 @@ ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
     NotSentError: Action.RETRY,
     CertificateError: Action.END_RUN,
     QuotaError: Action.WAIT,
+    LimitError: Action.DELAY,
     DoubtError: Action.HOLD,
     UnavailableError: Action.RETRY_OR_HOLD,
     ShapeError: Action.HOLD,
@@ -68,6 +71,8 @@ def is_overload(error: ServiceError) -> bool:
     """Return whether too much is asked of the service: no answer in time, 502 to 504, or a limit that soon ends."""
     if isinstance(error, DoubtError | UnavailableError):
         return error.status is None or error.status in _OVERLOAD
+    if isinstance(error, LimitError):
+        return not is_long_wait(error.retry_after)
     return isinstance(error, QuotaError) and error.retry_after is not None and not is_long_wait(error.retry_after)
 
 
@@ -81,4 +86,4 @@ def may_pass(error: ServiceError) -> bool:
     action = error_action(error)
     if action is Action.WAIT:
         return error.retry_after is not None
-    return action is Action.RETRY or isinstance(error, DoubtError | UnavailableError)
+    return action in (Action.RETRY, Action.DELAY) or isinstance(error, DoubtError | UnavailableError)

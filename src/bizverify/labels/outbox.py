@@ -15,6 +15,7 @@ from bizverify.errors import (
     AuthenticationError,
     CertificateError,
     DoubtError,
+    LimitError,
     NotFoundError,
     NotSentError,
     PlanError,
@@ -143,7 +144,7 @@ class LabelSender:
         except (AuthenticationError, CertificateError, PlanError) as error:
             context.dispatcher.end_run(error)
             return None
-        except (QuotaError, NotSentError, DoubtError) as error:
+        except (QuotaError, LimitError, NotSentError, DoubtError) as error:
             context.dispatcher.cancel(Halt("unreachable", f"job {job.job_id} cannot be looked at now: {error}"))
             return None
         except ServiceError as error:

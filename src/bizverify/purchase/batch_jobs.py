@@ -16,6 +16,7 @@ from bizverify.dispatch import Halt, HaltReason
 from bizverify.dispatch.error_actions import is_redirect
 from bizverify.errors import (
     AuthenticationError,
+    LimitError,
     NotFoundError,
     NotSentError,
     PlanError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_HALTS: Final[dict[type[ServiceError], HaltReason]] = {QuotaError: "quota", LimitError: "limit"}
 _LONG_JOB: Final = 60.0
 """Seconds after which a job is looked at less often: each time a sixtieth of its age later, at most every 30 s."""
 _RAREST: Final = 30.0
@@ -108,7 +110,7 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
         context.dispatcher.end_run(error)
         return None
     except ServiceError as error:
-        why: HaltReason = "quota" if isinstance(error, QuotaError) else "unreachable"
+        why: HaltReason = _HALTS.get(type(error), "unreachable")
         note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
         remedy = "; if they never can, `bizverify resolve` settles the upload"
         collected = await _pause_without_results(context, job, why, note, remedy)

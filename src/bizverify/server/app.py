@@ -25,7 +25,8 @@ from bizverify.server.handlers import Context
 from bizverify.server.http_limits import HEAD_BYTES, BoundedConnection
 from bizverify.server.idempotency import IdempotentRequests
 from bizverify.server.jobs.accept import JobAcceptance
-from bizverify.server.jobs.worker import JobWorker, remove_leftover_files
+from bizverify.server.jobs.worker import JobWorker, clean_up_files
+from bizverify.server.key_bounds import KeyBounds
 from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
 from bizverify.server.lookup.microbatch import LookupAnswerer
@@ -108,11 +109,11 @@ def _open_context(
     stack.callback(store.close)
     with SERVER_FILE.errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
-        remove_leftover_files(settings)
+        disk = clean_up_files(settings)
     engines = EnginePool(settings, clock)
     statuses = _open_statuses(settings, clock)
     sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))
-    jobs = JobWorker(settings, clock, store, engines, sources, metrics)
+    jobs = JobWorker(settings, clock, store, engines, sources, metrics, disk)
     sender = WebhookSender(check=AddressPolicy(settings.webhook_networks).check)
     notifier = Notifier(store, clock, sender, file=settings.notices)
     idempotent = IdempotentRequests(store, clock)
@@ -121,11 +122,12 @@ def _open_context(
         clock=clock,
         store=store,
         keys=KeyCache(store, settings.plans, clock),
+        bounds=KeyBounds(clock),
         engines=engines,
         learner=OutcomeLearner(settings, clock, store, engines),
         lookups=PaidLookups(store, clock, LookupAnswerer(engines, statuses), idempotent),
         jobs=jobs,
-        acceptance=JobAcceptance(settings, clock, store, jobs),
+        acceptance=JobAcceptance(settings, clock, store, jobs, disk),
         idempotent=idempotent,
         watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
         notifier=notifier,

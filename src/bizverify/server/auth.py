@@ -155,9 +155,10 @@ class AuthMiddleware:
         """Pass a request on; return the refusal that answers it instead, if something went wrong."""
         try:
             refuse_two_lengths(scope)
-            if scope["path"] not in self._public:
-                scope[_KEY] = await _find_key(scope)
-            await self._app(scope, receive, send)
+            if scope["path"] in self._public:
+                await self._app(scope, receive, send)
+            else:
+                await self._handle_keyed(scope, receive, send)
         except Refusal as refusal:
             return refusal
         except HTTPException as error:
@@ -171,6 +172,16 @@ class AuthMiddleware:
             _log.exception("a request failed")
             return _internal()
         return None
+
+    async def _handle_keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on that has a key, within the bounds of the key."""
+        context = scope["app"].state.context
+        key = scope[_KEY] = await _find_key(scope)
+        context.bounds.enter(key.id, context.keys.plan(key))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            context.bounds.leave(key.id)
 
 
 def _internal() -> Refusal:

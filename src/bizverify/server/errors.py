@@ -84,6 +84,19 @@ def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: flo
     )
 
 
+def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds: int) -> Refusal:
+    """A bound of the key's plan is reached, not the month's quota; nothing was done. ``bound``: the plan's field."""
+    return Refusal(
+        429,
+        "limit_exceeded",
+        f"{message}; nothing was done, try again in {seconds:,} s",
+        headers={"Retry-After": str(seconds)},
+        bound=bound,
+        limit=limit,
+        used=used,
+    )
+
+
 def invalid(message: str, *, code: str = "invalid_request") -> Refusal:
     """The request itself is not as it should be."""
     return Refusal(400, code, message)

@@ -18,8 +18,9 @@ from bizverify.server.errors import JSON, Refusal, conflict, invalid, not_found,
 from bizverify.server.http_limits import read_json
 from bizverify.server.idempotency import IdempotentRequests, identity_of, token_from
 from bizverify.server.jobs import results
-from bizverify.server.jobs.accept import JobAcceptance, JobRequest
+from bizverify.server.jobs.accept import JobAcceptance, JobRequest, repeat_answer
 from bizverify.server.jobs.worker import JobWorker
+from bizverify.server.key_bounds import KeyBounds
 from bizverify.server.learning import OutcomeLearner
 from bizverify.server.logs import RequestLog
 from bizverify.server.lookup.quota import PaidLookups
@@ -43,7 +44,7 @@ from bizverify.server.payloads import (
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.store.job_table import StoredJob
-from bizverify.server.upload_form import receive_upload
+from bizverify.server.upload_form import UploadBounds, hash_upload, receive_upload
 from bizverify.server.watch.list_cache import WatchListResponse
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
@@ -70,6 +71,7 @@ class Context:
     clock: Clock
     store: Store
     keys: KeyCache
+    bounds: KeyBounds
     engines: EnginePool
     learner: OutcomeLearner
     lookups: PaidLookups
@@ -110,7 +112,18 @@ async def show_account(request: Request) -> Response:
             key_id=key.id,
             plan=key.plan,
             quota=QuotaPayload(key.quota, used, max(0, key.quota - used), month, resets),
-            limits=LimitsPayload(plan.upload_bytes, plan.rows, plan.watches, plan.recheck_hours),
+            limits=LimitsPayload(
+                upload_bytes=plan.upload_bytes,
+                upload_rows=plan.rows,
+                watches=plan.watches,
+                watch_recheck_hours=plan.recheck_hours,
+                uploads=plan.uploads,
+                disk_bytes=plan.disk_bytes,
+                requests_per_second=plan.requests_per_second,
+                request_burst=plan.request_burst,
+                requests_at_once=plan.requests_at_once,
+            ),
+            in_use=context.acceptance.in_use(key, context.bounds.under_way(key.id)),
             idempotency=IDEMPOTENCY,
         )
     )
@@ -130,27 +143,26 @@ async def verify_business(request: Request) -> Response:
 async def create_job(request: Request) -> Response:
     """Receive a file and queue it (INTERFACE §4.2): all its rows are taken from the quota, or none."""
     context, key = context_of(request), key_of(request)
-    plan, settings = context.keys.plan(key), context.settings
+    plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
-    token = token_from(request, "POST /batch")
-    earlier = await context.acceptance.find_earlier(key, token)  # what was accepted before takes no new place
+    token, path = token_from(request, "POST /batch"), f"/batch?offline={offline}&paid={paid}"
+    bounds = UploadBounds(plan.upload_bytes, settings.stall_seconds, settings.body_seconds)
+    earlier = await acceptance.find_earlier(key, token)
+    if earlier is not None:  # it takes no new place in the queue, and nothing of it goes to the disk
+        with acceptance.count_upload(key, plan):
+            identity = identity_of("POST", path, await hash_upload(request, bounds))
+        return Response(repeat_answer(earlier, identity), media_type=JSON)
     async with (
-        context.acceptance.hold_place(key, plan, needed=earlier is None) as place,
-        receive_upload(
-            request,
-            results.uploads_folder(settings.files),
-            limit=plan.upload_bytes,
-            stall=settings.stall_seconds,
-            within=settings.body_seconds,
-        ) as upload,
+        acceptance.hold_place(key, plan) as place,
+        receive_upload(request, results.uploads_folder(settings.files), bounds, place.set_aside) as upload,
     ):
-        identity = identity_of("POST", f"/batch?offline={offline}&paid={paid}", upload.digest)
+        identity = identity_of("POST", path, upload.digest)
         job = JobRequest(key, plan, offline, paid, token, identity)
         if token is None:
-            answer = await context.acceptance.accept(job, upload, place)
+            answer = await acceptance.accept(job, upload, place)
         else:
             answer = await context.idempotent.once(
-                key.id, token, identity, lambda: context.acceptance.accept(job, upload, place)
+                key.id, token, identity, lambda: acceptance.accept(job, upload, place)
             )
     return Response(answer, media_type=JSON)
 

@@ -206,6 +206,19 @@ class LimitsPayload(Struct):
     upload_rows: int
     watches: int
     watch_recheck_hours: float
+    uploads: int
+    disk_bytes: int
+    requests_per_second: float
+    request_burst: int
+    requests_at_once: int
+
+
+class InUsePayload(Struct):
+    """How much of the limits of the same names is in use now; the request that asks is one of those at once."""
+
+    uploads: int
+    disk_bytes: int
+    requests_at_once: int
 
 
 class IdempotencyPayload(Struct):
@@ -223,6 +236,7 @@ class Me(Struct):
     plan: str
     quota: QuotaPayload
     limits: LimitsPayload
+    in_use: InUsePayload
     idempotency: IdempotencyPayload
 
 
@@ -316,7 +330,18 @@ _ACCOUNT: Final = Me(
     key_id="b63f1d46",
     plan="business",
     quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-    limits=LimitsPayload(upload_bytes=64_000_000, upload_rows=200_000, watches=10_000, watch_recheck_hours=24.0),
+    limits=LimitsPayload(
+        upload_bytes=64_000_000,
+        upload_rows=200_000,
+        watches=10_000,
+        watch_recheck_hours=24.0,
+        uploads=4,
+        disk_bytes=2_000_000_000,
+        requests_per_second=100.0,
+        request_burst=1_000,
+        requests_at_once=256,
+    ),
+    in_use=InUsePayload(uploads=0, disk_bytes=61_440, requests_at_once=1),
     idempotency=IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
 )
 _EXAMPLES: Final = (

@@ -19,11 +19,17 @@ _NOBODY: Final = StatusOptions(source="none")
 _NO_PROXIES: Final = TrustedProxies()
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_DISK_BYTES: Final = 2_000_000_000
+_FILES_KEPT: Final = 32
+"""Files of the plan's size for which a key has room where its plan does not say how much it has."""
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a plan allows; the fields are explained in ``plans.toml``."""
+    """What a plan allows; the fields are explained in ``plans.toml``.
+
+    Those with a default may be missing in a file: 0 is what follows from the others then.
+    """
 
     api: bool
     quota: _Count
@@ -33,6 +39,21 @@ class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upload_bytes: _Size
     rows: _Size
     jobs: _Size
+    uploads: _Size = 0
+    disk_bytes: _Size = 0
+    requests_per_second: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] = 100.0
+    request_burst: _Size = 1_000
+    requests_at_once: _Size = 256
+
+    def __post_init__(self) -> None:
+        """Set what was not given; raise :class:`ValueError` for a plan under which no file of its size has room."""
+        set_field = msgspec.structs.force_setattr
+        if not self.uploads:
+            set_field(self, "uploads", self.jobs)
+        if not self.disk_bytes:
+            set_field(self, "disk_bytes", max(_DISK_BYTES, _FILES_KEPT * self.upload_bytes))
+        if self.disk_bytes < self.upload_bytes:
+            raise ValueError(f"disk_bytes ({self.disk_bytes:,}) must be at least upload_bytes ({self.upload_bytes:,})")
 
 
 Plans = Mapping[str, ServicePlan]

@@ -61,38 +61,65 @@ class ReceivedUpload:
     digest: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class UploadBounds:
+    """Bounds of an upload: bytes of the file (``size``), seconds without a byte (``stall``), for all (``within``)."""
+
+    size: int
+    stall: float
+    within: float
+
+
 @asynccontextmanager
 async def receive_upload(
-    request: Request, uploads: Path, *, limit: int, stall: float, within: float
+    request: Request, uploads: Path, bounds: UploadBounds, set_aside: Callable[[int], None]
 ) -> AsyncIterator[ReceivedUpload]:
     """Store the file of a request for as long as the block lasts.
 
-    ``limit``: bytes of the file; ``stall``: seconds in which nothing may come; ``within``: seconds for all of it.
+    ``set_aside`` is told how many bytes more are to come, before they are taken, and raises where there is no room.
     Raises :class:`Refusal` 400 (no multipart, no file part or two, an empty file, a connection that was closed), 408,
     413, 415 and 507 (the disk is full).
     """
-    boundary = _boundary(request)
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit + OVERHEAD:
-        raise too_large("the file", limit, "bytes")
     folder = uploads / secrets.token_hex(16)
     try:
         with DiskFullRefusal():
-            folder.mkdir(mode=0o700, parents=True)
-            form = _UploadParser(boundary, folder, limit)
-            try:
-                with anyio.fail_after(within):
-                    await _store_body(request.receive, form, limit + OVERHEAD, stall)
-            except TimeoutError:
-                message = f"the body must come within {within:g} s, and some of it every {stall:g} s"
-                raise Refusal(408, "timeout", message) from None
-            finally:
-                form.close()
-            upload = form.upload()
-        yield upload
+            form = await _receive_form(request, bounds, folder, set_aside)
+        yield ReceivedUpload(folder, form.path, form.name, form.digest)
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(_remove_folder, folder)
+
+
+async def hash_upload(request: Request, bounds: UploadBounds) -> bytes:
+    """Return the ``digest`` of a request's file (:class:`ReceivedUpload`), of which nothing is stored.
+
+    Raises as :func:`receive_upload`.
+    """
+    return (await _receive_form(request, bounds, None, lambda _: None)).digest
+
+
+async def _receive_form(
+    request: Request, bounds: UploadBounds, folder: Path | None, set_aside: Callable[[int], None]
+) -> _UploadParser:
+    """Take the form of a request in; its file is stored in ``folder``, which is made, if there is one."""
+    boundary = _boundary(request)
+    text = request.headers.get("content-length", "")
+    declared = int(text) if text.isdecimal() else 0
+    if declared > bounds.size + OVERHEAD:
+        raise too_large("the file", bounds.size, "bytes")
+    set_aside(declared)
+    if folder is not None:
+        folder.mkdir(mode=0o700, parents=True)
+    form = _UploadParser(boundary, folder, bounds.size)
+    try:
+        with anyio.fail_after(bounds.within):
+            await _take_body(request.receive, form, bounds, declared, set_aside)
+    except TimeoutError:
+        message = f"the body must come within {bounds.within:g} s, and some of it every {bounds.stall:g} s"
+        raise Refusal(408, "timeout", message) from None
+    finally:
+        form.close()
+    return form
 
 
 class DiskFullRefusal:
@@ -133,18 +160,27 @@ def _boundary(request: Request) -> bytes:
     return boundary
 
 
-async def _store_body(receive: Callable[[], Awaitable[Any]], form: _UploadParser, most: int, stall: float) -> None:
-    """Read the body to its end, handing it on in pieces of a megabyte."""
+async def _take_body(
+    receive: Callable[[], Awaitable[Any]],
+    form: _UploadParser,
+    bounds: UploadBounds,
+    declared: int,
+    set_aside: Callable[[int], None],
+) -> None:
+    """Read the body to its end, handing it on in pieces of a megabyte; what comes beyond ``declared`` is set aside."""
     size, pending, more = 0, bytearray(), True
     while more:
-        with anyio.fail_after(stall):
+        with anyio.fail_after(bounds.stall):
             message = await receive()
         if message["type"] == "http.disconnect":
             raise invalid("the connection was closed before the body was complete")
         piece, more = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
-        if size > most:
-            raise too_large("the file", form.limit, "bytes")
+        if size > bounds.size + OVERHEAD:
+            raise too_large("the file", bounds.size, "bytes")
+        if size > declared:
+            set_aside(size - declared)
+            declared = size
         pending += piece
         if pending and (not more or len(pending) >= _WRITTEN):
             await anyio.to_thread.run_sync(form.take, bytes(pending))
@@ -153,16 +189,20 @@ async def _store_body(receive: Callable[[], Awaitable[Any]], form: _UploadParser
 
 
 class _UploadParser:
-    """Takes a body apart: the content of the part ``file`` goes to the disk, other fields go nowhere."""
+    """Takes a body apart: the content of the part ``file`` goes to ``folder``, if there is one, other fields nowhere.
 
-    def __init__(self, boundary: bytes, folder: Path, limit: int) -> None:
-        self.limit = limit
+    ``name``: what the client calls the file.
+    """
+
+    def __init__(self, boundary: bytes, folder: Path | None, limit: int) -> None:
+        self.name = ""
+        self._limit = limit
         self._folder = folder
         self._file: Any = None
         self._hash = hashlib.sha256()
         self._size = self._parts = self._files = 0
         self._ended = self._taking = False
-        self._name = self._suffix = ""
+        self._suffix = ""
         self._headers: dict[bytes, bytes] = {}
         self._field, self._value = bytearray(), bytearray()
         self._parser = MultipartParser(
@@ -194,20 +234,23 @@ class _UploadParser:
         if not self._size:
             raise invalid("the file is empty")
 
-    def upload(self) -> ReceivedUpload:
-        """What was stored."""
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the file's content and of how it is to be read."""
         digest = self._hash.copy()
         digest.update(b"\n" + self._suffix.encode())
-        return ReceivedUpload(self._folder, self._path, self._name, digest.digest())
+        return digest.digest()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is stored."""
+        assert self._folder is not None  # noqa: S101 - asked only of one that is stored
+        return self._folder / f"upload-{self._folder.name[:8]}{self._suffix}"
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
-
-    @property
-    def _path(self) -> Path:
-        return self._folder / f"upload-{self._folder.name[:8]}{self._suffix}"
 
     def _begin_part(self) -> None:
         self._parts += 1
@@ -236,20 +279,22 @@ class _UploadParser:
             b"7bit",
         ):
             raise invalid("the part named file has a Content-Transfer-Encoding; send it as it is")
-        self._name = display_name(called)
+        self.name = display_name(called)
         self._suffix = _suffix(called, self._headers.get(b"content-type", b""))
-        self._file = os.fdopen(create_private(self._path), "wb")
+        if self._folder is not None:
+            self._file = os.fdopen(create_private(self.path), "wb")
         self._taking = True
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if not self._taking:
             return
         self._size += end - start
-        if self._size > self.limit:
-            raise too_large("the file", self.limit, "bytes")
+        if self._size > self._limit:
+            raise too_large("the file", self._limit, "bytes")
         piece = data[start:end]
         self._hash.update(piece)
-        self._file.write(piece)
+        if self._file is not None:
+            self._file.write(piece)
 
     def _end(self) -> None:
         self._ended = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
@@ -16,12 +16,13 @@ import anyio.to_thread
 
 from bizverify.server import idempotency
 from bizverify.server.clock import Clock
-from bizverify.server.errors import Refusal, busy, invalid_key, quota_exceeded
+from bizverify.server.errors import Refusal, busy, invalid_key, limit_exceeded, quota_exceeded
 from bizverify.server.idempotency import mismatch
 from bizverify.server.jobs import results
+from bizverify.server.jobs.disk_use import DiskUse
 from bizverify.server.jobs.isolated_reader import read_isolated
 from bizverify.server.jobs.worker import JobWorker
-from bizverify.server.payloads import BatchCreatedPayload, encode
+from bizverify.server.payloads import BatchCreatedPayload, InUsePayload, encode
 from bizverify.server.settings import ServicePlan, Settings
 from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.store.job_table import StoredJob
@@ -46,51 +47,82 @@ class JobRequest:
 
 
 class QueuePlace:
-    """A place in the queue, held while an upload comes in."""
+    """A place in the queue, held while an upload comes in, and room for it on the disk."""
 
-    def __init__(self, coming: Counter[str], key_id: str, *, held: bool) -> None:
+    def __init__(self, coming: Counter[str], key: Key, plan: ServicePlan, disk: DiskUse) -> None:
         self._coming = coming
-        self._key_id = key_id
-        self._held = held
-        coming[key_id] += held
+        self._key_id = key.id
+        self._plan = plan
+        self._disk = disk
+        self._held = True
+        self._size = 0
+        coming[key.id] += 1
+
+    def set_aside(self, size: int) -> None:
+        """Set bytes on the disk aside for the upload; raises :class:`Refusal` 413 and 429 where there are too few."""
+        self._disk.reserve(self._key_id, self._plan, size)
+        self._size += size
 
     def release(self) -> None:
-        """Give it to the job itself, or to others."""
+        """Give the place to the job itself, or to others."""
         if self._held:
             self._held = False
-            self._coming[self._key_id] -= 1
-            if not self._coming[self._key_id]:
-                del self._coming[self._key_id]
+            _count_down(self._coming, self._key_id)
+
+    def close(self) -> None:
+        """Give back the place and the room: the upload's file is gone."""
+        self.release()
+        self._disk.release(self._key_id, self._size)
+        self._size = 0
 
 
 class JobAcceptance:
     """Accepts uploads as jobs, as many as the server and the plan allow; ``reading``: by which files are read."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
         self._jobs = jobs
+        self._disk = disk
         self._coming: Counter[str] = Counter()
+        self._uploads: Counter[str] = Counter()
         self.reading = anyio.CapacityLimiter(_READ_AT_ONCE)
         self._reading_of: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     @property
     def uploads(self) -> int:
         """Uploads that come in or are being read."""
-        return self._coming.total()
+        return self._uploads.total()
+
+    @contextmanager
+    def count_upload(self, key: Key, plan: ServicePlan) -> Iterator[None]:
+        """Count an upload through the block; raises :class:`Refusal` 429 where as many as may are under way."""
+        under_way = self._uploads[key.id]
+        if under_way >= plan.uploads:
+            message = f"{under_way} uploads of this key are under way, as many as its plan allows"
+            raise limit_exceeded("uploads", plan.uploads, under_way, message, _AGAIN)
+        self._uploads[key.id] += 1
+        try:
+            yield
+        finally:
+            _count_down(self._uploads, key.id)
 
     @asynccontextmanager
-    async def hold_place(self, key: Key, plan: ServicePlan, *, needed: bool) -> AsyncIterator[QueuePlace]:
-        """Hold a place in the queue, if one is needed; raises :class:`Refusal` 503 where there is none."""
-        place = QueuePlace(self._coming, key.id, held=needed)
-        try:
-            if needed:
+    async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[QueuePlace]:
+        """Count an upload and hold a place in the queue for it; raises :class:`Refusal` 503 where there is none."""
+        with self.count_upload(key, plan):
+            place = QueuePlace(self._coming, key, plan, self._disk)
+            try:
                 load = self._load(key, plan)
                 await self._store.read(load.refuse)
-            yield place
-        finally:
-            place.release()
+                yield place
+            finally:
+                place.close()
+
+    def in_use(self, key: Key, requests: int) -> InUsePayload:
+        """Return what a key uses of its limits, ``requests`` under way among them."""
+        return InUsePayload(self._uploads.get(key.id, 0), self._disk.total_bytes(key.id), requests)
 
     async def find_earlier(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
         """The earlier request with this token."""
@@ -103,7 +135,7 @@ class JobAcceptance:
         """
         earlier = await self.find_earlier(request.key, request.token)
         if earlier is not None:
-            return _repeat_answer(earlier, request)
+            return repeat_answer(earlier, request.identity)
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
         try:
             with DiskFullRefusal():
@@ -113,10 +145,13 @@ class JobAcceptance:
             )  # one key's files must not hold up all others
             async with own, self.reading:
                 total = await read_isolated(upload, results.records_path(home, job_id), request.plan.rows)
+            size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
+            self._disk.put_job(job_id, request.key.id, request.plan, size)
             place.release()
             answer = await self._queue_job(request, job_id, total)
         except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
             await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
+            self._disk.drop_jobs([job_id])
             raise
         self._jobs.wake()
         return answer
@@ -170,8 +205,15 @@ class _QueueLoad:
             raise busy(f"this key has {self.jobs} jobs that wait or run, as many as its plan allows", _AGAIN)
 
 
-def _repeat_answer(earlier: idempotency.EarlierRequest, request: JobRequest) -> bytes:
-    if earlier.request != request.identity:
+def _count_down(counts: Counter[str], key_id: str) -> None:
+    counts[key_id] -= 1
+    if not counts[key_id]:
+        del counts[key_id]
+
+
+def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes:
+    """Return the answer of the earlier request with the same ``Idempotency-Key``; raises :class:`Refusal` 409."""
+    if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:
         raise Refusal(409, "idempotency_mismatch", "the earlier request with this Idempotency-Key has no answer")

@@ -17,6 +17,7 @@ from bizverify.errors import StoreError
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.jobs import results
+from bizverify.server.jobs.disk_use import DiskUse
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
 from bizverify.server.logs import loggable_message
 from bizverify.server.metrics.counts import ServerMetrics
@@ -59,9 +60,11 @@ class JobWorker:
         engines: EnginePool,
         sources: StatusSources,
         metrics: ServerMetrics,
+        disk: DiskUse,
     ) -> None:
         self.sources = sources
         self._metrics = metrics
+        self._disk = disk
         self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
         self._settings = settings
         self._clock = clock
@@ -92,6 +95,7 @@ class JobWorker:
                 await self._wake_up.wait(None if due is None else due - self._clock.now())
             elif job.starts > STARTS:
                 await self._give_up(job, _ENDED)
+                await self._update_size(job)
             else:
                 await self._work_on(job)
 
@@ -106,6 +110,8 @@ class JobWorker:
         before = self._clock.now() - self._settings.keep_days * 86_400
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
             await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
+            self._disk.drop_jobs(gone)
+        self._disk.drop_jobs(await anyio.to_thread.run_sync(self._disk.missing_jobs))  # whoever else deleted them
 
     async def _work_on(self, job: StoredJob) -> None:
         try:
@@ -120,6 +126,13 @@ class JobWorker:
             await self._retry_or_give_up(job, error)
         finally:
             self._processed.pop(job.id, None)
+        await self._update_size(job)
+
+    async def _update_size(self, job: StoredJob) -> None:
+        """Count the job's files as they are, if it has ended: room that was set aside for its results is free."""
+        now = await self._store.read(lambda db: job_table.find_job(db, job.key_id, job.id))
+        if now is not None and now.finished is not None:
+            self._disk.update_job(job.id, await anyio.to_thread.run_sync(self._disk.measure, job.id))
 
     async def _retry_or_give_up(self, job: StoredJob, error: BaseException) -> None:
         if isinstance(error, StoreError) or is_disk_full(error):
@@ -174,11 +187,15 @@ class JobWorker:
         return tally
 
 
-def remove_leftover_files(settings: Settings) -> None:
-    """Remove what a server that was killed has left in the server's folder; to be called before requests are taken."""
+def clean_up_files(settings: Settings) -> DiskUse:
+    """Remove what a server that was killed has left in the server's folder; return what the jobs there take.
+
+    To be called before requests are taken.
+    """
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
-        known = job_table.list_job_ids(db)
-    results.remove_leftovers(settings.files, known)
+        known = job_table.list_jobs_on_disk(db)
+    results.remove_leftovers(settings.files, {job_id for job_id, *_ in known})
+    return DiskUse(settings.files, known)
 
 
 def _remove_folder(folder: Path) -> None:

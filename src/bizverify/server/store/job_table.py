@@ -138,6 +138,12 @@ def list_job_ids(db: sqlite3.Connection) -> set[str]:
     return {id_ for (id_,) in db.execute("SELECT id FROM jobs")}
 
 
+def list_jobs_on_disk(db: sqlite3.Connection) -> list[tuple[str, str, int, bool]]:
+    """Of each job its id, its key, its rows, and whether its results are to come."""
+    rows = db.execute(f"SELECT id, key_id, total, {_ACTIVE} FROM jobs")  # noqa: S608
+    return [(id_, key_id, total, bool(is_active)) for id_, key_id, total, is_active in rows]
+
+
 def purge_jobs(db: sqlite3.Connection, before: float, most: int = 1_000) -> list[str]:
     """Delete jobs that ended before a time, unless outcomes of theirs wait to be learned from; their ids."""
     rows = db.execute(
