@@ -16,6 +16,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import parse, regions
+from bizverify.engine.address.batches import PreparedStep
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.address.match import LEVELS, format_match, lookups_of, match_addresses
 from bizverify.engine.address.regions import postal_fits
@@ -65,10 +66,13 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     return frame.with_columns(matched.alias("bv:address")).unnest("bv:address")
 
 
+_PARSING: Final = PreparedStep(parse.parse)
+
+
 def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
     lookups = lookups_of(gazetteer, len(addresses))
     try:
-        parsed = parse.parse(addresses.struct.unnest().lazy()).collect()
+        parsed = _PARSING.run(addresses.struct.unnest())
         answers = format_match(lookups, match_addresses(lookups, parsed), lang)
         return _with_postal_conflict(answers, parsed).select(pl.struct(*ADDED)).to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
@@ -78,6 +82,8 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
     """Where no building was found, hold the postal code against the region, as is done without a gazetteer."""
     unjudged = answers["fixed_zipcode"].is_null() & answers["zipcode_given"].is_not_null()
+    if not unjudged.any():
+        return answers
     named = parsed.select("zipcode_given", "sido", "sigungu", "region_conflict", line=pl.int_range(pl.len()))
     fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu")) | pl.col("region_conflict")
     elsewhere = named.filter(unjudged).filter(~fits).select("line", elsewhere=True)

@@ -6,16 +6,18 @@
   number of keys
 - :func:`for_few`, :func:`fill_few`: a step for the few rows that need it. A pattern costs a moment on a row without
   text too, and so does planning a query: where no row of a batch needs a step, it is not even planned
+- :class:`PreparedStep`: a step whose query is made once and run over batch after batch
 - :func:`with_groups`, :func:`where`: the groups of a pattern, and texts kept where a condition holds
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final, Generic, TypeVar
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 ROW: Final = "row"
 """The number of a row within its batch; every frame of candidates has it."""
@@ -57,7 +59,17 @@ def text_key(*parts: str | pl.Expr) -> pl.Expr:
 
     Keys are good for one process only (the hash may change with polars' version), so they are never stored.
     """
-    columns = [pl.col(part) if isinstance(part, str) else part for part in parts]
+    if all(isinstance(part, str) for part in parts):
+        return _key_of_columns(*parts)
+    return _key_of([pl.col(part) if isinstance(part, str) else part for part in parts])
+
+
+@cache
+def _key_of_columns(*names: str) -> pl.Expr:
+    return _key_of([pl.col(name) for name in names])
+
+
+def _key_of(columns: list[pl.Expr]) -> pl.Expr:
     joined = pl.concat_str(columns, separator=_SEPARATOR)
     return pl.when(joined.is_not_null()).then(joined.hash(0))
 
@@ -85,6 +97,10 @@ class built_once(Generic[T]):
         return built
 
 
+_FIRST: Final = pl.col("_first")
+_FIRST_GIVEN: Final = _FIRST.is_not_null()
+
+
 class Index:
     """Keys in order, with the values that belong to them; a key may occur several times."""
 
@@ -93,6 +109,8 @@ class Index:
         self._keys = keys
         self._values = values
         self._repeats = bool((keys.head(-1) == keys.slice(1)).any())
+        self._search = pl.lit(keys).search_sorted(_FIRST, side="left").alias("_place")
+        self._is_there = self._at("_place") == _FIRST
 
     @classmethod
     def of(cls, frame: pl.DataFrame, key: pl.Expr, value: str) -> Index:
@@ -102,16 +120,24 @@ class Index:
 
     def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:
         """Return a line for each row and each value of its key: ``row``, ``keep`` and ``value``."""
+        if rows.is_empty():
+            return self._find_nothing(rows, value, keep)
         asked = rows.lazy().select(ROW, *keep, key.cast(pl.UInt64).alias("_first"))
-        asked = self._find_places(asked.filter(pl.col("_first").is_not_null()))
-        found = asked.filter(self._at("_place") == pl.col("_first"))
-        if not self._repeats:
-            return _collect_unoptimised(self._select_values(found, value, keep))
-        next_too = (self._at(pl.col("_place") + 1) == pl.col("_first")).fill_null(False)
+        asked = self._find_places(asked.filter(_FIRST_GIVEN))
+        found = asked.filter(self._is_there)
+        if self._repeats and rows.height <= _MOST_UNOPTIMISED:
+            found = self._expand_ranges(found, _FIRST)
+        elif self._repeats:
+            return self._find_repeated(found, value, keep)
+        return _collect_unoptimised(self._select_values(found, value, keep))
+
+    def _find_repeated(self, found: pl.LazyFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
+        """Return a line for each value of keys found; of most there is one, and these are not expanded."""
+        next_too = (self._at(pl.col("_place") + 1) == _FIRST).fill_null(False)
         lines = _collect_unoptimised(found.with_columns(_several=next_too))
         if not lines["_several"].any():
             return _collect_unoptimised(self._select_values(lines.lazy(), value, keep))
-        several = self._expand_ranges(lines.lazy().filter("_several"), pl.col("_first"))
+        several = self._expand_ranges(lines.lazy().filter("_several"), _FIRST)
         parts = [lines.lazy().filter(~pl.col("_several")), several]
         return pl.concat([_collect_unoptimised(self._select_values(part, value, keep)) for part in parts])
 
@@ -119,6 +145,8 @@ class Index:
         self, rows: pl.DataFrame, first: pl.Expr, last: pl.Expr, value: str, keep: Sequence[str] = ()
     ) -> pl.DataFrame:
         """Return a line for each row and each value whose key is in [``first``, ``last``]."""
+        if rows.is_empty():
+            return self._find_nothing(rows, value, keep)
         bounds = first.cast(pl.UInt64).alias("_first"), last.cast(pl.UInt64).alias("_last")
         asked = rows.lazy().select(ROW, *keep, *bounds).drop_nulls(["_first", "_last"])
         return _collect_unoptimised(
@@ -127,12 +155,18 @@ class Index:
 
     def holds(self, keys: pl.Series) -> pl.Series:
         """Tell for each key (not null) whether it is there."""
+        if keys.is_empty():
+            return pl.Series("held", dtype=pl.Boolean)
         asked = self._find_places(pl.LazyFrame({"_first": keys}))
-        there = (self._at("_place") == pl.col("_first")).fill_null(False)
-        return _collect_unoptimised(asked.select(there.alias("held"))).to_series()
+        return _collect_unoptimised(asked.select(self._is_there.fill_null(False).alias("held"))).to_series()
+
+    def _find_nothing(self, rows: pl.DataFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
+        """Return what is found for no rows."""
+        dtype = pl.UInt32 if self._values is None else self._values.dtype
+        return rows.select(ROW, *keep).with_columns(pl.Series(value, dtype=dtype))
 
     def _find_places(self, asked: pl.LazyFrame) -> pl.LazyFrame:
-        return asked.with_columns(_place=pl.lit(self._keys).search_sorted(pl.col("_first"), side="left"))
+        return asked.with_columns(self._search)
 
     def _at(self, place: str | pl.Expr) -> pl.Expr:
         """The key at a place, null behind the end."""
@@ -152,6 +186,61 @@ class Index:
 def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
     """Run a query of a few steps that have nothing in them to optimise, as looking for it costs more than they do."""
     return query.collect(engine="in-memory", optimizations=pl.QueryOptFlags.none())
+
+
+class PreparedStep:
+    """A step from frame to frame whose query is made once: to make it takes longer than to run it over a few rows.
+
+    ``step`` must only add columns or leave them out, and keep rows and order. All frames have the same columns. For
+    all threads: each takes a query that no other runs, and makes one where there is none.
+    """
+
+    def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame]) -> None:
+        self._step = step
+        self._idle: list[_ExchangeableQuery] = []
+
+    def run(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return what the step makes of a frame."""
+        try:
+            query = self._idle.pop()  # one step of the interpreter: no lock, which polars' threads would wait for
+        except IndexError:
+            query = _ExchangeableQuery(self._step, frame.schema)
+        try:
+            return query.run(frame)
+        finally:
+            self._idle.append(query)
+
+
+class _ExchangeableQuery:
+    """A query over rows that are exchanged for each run."""
+
+    def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> None:
+        self._rows, self._columns = pl.DataFrame(schema=schema), list(schema)
+        self._query = step(register_io_source(self._read, schema=schema))
+        self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
+
+    def run(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return what the query makes of rows."""
+        self._rows = rows
+        try:
+            if rows.height <= _MOST_UNOPTIMISED:
+                return _collect_unoptimised(self._query)
+            return self._query.collect(engine="in-memory")
+        finally:
+            self._rows = rows.clear()
+
+    def _read(
+        self, columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        del size
+        rows = self._rows.select(self._columns if columns is None else columns)
+        if predicate is not None:
+            rows = rows.filter(predicate)
+        yield rows if limit is None else rows.head(limit)
+
+
+_MOST_UNOPTIMISED: Final = 1_024
+"""Of more rows a query is optimised: so many gain by it what it costs."""
 
 
 def for_few(
@@ -186,20 +275,19 @@ def _compute_few(
     needs: tuple[str, ...],
     adds: Mapping[str, type[pl.DataType]],
 ) -> pl.Expr:
+    prepared = PreparedStep(lambda rows: step(rows).select(pl.struct(*adds)))
     rows = pl.struct(*needs, few.alias(_FEW))
     return rows.map_batches(
-        partial(_compute_batch, step, adds), return_dtype=pl.Struct(adds), is_elementwise=True
+        partial(_compute_batch, prepared, adds), return_dtype=pl.Struct(adds), is_elementwise=True
     ).alias(_FEW)
 
 
-def _compute_batch(
-    step: Callable[[pl.LazyFrame], pl.LazyFrame], adds: Mapping[str, type[pl.DataType]], rows: pl.Series
-) -> pl.Series:
+def _compute_batch(prepared: PreparedStep, adds: Mapping[str, type[pl.DataType]], rows: pl.Series) -> pl.Series:
     needed = rows.struct.unnest()
     few = needed[_FEW].fill_null(False)
     if not few.any():
         return pl.Series([None], dtype=pl.Struct(adds)).new_from_index(0, len(rows))
-    found = step(needed.lazy().filter(_FEW).drop(_FEW)).select(pl.struct(*adds)).collect().to_series()
+    found = prepared.run(needed.drop(_FEW).filter(few)).to_series()
     return found if len(found) == len(rows) else scatter(found, few)
 
 

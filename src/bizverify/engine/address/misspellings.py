@@ -16,7 +16,7 @@ never touched: 새내6길 and 새내7길 are two streets, not a street and its m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
 from typing import Final
@@ -26,6 +26,8 @@ import polars as pl
 HOLE: Final = "?"
 """Stands for an unreadable syllable."""
 
+_PLACE: Final = "_at"
+_AT: Final = pl.col(_PLACE)
 _COMPARED_LENGTHS: Final = (2, 16)
 _SHORTEST_WITH_GAP: Final = 3
 """Of 중구 with a syllable missing nothing is left to go by."""
@@ -57,44 +59,36 @@ class NameDifference(IntEnum):
 def holes(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
     """Return for each Hangul syllable of ``name`` a line with it unreadable: ``keep`` and ``pattern``."""
     text = pl.col(name)
-    return _spell_out(frame, name, keep, 1, lambda at: [text.str.head(at), pl.lit(HOLE), text.str.slice(at + 1)])
+    return _spell_out(frame, name, keep, 1, [text.str.head(_AT), pl.lit(HOLE), text.str.slice(_AT + 1)])
 
 
 def gaps(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
     """Return for each Hangul syllable of ``name`` a line without it: ``keep`` and ``pattern``."""
     text = pl.col(name)
-    return _spell_out(frame, name, keep, 1, lambda at: [text.str.head(at), text.str.slice(at + 1)])
+    return _spell_out(frame, name, keep, 1, [text.str.head(_AT), text.str.slice(_AT + 1)])
 
 
 def swaps(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
     """Return for each two Hangul syllables of ``name`` side by side a line with them swapped: ``keep``, ``pattern``."""
     text = pl.col(name)
-
-    def pieces(at: int) -> list[pl.Expr]:
-        return [
-            text.str.head(at),
-            text.str.slice(at + 1, 1),
-            text.str.slice(at, 1),
-            text.str.slice(at + 2),
-        ]
-
+    pieces = [text.str.head(_AT), text.str.slice(_AT + 1, 1), text.str.slice(_AT, 1), text.str.slice(_AT + 2)]
     return _spell_out(frame, name, keep, 2, pieces)
 
 
 def _spell_out(
-    frame: pl.DataFrame, name: str, keep: tuple[str, ...], width: int, pieces: Callable[[int], list[pl.Expr]]
+    frame: pl.DataFrame, name: str, keep: tuple[str, ...], width: int, pieces: list[pl.Expr]
 ) -> pl.DataFrame:
     """Return a line for each place at which ``width`` Hangul syllables stand, ``pattern`` joined from ``pieces``."""
-    length, columns = pl.col(name).str.len_chars(), [*keep, "pattern"]
-    usable = frame.filter(length.is_between(*_COMPARED_LENGTHS))
-    longest = int(usable.select(length.max()).item() or 0)
-    lines = [
-        usable.filter(pl.col(name).str.slice(at, width).str.contains(f"^[가-힣]{{{width}}}$"))
-        .with_columns(pattern=pl.concat_str(pieces(at)))
-        .select(columns)
-        for at in range(longest - width + 1)
-    ]
-    return pl.concat(lines) if lines else usable.with_columns(pattern=pl.lit(None, pl.String)).select(columns)
+    text, length = pl.col(name), pl.col(name).str.len_chars()
+    lines = (
+        frame.lazy()
+        .filter(length.is_between(*_COMPARED_LENGTHS))
+        .with_columns(pl.int_ranges(0, length - (width - 1), dtype=pl.UInt32).alias(_PLACE))
+        .explode(_PLACE)
+        .filter(text.str.slice(_AT, width).str.contains(f"^[가-힣]{{{width}}}$"))
+    )
+    spelled = lines.select(*keep, pattern=pl.concat_str(pieces))
+    return spelled.collect(engine="in-memory", optimizations=pl.QueryOptFlags.none())
 
 
 def variants(name: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ it is open) and ``scope``, and return candidates: ``row``, ``place`` (of a build
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 import polars as pl
@@ -21,9 +22,12 @@ from bizverify.engine.address.match.gazetteer_lookups import (
 )
 from bizverify.engine.address.misspellings import gaps, holes, swaps
 
+NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
+_HAS_REGION_AND_NUMBER: Final = pl.col("region").is_not_null() & pl.col("main").is_not_null()
 _ROAD_NUMBER: Final = ("under", "main", "sub")
 _ROAD_KEPT: Final = (*_ROAD_NUMBER, "region", "scope")
 _LONGEST_PREFIX: Final = 10
+_CUTS: Final = pl.DataFrame({"_cut": range(2, _LONGEST_PREFIX)}, schema={"_cut": pl.UInt32})
 _SECOND_NUMBER: Final = (
     r"^((?:[가-힣]{0,4}(?:길|로)|번?[가-하])?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
     r"((?:[^0-9층호동차번단세개F-].*)?)$"
@@ -82,16 +86,13 @@ def find_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The road's name after the name of a dong without a space between (``거창읍하동1길``), or all of it the name."""
-    rows = rows.filter(pl.col("region").is_not_null() & pl.col("main").is_not_null())
-    whole = pl.col("road_pre")
+    rows = rows.filter(_HAS_REGION_AND_NUMBER)
+    if rows.is_empty():
+        return NO_CANDIDATES
+    whole, place = pl.col("road_pre"), pl.col("_cut")
     entire = rows.filter(whole != pl.col("road")).with_columns(name=whole)
-    cut = [
-        rows.filter(whole.str.len_chars() > place + 1).with_columns(
-            prefix=whole.str.head(place), name=whole.str.slice(place)
-        )
-        for place in range(2, _LONGEST_PREFIX)
-    ]
-    pieces = pl.concat(cut)
+    cut = rows.join(_CUTS, how="cross").filter(whole.str.len_chars() > place + 1)
+    pieces = cut.with_columns(prefix=whole.str.head(place), name=whole.str.slice(place)).drop("_cut")
     known = pieces.select(text_key("region", "prefix")).to_series().fill_null(0)
     explained = lookups.dongs_here.holds(known) | lookups.aliases_here.holds(known)
     pieces = pieces.filter(explained | (pieces["prefix"] == pieces["emd"]).fill_null(False))
@@ -102,6 +103,8 @@ def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The same number below the ground or above it, where neither is written: 지하 is easily left out, not put in."""
     roads = _find_roads(lookups, rows.filter(pl.col("under") == 0))
+    if roads.is_empty():
+        return NO_CANDIDATES
     others = pl.concat(roads.with_columns(under=pl.lit(level, pl.UInt8)) for level in (1, 2))
     return _find_buildings(lookups, others)
 
@@ -112,6 +115,9 @@ def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     A road that exists as it is written is not taken for another: it may as well be the number that is wrong. Nor is one
     of a family (새내1길, 새내2길 …) whose members differ in a digit: it may be the digit.
     """
+    rows = rows.filter(_is_road_of_region())
+    if rows.is_empty():
+        return NO_CANDIDATES
     name = pl.coalesce("road", "loose_road")
     known = lookups.roads_here.holds(rows.select(text_key("region", name).fill_null(0)).to_series())
     numbered = rows.select(pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name))))
@@ -121,15 +127,23 @@ def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def find_similar_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Every road of the same region whose name differs in one syllable or in the order of two, with that number."""
-    rows = rows.filter(pl.col("region").is_not_null()).with_columns(
+    rows = rows.filter(_is_road_of_region())
+    if rows.is_empty():
+        return NO_CANDIDATES
+    rows = rows.with_columns(
         name=pl.coalesce("road", "loose_road"),
         main=pl.coalesce("main", "loose_main"),
         sub=pl.coalesce("sub", "loose_sub", pl.lit(0)),
         under=pl.col("under").fill_null(0),
     )
-    rows = rows.filter(pl.col("main").is_not_null() & pl.col("name").is_not_null())
     index = (lookups.roads_here, lookups.roads_with_hole, lookups.roads_with_gap)
     return _find_buildings(lookups, _find_similar_names(rows, "name", index, "road_id", _ROAD_KEPT))
+
+
+@cache
+def _is_road_of_region() -> pl.Expr:
+    road, main = pl.coalesce("road", "loose_road"), pl.coalesce("main", "loose_main")
+    return pl.all_horizontal(part.is_not_null() for part in (pl.col("region"), road, main))
 
 
 def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -140,12 +154,14 @@ def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows whose road and number were abolished: ``row``, ``place`` (of the successor, null where none is certain)."""
     roads = _find_roads(lookups, rows)
-    return lookups.abolished_buildings.find(roads, _building_key(), "place")
+    return NO_CANDIDATES if roads.is_empty() else lookups.abolished_buildings.find(roads, _building_key(), "place")
 
 
 def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Every building with the same road and main number, whatever follows it."""
     roads = _find_roads(lookups, rows)
+    if roads.is_empty():
+        return NO_CANDIDATES
     first, last = number_range(pl.col("road_id"), pl.col("under"), pl.col("main"))
     return lookups.buildings.between(roads, first, last, "place")
 
@@ -193,14 +209,15 @@ def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
 
 
 def _find_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    rows = rows.filter(pl.col("region").is_not_null() & pl.col("main").is_not_null())
+    rows = rows.filter(_HAS_REGION_AND_NUMBER)
     return lookups.roads_here.find(rows, text_key("region", "road"), "road_id", _ROAD_KEPT)
 
 
 def _find_buildings(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
-    return lookups.buildings.find(roads, _building_key(), "place")
+    return NO_CANDIDATES if roads.is_empty() else lookups.buildings.find(roads, _building_key(), "place")
 
 
+@cache
 def _building_key() -> pl.Expr:
     return building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
 
@@ -222,13 +239,17 @@ _KIND_OF_BUILDING: Final = (
 
 def find_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Legal dong and lot number as they stand, in the one region that is given."""
-    rows = _with_lot(rows).filter(pl.col("region").is_not_null())
+    rows = _with_lot(rows, pl.col("region").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
     return _find_lots(lookups, lookups.dongs_here.find(rows, text_key("region", _legal_name()), "dong_id", _LOT_KEPT))
 
 
 def find_lot_by_other_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The dong by an administrative name that is no legal one, by its 리 alone, or without the number in its name."""
-    rows = _with_lot(rows).filter(pl.col("region").is_not_null())
+    rows = _with_lot(rows, pl.col("region").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
     last, plain = pl.col("lot_dong"), without_number(pl.col("lot_dong"))
     known_as = [
         (lookups.aliases_here, rows.filter(~_is_legal_dong(lookups, rows)), last),
@@ -240,13 +261,17 @@ def find_lot_by_other_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame
 
 def find_lot_by_administrative_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The dong by an administrative name that is also that of a legal dong, where the lot is not."""
-    rows = _with_lot(rows).filter(pl.col("region").is_not_null() & pl.col("zipcode_given").is_not_null())
+    rows = _with_lot(rows, pl.col("region").is_not_null() & pl.col("zipcode_given").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
     return _find_lots(lookups, lookups.aliases_here.find(rows, text_key("region", "lot_dong"), "dong_id", _LOT_KEPT))
 
 
 def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Legal dong and lot number as they stand, wherever the words allow."""
     rows = _with_lot(rows)
+    if rows.is_empty():
+        return NO_CANDIDATES
     dongs = lookups.dongs_anywhere.find(rows, text_key(_legal_name()), "dong_id", _LOT_KEPT)
     return _find_lots(lookups, _keep_in_scope(lookups, dongs, lookups.tables.dongs, "dong_id"))
 
@@ -254,6 +279,8 @@ def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """``712번지 4호 한빛빌딩`` as lot 712, where there is no lot 712-4 and the building on lot 712 is called so."""
     rows = rows.filter(pl.col("lot_ho").fill_null(False) & pl.col("building").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
     found = find_lot(lookups, rows.with_columns(lot_sub=pl.lit(0, pl.UInt32))).join(
         rows.select(ROW, "building"), on=ROW
     )
@@ -266,11 +293,14 @@ def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     A dong that exists as it is written is not taken for another, and a name of two syllables is too short to be one
     with an error; nor is anything guessed where a second number follows.
     """
-    rows = _with_lot(rows).filter(
+    rows = _with_lot(
+        rows,
         pl.col("region").is_not_null()
         & (pl.col("lot_dong").str.len_chars() > _TOO_SHORT)
-        & ~pl.col("detail").str.contains("^[0-9]+(?:-[0-9]+)?(?:[ ,]|$)").fill_null(False)
+        & ~pl.col("detail").str.contains("^[0-9]+(?:-[0-9]+)?(?:[ ,]|$)").fill_null(False),
     )
+    if rows.is_empty():
+        return NO_CANDIDATES
     rows = rows.filter(~_is_legal_dong(lookups, rows))
     index = (lookups.dongs_here, lookups.dongs_with_hole, lookups.dongs_with_gap)
     return _find_lots(lookups, _find_similar_names(rows, "lot_dong", index, "dong_id", _LOT_KEPT))
@@ -287,6 +317,8 @@ def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         & pl.all_horizontal(pl.col("main", "lot_main", "loose_main").is_null())
         & ~pl.col("building").str.contains(_KIND_OF_BUILDING)
     )
+    if rows.is_empty():
+        return NO_CANDIDATES
     named = rows.with_columns(
         dong_name=pl.coalesce("lot_dong", "ri", "hint_dong", "emd"),
         building=compact_building(pl.col("building")),
@@ -300,6 +332,8 @@ def _find_similar_names(
     rows: pl.DataFrame, name: str, indexes: tuple[Index, Index, Index], value: str, keep: tuple[str, ...]
 ) -> pl.DataFrame:
     """Find names of the region one slip from ``name``; ``indexes``: of whole names, with one hole, with one gap."""
+    if rows.is_empty():
+        return rows.select(ROW, *keep).with_columns(pl.Series(value, dtype=pl.UInt32))
     here, with_hole, with_gap = indexes
     whole, pattern, kept = text_key("region", name), text_key("region", "pattern"), (ROW, *keep)
     found = [
@@ -313,6 +347,8 @@ def _find_similar_names(
 
 def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, value: str) -> pl.DataFrame:
     """Keep the roads or dongs of a table whose region the words of their row allow."""
+    if found.is_empty():
+        return found
     found = found.with_columns(table["region"].gather(found[value]).alias("home"))
     return found.filter(lookups.is_in_scope(found))
 
@@ -327,23 +363,35 @@ def _is_legal_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     return lookups.dongs_here.holds(rows.select(text_key("region", "lot_dong").fill_null(0)).to_series())
 
 
-def _with_lot(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with a lot number in a 동·리·가; in a whole 읍 or 면 it says nothing: lots count anew in each 리."""
-    return rows.filter(pl.col("lot_main").is_not_null() & ~pl.col("lot_dong").str.contains("[읍면]$"))
+_EVERY_ROW: Final = pl.lit(True)
 
 
+def _with_lot(rows: pl.DataFrame, those: pl.Expr = _EVERY_ROW) -> pl.DataFrame:
+    """Those rows with a lot number in a 동·리·가; in a whole 읍 or 면 it says nothing: lots count anew in each 리."""
+    return rows.filter(pl.col("lot_main").is_not_null() & those & ~pl.col("lot_dong").str.contains("[읍면]$"))
+
+
+@cache
 def _legal_name() -> pl.Expr:
     ri, emd = pl.col("ri"), pl.col("emd")
     return pl.when(ri.is_not_null() & emd.is_not_null()).then(emd + " " + ri).otherwise("lot_dong")
 
 
 def _find_lots(lookups: Lookups, dongs: pl.DataFrame) -> pl.DataFrame:
+    if dongs.is_empty():
+        return NO_CANDIDATES
     may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") >= LOWEST_UNIT)
     high = dongs.filter(may_be_unit)
-    whole = high.join(_find_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))
-    key = lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
+    if not high.is_empty():
+        whole = high.join(_find_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))
+        dongs = pl.concat([dongs, whole])
     index: Index = lookups.lots
-    return index.find(pl.concat([dongs, whole]), key, "place").unique()
+    return index.find(dongs, _lot_key(), "place").unique()
+
+
+@cache
+def _lot_key() -> pl.Expr:
+    return lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
 
 
 def _find_divided(lookups: Lookups, units: pl.DataFrame) -> pl.DataFrame:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import ROW, text_key
+from bizverify.engine.address.batches import ROW, PreparedStep, for_few, text_key
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.match.decide import judge_support
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
@@ -45,6 +46,16 @@ def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.Data
     rows = _with_names_back(lookups, _with_units_back(lookups, rows))
     rows = rows.with_columns(level=_level(), official=_official(), postal_match=_postal_match(lookups, rows))
     rows = rows.with_columns(supported=judge_support(lookups, rows))
+    return _answering(lang).run(rows)
+
+
+@cache
+def _answering(lang: Lang) -> PreparedStep:
+    return PreparedStep(lambda rows: _select_answer(_with_changes(rows, lang)))
+
+
+def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the engine's columns; ``rows`` have their level, official address, postal match, support and changes."""
     right = pl.col("zip").cast(pl.String).str.zfill(5)
     sure = pl.col("place").is_not_null()
     reference = _reference()
@@ -63,7 +74,7 @@ def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.Data
         supported=pl.col("supported"),
         zipcode_given=pl.col("zipcode_given"),
         zipcode_right=pl.when(sure).then(right),
-        changes=_changes(rows, lang),
+        changes=pl.when(pl.col("changes") != "").then("changes"),
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
         fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), behind, reference)),
     )
@@ -225,16 +236,15 @@ def _town_replaced() -> pl.Expr:
     return (by_road & (pl.col("emd") != pl.col("of_emd"))).fill_null(False)
 
 
-def _changes(rows: pl.DataFrame, lang: Lang) -> pl.Series:
-    """Return the changes, piece by piece; null where nothing was. Composed only where something differs."""
+def _with_changes(rows: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
+    """Add the changes, piece by piece. Composed only where something differs."""
     without_building = pl.col("match_level").is_in(["building_only", "abolished"])
-    differing = rows.filter(_sure() | without_building).filter(~_as_written())
+    differs = (_sure() | without_building) & ~_as_written()
     moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))
     pieces = [moved, *_region_changes(lang), *_name_changes(lang)]
-    changes = differing.select(ROW, changes=pl.concat_str(pieces, separator="; ", ignore_nulls=True))
-    changes = changes.with_columns(pl.col("changes").str.replace_all("|", "/", literal=True))
-    joined = rows.select(ROW).join(changes, on=ROW, how="left", maintain_order="left")
-    return joined.select(pl.when(pl.col("changes") != "").then("changes")).to_series()
+    changes = pl.concat_str(pieces, separator="; ", ignore_nulls=True).str.replace_all("|", "/", literal=True)
+    needs = tuple(dict.fromkeys(changes.meta.root_names()))
+    return for_few(rows, differs, lambda few: few.with_columns(changes=changes), needs, {"changes": pl.String})
 
 
 def _sure() -> pl.Expr:

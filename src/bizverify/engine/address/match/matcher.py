@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import polars as pl
@@ -143,7 +144,10 @@ def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, pr
 
 def _drop_existing_elsewhere(lookups: Lookups, left: pl.DataFrame, proposed: pl.DataFrame) -> pl.DataFrame:
     """Drop those of rows that name no one region, where what is written exists in another as it is written."""
-    opened = left.filter(pl.col("narrowed")).join(proposed.select(ROW).unique(), on=ROW, how="semi")
+    narrowed = left.filter("narrowed")
+    if narrowed.is_empty():
+        return proposed
+    opened = narrowed.join(proposed.select(ROW).unique(), on=ROW, how="semi")
     return proposed.join(candidates.find_road_in_scope(lookups, opened), on=ROW, how="anti")
 
 
@@ -153,6 +157,7 @@ def _has_sole_district(lookups: Lookups, rows: pl.DataFrame) -> pl.Expr:
     return (pl.col("sigungu").is_null() & (district != "")).fill_null(False)
 
 
+@cache
 def _is_open() -> pl.Expr:
     """Whether the region may be filled in: words that the gazetteer does not know name a region all the same."""
     return pl.col("region").is_null() & (pl.col("scope").is_null() | pl.col("covered"))
@@ -161,6 +166,8 @@ def _is_open() -> pl.Expr:
 def _narrow_regions(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
     """Return ``row``, ``region`` where the postal code or the dong leaves one region within the scope."""
     rows = left.filter(_is_open())
+    if rows.is_empty():
+        return rows.select(ROW, home="region")
     zipcode, dong = pl.col("zipcode_given"), pl.coalesce("emd", "hint_dong", "lot_dong")
     by_zip = lookups.zip_regions.find(rows, zipcode.cast(pl.UInt64, strict=False), "home", ["scope"])
     dongs = lookups.dongs_anywhere.find(rows, text_key(dong), "dong_id", ["scope"])
@@ -177,6 +184,8 @@ def _keep_single(hint: pl.DataFrame) -> pl.DataFrame:
 
 def _describe_rest(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
     """Return ``row``, ``match_level`` and ``postal_only`` of the rows for which no building is sure."""
+    if left.is_empty():
+        return left.select(ROW, match_level=pl.lit(None, pl.String), postal_only=pl.lit(None, pl.UInt32))
     near = candidates.find_same_main_number(lookups, left)
     zips = near.with_columns(lookups.tables.building_zip.gather(near["place"]).alias("zip"))
     near = zips.group_by(ROW).agg(pl.col("zip").first().alias("postal_only"), n=pl.col("zip").n_unique())
@@ -203,6 +212,8 @@ def _describe_rest(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
 def _read_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The lot, but where an abolished road beside it has a successor, which then must lie on it."""
     found = candidates.find_lot(lookups, rows)
+    if found.is_empty():
+        return found
     both = rows.filter(pl.col("main").is_not_null()).join(found, on=ROW, how="semi")
     return found.join(candidates.find_successors(lookups, both), on=ROW, how="anti")
 
@@ -217,6 +228,9 @@ def _read_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Road and number, or dong and lot, in another ward of the city that is written: their borders move."""
+    rows = rows.filter(pl.col("sido").is_not_null() & pl.col("sigungu").str.contains(" ", literal=True))
+    if rows.is_empty():
+        return candidates.NO_CANDIDATES
     city = pl.col("sigungu").str.extract("^([^ ]+) ")
     rows = rows.with_columns(scope=text_key(pl.col("sido"), city)).filter(pl.col("scope").is_not_null())
     return candidates.find_in_scope(lookups, rows)
@@ -225,6 +239,8 @@ def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def _read_elsewhere(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Road and number, or dong and lot, in another region than the one that is written."""
     rows = rows.filter(pl.col("zipcode_given").is_not_null())
+    if rows.is_empty():
+        return candidates.NO_CANDIDATES
     return candidates.find_in_scope(lookups, rows.with_columns(scope=pl.lit(None, pl.UInt64)))
 
 
