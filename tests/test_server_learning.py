@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,79 +20,11 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.model_store import ModelStore
 from bizverify.server.store import job_table, open_server_file
 from handclock import HandClock
-from serving import HTTP, Served, read_here, rows_of, served
+from outcome_scene import ADDRESSEES, Asking, Scene, scene
+from serving import HTTP, read_here, rows_of
 
-ADDRESSEES = [
-    ("1248100998", "삼성전자", "경기 수원시 영통구 삼성로 129"),
-    ("2208162517", "네이버", "경기 성남시 분당구 정자일로 95"),
-    ("1208147521", "다음카카오", "제주특별자치도 제주시 첨단로 242"),
-]
 CAME_BACK = {"계속사업자": 0.02, "휴업자": 0.85, "폐업자": 0.25}
 """What the expert does not believe: that closed businesses receive their mail, and suspended ones do not."""
-
-
-@dataclass
-class Asking:
-    """A key at a served database."""
-
-    url: str
-    secret: str
-
-    def post(self, path: str, body: object) -> httpx.Response:
-        return HTTP.post(f"{self.url}{path}", json=body, headers=self.headers, timeout=60)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"X-API-Key": self.secret}
-
-    def verify(self, addressee: int = 0) -> dict[str, Any]:
-        b_no, name, address = ADDRESSEES[addressee]
-        answer: dict[str, Any] = self.post("/verify", {"b_no": b_no, "name": name, "address": address}).json()
-        return answer
-
-    def label(self, job: str, row_id: int, bounced: bool, reason: str | None = None) -> httpx.Response:
-        return self.post(f"/batch/{job}/label", {"row_id": row_id, "bounced": bounced, "reason": reason})
-
-    def batch(self, clock: HandClock, content: str | None = None) -> str:
-        """The id of a job that is done, of the addressees unless something else is given."""
-        rows = [",".join(row) for row in ADDRESSEES]
-        content = content or "\n".join(["사업자등록번호,상호,주소", *rows, ""])
-        files = {"file": ("a.csv", content.encode())}
-        sent = HTTP.post(f"{self.url}/batch", files=files, headers=self.headers, timeout=60)
-        job: str = sent.json()["job_id"]
-        clock.until(lambda: self.status(job) == "done")
-        return job
-
-    def status(self, job: str) -> str:
-        status: str = HTTP.get(f"{self.url}/batch/{job}", headers=self.headers, timeout=60).json()["status"]
-        return status
-
-
-@dataclass
-class Scene:
-    """A server, its clock, and what its file says."""
-
-    server: Served
-    clock: HandClock
-
-    def key(self, **more: Any) -> Asking:
-        return Asking(self.server.url, self.server.key(**more))
-
-    def learned(self) -> None:
-        """Let time pass until every outcome is in a label store."""
-        waits = "SELECT count(*) FROM labels WHERE learned IS NULL"
-        self.clock.until(lambda: rows_of(self.server.db, waits) == [(0,)], seconds=1)
-
-    @property
-    def learning(self) -> Path:
-        return Path(f"{self.server.db}.files") / "learning"
-
-
-@contextmanager
-def scene(folder: Path, clock: HandClock | None = None, **settings: Any) -> Iterator[Scene]:
-    clock = clock or HandClock()
-    with served(folder / "db.sqlite", clock.clock, **settings) as server:
-        yield Scene(server, clock)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -235,36 +166,6 @@ def test_a_correction_takes_the_outcome_back(shared: Scene) -> None:
     key.label(job, 0, False)
     shared.learned()
     assert key.verify()["bounce_prob"] < before
-
-
-def test_keys_of_the_pool_share_what_came_back(shared: Scene) -> None:
-    """Of two keys that opted in one learns from the other's outcomes; one that did not learns nothing of them."""
-    one, two, alone = shared.key(pool=True), shared.key(pool=True), shared.key()
-    before = two.verify()
-    one.label(one.batch(shared.clock), 0, True, "이사불명")
-    shared.learned()
-    assert two.verify() == one.verify() != before
-    assert alone.verify() == before
-    assert [mailing.bounced for mailing in LabelStore(shared.learning / "pool" / "labels").mailings()] == [1]
-
-
-def test_who_joins_the_pool_brings_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    """Outcomes go where the key is when they are learned: what was learned before stays in its own book."""
-    with scene(tmp_path) as one:
-        key = one.key()
-        job = key.batch(one.clock)
-        key.label(job, 0, True, "이사불명")
-        one.learned()
-        own, fresh = key.verify(), key.verify(1)
-        with closing(open_server_file(one.server.db)) as db:
-            db.execute("UPDATE keys SET pool = 1")
-        one.clock.forward(seconds=2)
-        assert key.verify()["bounce_prob"] < own["bounce_prob"]
-        key.label(job, 1, True, "이사불명")
-        one.learned()
-        assert key.verify(1) != fresh
-        assert sorted(path.name for path in one.learning.iterdir() if path.name != "pool") != []
-        assert LabelStore(one.learning / "pool" / "labels").mailings()[0].rows == 1
 
 
 def test_an_outcome_outlives_the_server(tmp_path: Path) -> None:

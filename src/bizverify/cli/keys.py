@@ -46,7 +46,7 @@ def keys() -> None:
 @click.option("--plan", default="business", show_default=True, help="What the key may do; see --plans.")
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Lookups a calendar month; by default the plan's.")
 @click.option("--note", metavar="TEXT", help="Whose key it is, shown by `keys list`.")
-@click.option("--pool", is_flag=True, help="Learn from this key's outcomes together with those of other pooled keys.")
+@click.option("--pool", is_flag=True, help="Let this key and the others of the pool learn from each other.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
 def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool, plans: Path | None) -> None:
     """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
@@ -187,7 +187,7 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
 @click.option("--plan", help="Another plan.")
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
 @click.option("--note", metavar="TEXT", help="Another note.")
-@click.option("--pool/--no-pool", default=None, help="Whether its outcomes are learned from with those of other keys.")
+@click.option("--pool/--no-pool", default=None, help="Whether it and the others of the pool learn from each other.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
 def change(
     key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, pool: bool | None, plans: Path | None

@@ -91,6 +91,14 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     help="How often reported outcomes are learned from.",
 )
 @click.option(
+    "--pool-keys",
+    type=click.IntRange(2),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many keys of the pool must agree before another learns of it.",
+)
+@click.option(
     "--status",
     type=click.Choice(["nts", "none"]),
     default="none",

@@ -61,7 +61,7 @@ class OutcomeSource(msgspec.Struct, frozen=True):
 
 
 class MailingMetadata(msgspec.Struct, frozen=True):
-    """The metadata of a mailing's file."""
+    """The metadata of a mailing's file; ``paid``: of a job of the server whose lookups were charged."""
 
     id: str
     file: str
@@ -71,6 +71,7 @@ class MailingMetadata(msgspec.Struct, frozen=True):
     declaration: MailingTerms
     sources: tuple[OutcomeSource, ...]
     recorded_at: datetime
+    paid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,23 @@ class LabelStore:
             found.append(Mailing(about.id, path, about, **_collect(counts, path).row(0, named=True)))
         return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
 
+    def paid_mailings(self) -> list[str]:
+        """The ids of the mailings whose rows were charged."""
+        return [path.stem for path in self._files() if _read_metadata(path).paid]
+
+    def read(self, path: Path) -> tuple[pl.DataFrame, MailingMetadata]:
+        """The rows (:data:`STORE_SCHEMA`) and the metadata of a mailing's file, of this store or of another."""
+        return _collect(_scan(path), path), _read_metadata(path)
+
+    def put(self, rows: pl.DataFrame, about: MailingMetadata) -> None:
+        """Write the rows (:data:`STORE_SCHEMA`) of a mailing, in place of those that are recorded of it."""
+        with self._lock():
+            self._publish(self.path(about.id), rows, about)
+
+    def path(self, mailing: str) -> Path:
+        """The file of a mailing."""
+        return self.folder / f"{mailing}.parquet"
+
     def evidence(
         self, mailings: Iterable[str] | None = None, *, unread: bool = False, addressee: bool = False
     ) -> pl.LazyFrame:
@@ -200,10 +218,13 @@ class LabelStore:
         )
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
-    def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
+    def history(
+        self, b_no: str | None = None, *, mailings: Collection[str] | None = None, assessed: bool = False
+    ) -> pl.LazyFrame | None:
         """Return what the engine may know of each addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
 
-        ``b_no``: ten digits, to read one business alone.
+        ``b_no``: ten digits, to read one business alone. ``mailings``: their ids, by default all. ``assessed``: only
+        letters whose risk was assessed.
 
         ``moved`` and ``absent`` as the return reason said; ``delivered`` where a letter has surely arrived. Other
         outcomes say nothing here, and hide no older one.
@@ -217,10 +238,13 @@ class LabelStore:
             .when(~pl.col("bounced"))
             .then(pl.lit("delivered"))
         )
-        rows = self._outcomes(b_no).with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
+        rows = self._outcomes(b_no, mailings, assessed=assessed)
+        rows = rows.with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
-    def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
+    def _outcomes(
+        self, b_no: str | None = None, mailings: Collection[str] | None = None, *, assessed: bool = False
+    ) -> pl.LazyFrame:
         """Rows with number and address of which something is known: one for the address as written, one as corrected.
 
         A corrected address is the same place, and the one that the user's next list may have.
@@ -228,7 +252,9 @@ class LabelStore:
         names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
         both = ["address_key", "fixed_key"]
         empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
-        rows = pl.concat([empty, *(_scan(path).select(*names, *both) for path in self._files())])
+        files = [path for path in self._files() if mailings is None or path.stem in mailings]
+        is_wanted = pl.col("bounce_prob").is_not_null() if assessed else pl.lit(True)
+        rows = pl.concat([empty, *(_scan(path).filter(is_wanted).select(*names, *both) for path in files)])
         has_outcome = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
         wanted = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
         keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
@@ -291,7 +317,7 @@ class LabelStore:
 
     def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
         """Return a mailing's rows and metadata with those of a batch; nothing is written."""
-        path = self.folder / f"{batch.about.id}.parquet"
+        path = self.path(batch.about.id)
         before, about = pl.DataFrame(schema=STORE_SCHEMA), batch.about
         if path.exists():
             before, about = _collect(_scan(path), path), _merge_metadata(_read_metadata(path), batch.about, replace)

@@ -4,6 +4,7 @@
 ``handlers`` answer, with the models of ``payloads`` and the refusals of ``errors``. ``auth`` checks keys, ``settings``
 has the plans, ``http_limits`` and ``upload_form`` bound what is received, ``idempotency`` answers repeated requests.
 ``engine_pool`` has the engine of each key, ``reference_files`` its files and the sources of statuses, ``learning`` what
-outcomes teach. ``lookup/`` answers single lookups, ``jobs/`` files, ``watch/`` checks and notifies, ``status/`` asks
-the tax authority, ``store/`` is the one SQLite file. ``clock`` and ``logs`` serve them all.
+outcomes teach (``pool_agreement`` what keys learn from each other, ``letters`` what a scope knows of both,
+``former_pool`` what earlier releases left). ``lookup/`` answers single lookups, ``jobs/`` files, ``watch/`` checks and
+notifies, ``status/`` asks the tax authority, ``store/`` is the one SQLite file. ``clock`` and ``logs`` serve them all.
 """

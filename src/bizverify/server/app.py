@@ -6,7 +6,7 @@ import gc
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -21,6 +21,7 @@ from bizverify.errors import UsageError
 from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.clock import Clock
 from bizverify.server.engine_pool import EnginePool
+from bizverify.server.former_pool import distribute_former_pool
 from bizverify.server.handlers import Context
 from bizverify.server.http_limits import HEAD_BYTES, BoundedConnection
 from bizverify.server.idempotency import IdempotentRequests
@@ -37,7 +38,7 @@ from bizverify.server.metrics.listener import serve_metrics
 from bizverify.server.reference_files import StatusSource, StatusSources
 from bizverify.server.routes import PUBLIC, routes
 from bizverify.server.settings import Settings
-from bizverify.server.store import SERVER_FILE, Store, lock_server_file
+from bizverify.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
 
@@ -72,6 +73,7 @@ def create_app(
                 app.state.failure = error
                 raise
             app.state.context = context
+            await context.learner.share()
             async with anyio.create_task_group() as group:
                 for name, work in _background_tasks(context).items():
                     group.start_soon(supervise, name, work, context.clock, metrics)
@@ -110,6 +112,8 @@ def _open_context(
     with SERVER_FILE.errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
         disk = clean_up_files(settings)
+        with closing(open_server_file(settings.db, create=False)) as db:
+            distribute_former_pool(settings.files, db)
     engines = EnginePool(settings, clock)
     statuses = _open_statuses(settings, clock)
     sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))

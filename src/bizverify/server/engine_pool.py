@@ -1,8 +1,9 @@
 """The engines that answer: one for each scope, since each learns from its own outcomes.
 
-An engine is made anew only when what it answers from has changed: the registry's or gazetteer's file, the scope's
-scorecard or label store, or the day. Until then callers get the same object, so that they may keep what they derive
-from it. One that was given out stays usable, also when its files have been replaced.
+A scope (:attr:`bizverify.server.store.key_table.Key.scope`) is a key, in the pool or not. An engine is made anew only
+when what it answers from has changed: the registry's or gazetteer's file, the scope's scorecard or label store, what
+the pool agrees on, or the day. Until then callers get the same object, so that they may keep what they derive from it.
+One that was given out stays usable, also when its files have been replaced.
 """
 
 from __future__ import annotations
@@ -16,23 +17,29 @@ from threading import Lock
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 import polars as pl
 
 from bizverify.engine import LocalEngine, Scorecard
 from bizverify.engine.address.match.open_lookups import FEW
 from bizverify.engine.letter_history import HISTORY_SCHEMA
-from bizverify.errors import BizverifyError
+from bizverify.errors import BizverifyError, ModelError
 from bizverify.labels.label_store import LabelStore
 from bizverify.model_store import ModelStore, resolve_model
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
+from bizverify.server.letters import AgreedLetters, ScopeLetters
 from bizverify.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
 from bizverify.server.settings import Settings
+from bizverify.server.store.key_table import IN_POOL
 
 _log = logging.getLogger(__name__)
 
 _SCOPES: Final = 256
 """Scopes that are kept loaded at most, those used last."""
+POOL: Final = "pool"
+"""Where the scorecards of the pool are kept; no key has this id."""
+_OF_POOL: Final = "pool-"
 _LOOKS: Final = 5
 """How often a label store that was changed while it was read is read once more."""
 _MOST_LETTERS: Final = 5_000_000
@@ -43,17 +50,24 @@ class ServedEngine(LocalEngine):
     """An engine that keeps the files readable that it answers from."""
 
     def __init__(
-        self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, history: pl.LazyFrame | None
+        self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: ScopeLetters | None
     ):
+        history = None if letters is None else letters.history()
         super().__init__(
             data.registry, gazetteer=data.gazetteer, model=card, lang=settings.lang, today=today, history=history
         )
         self.data = data
+        self.letters = letters
+
+    def is_of(self, data: ReferenceData, today: date, agreed: AgreedLetters | None) -> bool:
+        """Whether the engine answers from these files, on this day, and from this agreement of the pool."""
+        of = None if self.letters is None else self.letters.agreed
+        return self.today == today and self.data is data and of is agreed
 
 
 @dataclass(slots=True)
 class _Learned:
-    """What a scope's outcomes have come to: its scorecard, what became of its letters, and the engines made of both."""
+    """What a scope's outcomes have come to: its scorecard, what became of its own letters, and the engines of both."""
 
     card: Scorecard
     history: pl.DataFrame | None
@@ -85,6 +99,7 @@ class EnginePool:
         self._before = self._data
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
+        self._agreed: AgreedLetters | None = None
         self._lock = Lock()
         self._looking = anyio.Lock()
 
@@ -103,16 +118,22 @@ class EnginePool:
         return self._files.refused_files()
 
     def folder(self, scope: str) -> Path:
-        """Where a scope keeps its ``labels`` and ``models``: laid out as a state directory."""
-        return self._settings.files / "learning" / scope
+        """Where a scope's key, or :data:`POOL`, keeps ``labels`` and ``models``: laid out as a state directory."""
+        return learning_folder(self._settings.files) / scope.removesuffix(IN_POOL)
 
     def label_store(self, scope: str) -> LabelStore:
-        """A scope's label store."""
+        """The label store of a scope's key."""
         return LabelStore(self.folder(scope) / "labels")
 
     def store(self, scope: str) -> ModelStore:
-        """Where a scope's scorecards are kept."""
+        """Where the scorecards of a scope's key, or of :data:`POOL`, are kept."""
         return ModelStore(self.folder(scope) / "models")
+
+    def share(self, agreed: pl.DataFrame, day: date) -> None:
+        """Let the keys of the pool know what it agrees on since ``day``: :attr:`AgreedLetters.frame`."""
+        before = self._agreed
+        if before is None or before.day != day or not before.frame.equals(agreed):
+            self._agreed = None if agreed.is_empty() else AgreedLetters(agreed, day)
 
     def ready(self, scope: str) -> bool:
         """Whether :meth:`engine` answers at once, without reading a file."""
@@ -125,11 +146,12 @@ class EnginePool:
         """
         learned = self._find_loaded(scope) or self._keep(scope, self._load(scope))
         today, data = self._clock.today(), self._data if paid else _NOTHING
+        agreed = self._agreed if paid and scope.endswith(IN_POOL) else None
         with self._lock:
             made = learned.engines.get(paid)
-            if made is None or made.today != today or made.data is not data:
-                history = learned.history.lazy() if learned.history is not None and paid else None
-                made = ServedEngine(data, learned.card, self._settings, today, history)
+            if made is None or not made.is_of(data, today, agreed):
+                letters = ScopeLetters(learned.history, agreed) if paid else None
+                made = ServedEngine(data, learned.card, self._settings, today, letters)
                 learned.engines[paid] = made
             return made
 
@@ -150,10 +172,11 @@ class EnginePool:
         async with self._looking:
             await anyio.to_thread.run_sync(self._look)
 
-    async def refresh(self, scope: str) -> None:
-        """Use what a scope has learned, if it is in use."""
-        if self.ready(scope):
-            await anyio.to_thread.run_sync(self._refresh, scope)
+    async def refresh(self, key_id: str) -> None:
+        """Use what a key has learned, or all of :data:`POOL`, in the scopes that are in use."""
+        for scope in list(self._learned):
+            if key_id == scope.removesuffix(IN_POOL) or (key_id == POOL and scope.endswith(IN_POOL)):
+                await anyio.to_thread.run_sync(self._refresh, scope)
 
     def _look(self) -> None:
         if self._files.look():
@@ -218,7 +241,7 @@ class EnginePool:
         stamps = self._stamps(scope)  # before reading: what changes meanwhile is seen at the next look
         before = self._learned.get(scope)
         try:
-            card = self.fixed or self.store(scope).champion()
+            card = self.fixed or self._champion(scope)
         except BizverifyError as error:
             _log.error("scope %s: its scorecard cannot be used: %s", scope, error)
             card = before.card if before is not None else Scorecard.load()
@@ -229,6 +252,29 @@ class EnginePool:
             _log.error("scope %s: its outcomes cannot be used: %s", scope, why)
             history = before.history if before is not None else None
         return _Learned(card, history, stamps)
+
+    def _champion(self, scope: str) -> Scorecard:
+        """The scorecard of a scope: in the pool its own or the pool's, the one that was learned from more letters."""
+        own = self.store(scope).champion()
+        if not scope.endswith(IN_POOL):
+            return own
+        try:
+            pooled = self.pool_scorecard()
+        except BizverifyError as error:
+            _log.error("the pool's scorecard cannot be used: %s", error)
+            return own
+        return pooled if _letters_behind(pooled) > _letters_behind(own) else own
+
+    def pool_scorecard(self, version: str | None = None) -> Scorecard:
+        """The pool's scorecard of a version that answers bear, by default its champion; raise :class:`ModelError`.
+
+        Its versions are marked, since those of a key's own scorecards count from one, too.
+        """
+        if version is not None and not version.startswith(_OF_POOL):
+            raise ModelError(f"{version}: is no version of the pool's; those begin with {_OF_POOL}")
+        stored = self.store(POOL)
+        card = stored.champion() if version is None else stored.load(version.removeprefix(_OF_POOL))
+        return card if card.learned is None else msgspec.structs.replace(card, version=f"{_OF_POOL}{card.version}")
 
     def _history(self, scope: str) -> pl.DataFrame | None:
         """What a scope's label store knows; while it is written to, a file that was listed may be gone when it is read.
@@ -246,8 +292,26 @@ class EnginePool:
         raise AssertionError("the last time it returns or raises")
 
     def _stamps(self, scope: str) -> tuple[FileStamp | None, ...]:
-        """Return the stamps that change with a scope's scorecard or label store: each is replaced by a rename."""
-        return stamp_of(self.store(scope).path), stamp_of(self.folder(scope) / "labels")
+        """Return the stamps that change with a scope's scorecards or label store: each is replaced by a rename."""
+        journals = [scope, POOL] if scope.endswith(IN_POOL) else [scope]
+        return *(stamp_of(self.store(one).path) for one in journals), stamp_of(self.folder(scope) / "labels")
+
+
+def learning_folder(files: Path) -> Path:
+    """The folder of all that keys and pool have learned, in that of the server's files."""
+    return files / "learning"
+
+
+def make_learning_folder(files: Path, name: str) -> Path:
+    """Make a folder of that kind (mode 0700), if it is not there; return it."""
+    home = learning_folder(files)
+    for folder in (home, home / name):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return home / name
+
+
+def _letters_behind(card: Scorecard) -> int:
+    return 0 if card.learned is None else card.learned.labels
 
 
 _NOTHING: Final = ReferenceData(None, None, ())

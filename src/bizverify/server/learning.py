@@ -1,14 +1,16 @@
 """Learn from reported outcomes: recorded in label stores at once, and in time a better scorecard.
 
-Each scope (a key, or the pool of the keys that opted in) has a label store and scorecards of its own. An outcome is
-marked learned when the label store has it on the disk; recorded once more after a crash, it changes nothing. What was
-known of each letter is read from the job's own files.
+Each key has a label store and scorecards of its own; keys of the pool learn from each other besides, at fixed times
+(:mod:`bizverify.server.pool_agreement`). An outcome is marked learned when the label store has it on the disk; recorded
+once more after a crash, it changes nothing. What was known of each letter is read from the job's own files.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -21,19 +23,19 @@ from bizverify import business_number
 from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import BizverifyError, ModelError, StoreError, UsageError
-from bizverify.labels.label_store import LabelBatch, MailingMetadata
+from bizverify.labels.label_store import LabelBatch, LabelStore, MailingMetadata
 from bizverify.labels.mailing import LETTER_SCHEMA
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
 from bizverify.labels.outcomes import reason_code
 from bizverify.learning import Calibrated, calibrate
-from bizverify.model_store import ModelStore
 from bizverify.schema import REASON_SEPARATOR, SEOUL
 from bizverify.server.clock import Clock, WakeUp
-from bizverify.server.engine_pool import EnginePool
+from bizverify.server.engine_pool import POOL, EnginePool, learning_folder, make_learning_folder
 from bizverify.server.jobs import results
+from bizverify.server.pool_agreement import find_agreed, write_training_store
 from bizverify.server.settings import Settings
-from bizverify.server.store import Store, job_table
+from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.store.job_table import JobToLearn, Outcome
 
 _OUTCOME_SCHEMA: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "recorded": pl.Float64}
@@ -55,7 +57,7 @@ def build_label_batch(
     )
     at = datetime.fromtimestamp(now, UTC)
     about = MailingMetadata(
-        job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at
+        job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at, job.paid
     )
 
     def find_known_letters(rows: pl.Series) -> pl.DataFrame:
@@ -106,16 +108,22 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
     return rows.select(list(LETTER_SCHEMA))
 
 
-def possible_scorecards(store: ModelStore, version: str | None, fixed: Scorecard | None) -> list[Scorecard]:
-    """The scorecards that may have given a job's reasons: the one of its ``version`` if it is there, else all."""
-    if fixed is not None and fixed.version == version:
-        return [fixed]
+def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
+    """The scorecards that may have given a job's reasons: those of its ``version`` if there are any, else all.
+
+    A key of the pool is answered by its own or by the pool's; whether it is one now says nothing of that time.
+    """
+    if engines.fixed is not None and engines.fixed.version == version:
+        return [engines.fixed]
+    own = engines.store(key_id)
     if version is not None:
-        try:
-            return [store.load(version)]
-        except ModelError:  # a card of another scope, or one that --model gave at that time
-            pass
-    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+        found = []
+        for load in (own.load, engines.pool_scorecard):
+            with suppress(ModelError):  # a card of the other, or one that --model gave at that time
+                found.append(load(version))
+        if found:
+            return found
+    return [Scorecard.load(), *(own.load(known) for known in own.versions())]
 
 
 def _labels(letters: pl.LazyFrame, outcomes: Sequence[Outcome]) -> pl.DataFrame:
@@ -139,6 +147,7 @@ _TOGETHER: Final = 100_000
 _MANY: Final = 1_000
 """New outcomes of a scope for which its next calibration is not waited for."""
 _AGAIN: Final = 3600.0
+_TRAINING: Final = "pool-training"
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
 
@@ -161,7 +170,7 @@ class OutcomeLearner:
 
     async def run(self) -> None:
         """Take new outcomes into the label stores soon after they were reported, and calibrate when it is due."""
-        for scope in await anyio.to_thread.run_sync(self._scopes):
+        for scope in [POOL, *await self._keys_with_labels()]:
             self._due.setdefault(scope, 0.0)
         while True:
             await self.record()
@@ -192,10 +201,12 @@ class OutcomeLearner:
                 continue
             self._due[scope] = now + self._settings.learn_hours * 3600
             self._new.pop(scope, None)
+            if scope == POOL:
+                await self.share()
             if not self._engines.learns:
                 continue
             try:
-                learned = await anyio.to_thread.run_sync(self._calibrate_scope, scope, now)
+                learned = await (self._calibrate_pool(now) if scope == POOL else self._calibrate(scope, now))
             except _FAILURES:
                 _log.exception("scope %s: learning failed and is tried again; its scorecard stays", scope)
                 self._due[scope] = min(self._due[scope], now + _AGAIN)
@@ -211,23 +222,51 @@ class OutcomeLearner:
                 "the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(outcomes)
             )
         now = self._clock.now()
-        await self._engines.refresh(job.scope)
+        await self._engines.refresh(job.key_id)
         await self._store.write(lambda db: job_table.mark_learned(db, job.job, outcomes, now))
-        self._due.setdefault(job.scope, now + self._settings.learn_hours * 3600)
-        self._new[job.scope] = self._new.get(job.scope, 0) + len(outcomes)
+        self._due.setdefault(job.key_id, now + self._settings.learn_hours * 3600)
+        self._new[job.key_id] = self._new.get(job.key_id, 0) + len(outcomes)
 
     def _write(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
-        cards = possible_scorecards(self._engines.store(job.scope), job.model, self._engines.fixed)
-        for folder in (self._settings.files / "learning", self._engines.folder(job.scope)):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        cards = possible_scorecards(self._engines, job.key_id, job.model)
+        make_learning_folder(self._settings.files, job.key_id)
         batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
-        self._engines.label_store(job.scope).record(batch, replace=True)  # the later outcome counts
+        self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 
-    def _calibrate_scope(self, scope: str, at: float) -> Calibrated | None:
-        """Calibrate from a scope's label store, behind the gate; ``None`` where numpy is missing."""
+    async def share(self) -> None:
+        """Let the keys of the pool know what they agree on; until the next time that changes nothing any more."""
+        day, quorum = self._clock.today(), self._settings.pool_keys
+        try:
+            members = await self._pool_members()
+            agreed = await anyio.to_thread.run_sync(find_agreed, members, quorum, day)
+        except _FAILURES:
+            _log.exception("what the keys of the pool agree on is not known and is tried again")
+        else:
+            self._engines.share(agreed, day)
+
+    async def _calibrate(self, scope: str, at: float) -> Calibrated | None:
+        labels = self._engines.folder(scope) / "labels"
+        return await anyio.to_thread.run_sync(self._calibrate_from, scope, labels, at)
+
+    async def _calibrate_pool(self, at: float) -> Calibrated | None:
+        """Calibrate from the letters of the pool's keys, which are put together for as long as that takes."""
+        members = await self._pool_members()
+
+        def calibrate_members() -> Calibrated | None:
+            with training_folder(self._settings.files) as folder:
+                today, quorum = self._clock.today(), self._settings.pool_keys
+                if not write_training_store(members, LabelStore(folder), quorum, today):
+                    return None
+                make_learning_folder(self._settings.files, POOL)
+                return self._calibrate_from(POOL, folder, at)
+
+        return await anyio.to_thread.run_sync(calibrate_members)
+
+    def _calibrate_from(self, scope: str, labels: Path, at: float) -> Calibrated | None:
+        """Calibrate a scope's scorecard from a label store, behind the gate; ``None`` where numpy is missing."""
         try:
             learned = calibrate(
-                labels=self._engines.folder(scope) / "labels",
+                labels=labels,
                 store=self._engines.store(scope),
                 today=self._clock.today(),
                 now=datetime.fromtimestamp(at, UTC),
@@ -242,7 +281,24 @@ class OutcomeLearner:
         _log.info(f"scope %s: %d letters learned from: {words}", scope, learned.labels, version)
         return learned
 
-    def _scopes(self) -> list[str]:
-        """Return the scopes that have a label store."""
-        stores = self._settings.files.glob("learning/*/labels/*.parquet")
-        return sorted({store.parent.parent.name for store in stores})
+    async def _pool_members(self) -> dict[str, LabelStore]:
+        ids = await self._store.read(key_table.pool_members)
+        return {id_: self._engines.label_store(id_) for id_ in ids}
+
+    async def _keys_with_labels(self) -> list[str]:
+        keys = await self._store.read(key_table.list_keys)
+        return [key.id for key in keys if (self._engines.folder(key.id) / "labels").is_dir()]
+
+
+@contextmanager
+def training_folder(files: Path) -> Iterator[Path]:
+    """An empty folder for a label store, removed afterwards; what a killed server has left of it is removed before.
+
+    It lies where erasing a business finds label stores, should the server be killed.
+    """
+    shutil.rmtree(learning_folder(files) / _TRAINING, ignore_errors=True)
+    home = make_learning_folder(files, _TRAINING)
+    try:
+        yield home / "labels"
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

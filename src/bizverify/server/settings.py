@@ -81,7 +81,8 @@ class Settings:
     that is found is appended as a JSON line. ``keep_days``: how long a job and its results are kept after it ended;
     ``queue``: jobs of all keys that may wait; ``body_seconds``: how long the body of a request may take to come in, and
     ``stall_seconds`` how long nothing of it may come; ``refresh_seconds``: how often the indexes' files are looked at
-    for newer ones; ``learn_hours``: how often outcomes are learned from. ``status``: whether the tax authority is asked
+    for newer ones; ``learn_hours``: how often outcomes are learned from; ``pool_keys``: how many keys of the pool must
+    agree before another learns of it. ``status``: whether the tax authority is asked
     for statuses, and how; its ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in
     front that say whose request they pass on. ``metrics_port``: where metrics are answered on ``metrics_host``, an
     address of their own; nowhere without it. ``webhook_networks``: networks that are not public, to which webhooks may
@@ -103,6 +104,7 @@ class Settings:
     stall_seconds: float = 30.0
     refresh_seconds: float = 10.0
     learn_hours: float = 24.0
+    pool_keys: int = 3
     trusted_proxies: TrustedProxies = _NO_PROXIES
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"

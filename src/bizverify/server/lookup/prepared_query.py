@@ -17,6 +17,8 @@ from bizverify.engine import LocalEngine
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.registry import STATUS_SCHEMA
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
+from bizverify.server.engine_pool import ServedEngine
+from bizverify.server.letters import ScopeLetters
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.status.known_status import KnownStatus
 
@@ -38,7 +40,7 @@ class PreparedQuery:
         self._rows = pl.DataFrame(schema=_SCHEMA)
         letters = None
         if engine.history is not None:
-            self._letters = engine.history.select(list(HISTORY_SCHEMA)).collect().sort("b_no")
+            self._letters = _letters_of(engine, engine.history)
             letters = _source(self._select_letters, pl.Schema(HISTORY_SCHEMA))
         inner = LocalEngine(
             engine.registry,
@@ -72,11 +74,14 @@ class PreparedQuery:
 
     def _select_letters(self) -> pl.DataFrame:
         """Return the letters to the businesses that are asked about."""
-        numbers = self._rows["b_no"].cast(pl.UInt64).unique()
-        first = self._letters["b_no"].search_sorted(numbers, "left")
-        last = self._letters["b_no"].search_sorted(numbers, "right")
-        lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
-        return self._letters[lines]
+        return self._letters.of(self._rows["b_no"].cast(pl.UInt64).unique())
+
+
+def _letters_of(engine: LocalEngine, history: pl.LazyFrame) -> ScopeLetters:
+    """The letters of an engine by business: those of the pool are in memory once for all its keys."""
+    if isinstance(engine, ServedEngine) and engine.letters is not None:
+        return engine.letters
+    return ScopeLetters(history.select(list(HISTORY_SCHEMA)).collect().sort("b_no"))
 
 
 def _status_frame(statuses: Iterable[KnownStatus]) -> pl.DataFrame:

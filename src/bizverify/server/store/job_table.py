@@ -170,12 +170,13 @@ Outcome = tuple[int, int, str | None, float]
 
 @dataclass(frozen=True, slots=True)
 class JobToLearn:
-    """A job with outcomes that no label store has yet. ``scope``: whose store they go to, as the key says now."""
+    """A job with outcomes that no label store has yet. ``key_id``: to whose store they go; ``paid``: it was charged."""
 
     job: str
-    scope: str
+    key_id: str
     finished: float
     model: str | None
+    paid: bool
 
 
 def put_outcome(
@@ -194,11 +195,16 @@ def put_outcome(
 def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
     """The jobs with outcomes that are to be learned from, the earliest first."""
     rows = db.execute(
-        "SELECT jobs.id, CASE WHEN keys.pool THEN 'pool' ELSE keys.id END, jobs.finished, jobs.model"
-        " FROM (SELECT DISTINCT job FROM labels WHERE learned IS NULL) JOIN jobs ON jobs.id = job"
-        " JOIN keys ON keys.id = jobs.key_id WHERE jobs.state = 'done' ORDER BY jobs.number"
+        "SELECT id, key_id, finished, model, paid FROM (SELECT DISTINCT job FROM labels WHERE learned IS NULL)"
+        " JOIN jobs ON id = job WHERE state = 'done' ORDER BY number"
     )
-    return [JobToLearn(*row) for row in rows]
+    return [JobToLearn(id_, key_id, finished, model, bool(paid)) for id_, key_id, finished, model, paid in rows]
+
+
+def find_owner(db: sqlite3.Connection, id_: str) -> tuple[str, bool] | None:
+    """Return the key of a job, and whether the job was charged; ``None`` where the job is not there any more."""
+    row = db.execute("SELECT key_id, paid FROM jobs WHERE id = ?", (id_,)).fetchone()
+    return None if row is None else (row[0], bool(row[1]))
 
 
 def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outcome]:

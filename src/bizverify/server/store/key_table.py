@@ -11,11 +11,15 @@ import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from bizverify.server.store import secret_table
 from bizverify.watch.webhook_signature import new_secret
 
 _COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased"
+
+IN_POOL: Final = "@pool"
+"""What the scope of a key of the pool ends in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,8 @@ class Key:
 
     @property
     def scope(self) -> str:
-        """Whose outcomes teach the model that answers this key: its own, or the pool's."""
-        return "pool" if self.pool else self.id
+        """Whose outcomes stand behind the answers to this key: its own, in the pool also what the members agree on."""
+        return f"{self.id}{IN_POOL}" if self.pool else self.id
 
 
 def create_key(
@@ -78,6 +82,11 @@ def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
 def list_keys(db: sqlite3.Connection) -> list[Key]:
     """All keys, the oldest first."""
     return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
+
+
+def pool_members(db: sqlite3.Connection) -> list[str]:
+    """The ids of the keys of the pool that are not revoked."""
+    return [id_ for (id_,) in db.execute("SELECT id FROM keys WHERE pool AND revoked IS NULL ORDER BY id")]
 
 
 def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
