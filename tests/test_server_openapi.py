@@ -188,6 +188,8 @@ def walk_batches(ask: Watcher, key: str, poor: str) -> None:
     ask(key, "GET", "/batch/{job_id}", ids=ids, params={"preview": "x"})
     ask(key, "POST", "/batch/{job_id}/label", ids=ids, **label)
     ask(key, "POST", "/batch/{job_id}/label", ids=ids, json={"row_id": 2, "bounced": True})
+    ask(key, "GET", "/batch", params={"limit": "0"})
+    ask(key, "DELETE", "/batch/{job_id}", ids=ids)
 
 
 def walk_watches(ask: Watcher, key: str) -> None:

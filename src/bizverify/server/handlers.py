@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from bizverify.server import idempotency
 from bizverify.server.auth import KeyCache, key_of
@@ -27,8 +27,6 @@ from bizverify.server.lookup.quota import PaidLookups
 from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.payloads import (
     IdempotencyPayload,
-    JobError,
-    JobStatus,
     Labelled,
     LabelRequest,
     LimitsPayload,
@@ -43,7 +41,6 @@ from bizverify.server.payloads import (
 )
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table
-from bizverify.server.store.job_table import StoredJob
 from bizverify.server.upload_form import UploadBounds, hash_upload, receive_upload
 from bizverify.server.watch.list_cache import WatchListResponse
 from bizverify.server.watch.notifier import Notifier
@@ -57,9 +54,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 IDEMPOTENCY: Final = IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
-PREVIEW: Final = 10
-"""Results that are shown where the request does not say how many."""
-_GONE: Final = "the job's results are not on the server's disk any more; send the file again"
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -165,57 +159,6 @@ async def create_job(request: Request) -> Response:
                 key.id, token, identity, lambda: acceptance.accept(job, upload, place)
             )
     return Response(answer, media_type=JSON)
-
-
-async def show_job(request: Request) -> Response:
-    """Answer how far a job is, with its results of highest risk once it is done (INTERFACE §4.3)."""
-    context, key = context_of(request), key_of(request)
-    preview = _preview(request)
-    job_id = request.path_params["job_id"]
-    job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
-    if job is None:
-        raise not_found("the job")
-    status = _job_status(context, job)
-    rows = min(preview, job.total) if job.state == "done" else 0
-    if not rows:
-        return _reply(status)
-    path = results.results_path(context.settings.files, job.id)
-
-    try:
-        head = encode(status).removesuffix(b"]}")
-        body = await results.stream_items(head, path, rows, context.jobs.showing)
-    except FileNotFoundError:
-        _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
-        raise Refusal(404, "not_found", _GONE) from None
-    return StreamingResponse(body, media_type=JSON)
-
-
-def _job_status(context: Context, job: StoredJob) -> JobStatus:
-    """The status of a job, without results."""
-    processed = context.jobs.processed_rows(job)
-    expires = None if job.finished is None else job.finished + context.settings.keep_days * 86_400
-    return JobStatus(
-        job_id=job.id,
-        status=job.state,
-        total=job.total,
-        processed=processed,
-        progress=processed / job.total if job.total else float(job.state == "done"),
-        created_at=as_text(job.created) or "",
-        finished_at=as_text(job.finished),
-        expires_at=as_text(expires),
-        grades=dict(job.grades or {}),
-        error=JobError(*job.error) if job.error else None,
-        results=[],
-    )
-
-
-def _preview(request: Request) -> int:
-    text = request.query_params.get("preview")
-    if text is None:
-        return PREVIEW
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise invalid("preview must be a whole number of rows, 0 or more")
-    return int(text)
 
 
 def _flag(request: Request, name: str, *, default: bool) -> bool:

@@ -72,11 +72,10 @@ class JobResult(Struct):
     error: str | None
 
 
-class JobStatus(Struct):
-    """INTERFACE §4.3: how far a job is. ``status``: queued, running, done, failed. ``progress``: a fraction.
+class JobSummaryPayload(Struct):
+    """How far a job is. ``status``: queued, running, done, failed. ``progress``: a fraction.
 
-    ``grades``: rows by grade, ``none`` for those without one, when the job is done. ``results``: the ``preview`` rows
-    of highest risk, once the job is done.
+    ``grades``: rows by grade, ``none`` for those without one, when the job is done.
     """
 
     job_id: str
@@ -89,7 +88,27 @@ class JobStatus(Struct):
     expires_at: str | None
     grades: dict[str, int]
     error: JobError | None
+
+
+class JobStatus(JobSummaryPayload):
+    """INTERFACE §4.3. ``results``: the ``preview`` rows of highest risk, once the job is done."""
+
     results: list[JobResult]
+
+
+class JobListPayload(Struct):
+    """Jobs, the newest first; ``next_cursor`` asks for those behind them, and is null where there are none."""
+
+    jobs: list[JobSummaryPayload]
+    next_cursor: str | None
+
+
+class JobDeleted(Struct):
+    """``given_back``: lookups that the quota got back, since the job had not answered them."""
+
+    job_id: str
+    deleted: bool
+    given_back: int
 
 
 class LabelRequest(Struct):
@@ -294,6 +313,7 @@ _DONE: Final = JobStatus(
     error=None,
     results=[_RESULT],
 )
+_RUNNING: Final = JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)
 _ENTRY: Final = WatchEntryPayload(
     watch_id=_WATCH,
     biz_no=_NUMBER,
@@ -349,6 +369,8 @@ _EXAMPLES: Final = (
     VerificationPayload("active", 0.0188, "A", "send", "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
     BatchCreatedPayload(_JOB, 3),
     _DONE,
+    JobListPayload([_RUNNING], None),
+    JobDeleted("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", deleted=True, given_back=2),
     LabelRequest(0, bounced=True, reason="이사불명"),
     Labelled(_JOB, 0, bounced=True, reason="이사불명"),
     WatchRequest(_NUMBER, _NAME, _ADDRESS),

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bizverify import __version__
-from bizverify.server import handlers, payloads
+from bizverify.server import handlers, job_handlers, payloads
 from bizverify.server.errors import JSON
 from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.webhook_signature import (
@@ -34,7 +34,7 @@ Schema = dict[str, Any]
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path, and what the OpenAPI document says of it.
 
-    ``handler``: an async function of :mod:`bizverify.server.handlers`. ``body``: a type of ``payloads``, or
+    ``handler``: an async function of ``handlers`` or ``job_handlers``. ``body``: a type of ``payloads``, or
     ``"upload"``; ``refusals``: the statuses of errors.
     """
 
@@ -45,7 +45,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     body: Any = None
-    links: Mapping[str, tuple[str, str]] = {}
+    links: Mapping[str, tuple[str, ...]] = {}
     public: bool = False
 
 
@@ -87,15 +87,31 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         body="upload",
         answers={200: ("The job is accepted and stored.", payloads.BatchCreatedPayload)},
         refusals=(*_BODY, 409, 429, 507),
-        links={"job_id": ("getJob", "labelRow")},
+        links={"job_id": ("getJob", "labelRow", "deleteJob")},
+    ),
+    ("GET", "/batch"): Operation(
+        handler=job_handlers.list_jobs,
+        id="listJobs",
+        summary="The key's jobs, the newest first, in pages; costs nothing.",
+        parameters=("limit", "cursor"),
+        answers={200: ("A page of jobs.", payloads.JobListPayload)},
+        refusals=(400,),
     ),
     ("GET", "/batch/{job_id}"): Operation(
-        handler=handlers.show_job,
+        handler=job_handlers.show_job,
         id="getJob",
         summary="How far a job is, and its rows of highest risk once it is done; ask once a second.",
         parameters=("job_id", "preview"),
         answers={200: ("The job.", payloads.JobStatus)},
         refusals=(400, 404),
+    ),
+    ("DELETE", "/batch/{job_id}"): Operation(
+        handler=job_handlers.delete_job,
+        id="deleteJob",
+        summary="Delete a job with its results; one that is not done is cancelled, rows not answered are given back.",
+        parameters=("job_id",),
+        answers={200: ("It is gone.", payloads.JobDeleted)},
+        refusals=(404,),
     ),
     ("POST", "/batch/{job_id}/label"): Operation(
         handler=handlers.record_label,
@@ -198,6 +214,16 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
         "in": "query",
         "description": "How many of the rows of highest risk are given; as many as the job has rows, or more: all.",
         "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1, "default": 10},
+    },
+    "limit": {
+        "in": "query",
+        "description": "How many jobs a page has at most.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": job_handlers.MOST, "default": job_handlers.PAGE},
+    },
+    "cursor": {
+        "in": "query",
+        "description": "The `next_cursor` of the page before.",
+        "schema": {"type": "string", "minLength": 1},
     },
     "offline": {
         "in": "query",

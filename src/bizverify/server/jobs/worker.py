@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,17 @@ _ENDED: Final = (
 )
 
 
+@dataclass(slots=True)
+class _JobAttempt:
+    """A job that is being answered: what ends that, and what tells that it has ended."""
+
+    job_id: str
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    answered: int = 0
+    """Rows that have an answer, without those that need none."""
+
+
 class JobWorker:
     """The queue of a server and what works on it.
 
@@ -71,6 +83,7 @@ class JobWorker:
         self._store = store
         self._engines = engines
         self._processed: dict[str, int] = {}
+        self._attempt: _JobAttempt | None = None
         self._wake_up = WakeUp(clock)
         self._begun = False
 
@@ -81,6 +94,25 @@ class JobWorker:
     def processed_rows(self, job: StoredJob) -> int:
         """Return how many rows of a job are answered."""
         return job.total if job.state == "done" else self._processed.get(job.id, 0)
+
+    async def delete(self, key_id: str, job_id: str) -> int | None:
+        """Delete a key's job and its files, and cancel it where it is under way; ``None`` where there is none.
+
+        Returns how many lookups were given back: those of rows without an answer. The row goes first: what a kill
+        leaves then are files without a job, which the next start removes.
+        """
+        attempt = self._attempt
+        answered = attempt.answered if attempt is not None and attempt.job_id == job_id else 0
+        given_back = await self._store.write(lambda db: job_table.delete_job(db, key_id, job_id, answered))
+        if given_back is None:
+            return None
+        attempt = self._attempt
+        if attempt is not None and attempt.job_id == job_id:
+            attempt.scope.cancel()
+            await attempt.ended.wait()
+        await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, [job_id])
+        self._disk.drop_jobs([job_id])
+        return given_back
 
     async def run(self) -> None:
         """Work on the jobs, in order, as long as the server lives."""
@@ -97,7 +129,13 @@ class JobWorker:
                 await self._give_up(job, _ENDED)
                 await self._update_size(job)
             else:
-                await self._work_on(job)
+                self._attempt = attempt = _JobAttempt(job.id)
+                try:
+                    with attempt.scope:
+                        await self._work_on(job)
+                finally:
+                    self._attempt = None
+                    attempt.ended.set()
 
     async def purge(self) -> None:
         """Remove every hour what ended long enough ago."""
@@ -179,6 +217,8 @@ class JobWorker:
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
                 self._processed[job.id] = min(first + ROWS, job.total)
+                if self._attempt is not None:
+                    self._attempt.answered = self._processed[job.id] - tally.without_answer
             if (rows := sum(tally.grades.values())) != job.total:
                 raise RuntimeError(f"a job of {job.total} rows has {rows} answers")
             await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))

@@ -56,6 +56,39 @@ def find_job(db: sqlite3.Connection, key_id: str, id_: str) -> StoredJob | None:
     return None if row is None else _job(row)
 
 
+def list_jobs(
+    db: sqlite3.Connection, key_id: str, most: int, after: tuple[float, str] | None = None
+) -> list[StoredJob]:
+    """A key's jobs, the newest first; ``after``: only those behind one, by when it was made and its id."""
+    behind = "" if after is None else "AND (created, id) < (?, ?)"
+    query = f"SELECT {_COLUMNS} FROM jobs WHERE key_id = ? {behind} ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608
+    return [_job(row) for row in db.execute(query, (key_id, *(after or ()), most))]
+
+
+def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> int | None:
+    """Delete a job of a key with its outcomes; ``None`` where there is none.
+
+    Returns how many lookups were given back: of a job that is not done those taken for more than ``answered`` rows.
+    """
+    job = find_job(db, key_id, id_)
+    if job is None:
+        return None
+    db.execute("DELETE FROM jobs WHERE id = ?", (id_,))
+    given_back = max(0, job.charged - answered) if job.state in ("queued", "running") else 0
+    if given_back:
+        key_table.give_back_lookups(db, key_id, job.month, given_back)
+    return given_back
+
+
+def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
+    """Whether a job of a key has outcomes that no label store has yet."""
+    query = (
+        "SELECT 1 FROM labels JOIN jobs ON jobs.id = labels.job"
+        " WHERE labels.job = ? AND jobs.key_id = ? AND learned IS NULL LIMIT 1"
+    )
+    return db.execute(query, (id_, key_id)).fetchone() is not None
+
+
 def count_active(db: sqlite3.Connection, key_id: str) -> tuple[int, int]:
     """How many jobs of all keys wait, and how many of this key wait or run."""
     waiting = db.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
