@@ -123,6 +123,22 @@ def test_a_file_is_answered_as_the_local_engine_answers_it(server: Served, tmp_p
     assert [row["error"] is None for row in found] == [row["biz_status"] is not None for row in expected]
 
 
+def test_a_huge_cell_is_not_echoed_whole(server: Served, tmp_path: Path) -> None:
+    """Of a cell that is no number the results show the beginning and how long it is; a file of `enrich` has all."""
+    key, huge = server.key(), "9" * 2_000_000
+    rows = pl.DataFrame({"b_no": ["1248100998", huge, "9" * 100], "name": ["가", "나", "다"]})
+    status = until(server, key, upload(server, key, rows.write_csv()).json()["job_id"], "?preview=3")
+    found = {row["row_id"]: row for row in status["results"]}
+    assert found[0]["b_no"] == "1248100998"
+    assert found[1]["b_no"] == f"{'9' * 100}… (cut: 2000000 characters)"
+    assert found[1]["error"] is not None
+    assert found[2]["b_no"] == "9" * 100
+    rows.write_csv(tmp_path / "in.csv")
+    bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv")
+    written = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
+    assert written["b_no"].to_list() == rows["b_no"].to_list()
+
+
 def test_the_highest_risk_comes_first(server: Served) -> None:
     """Results are ordered by risk, those without one last; `preview` says how many, ten by default."""
     key = server.key()

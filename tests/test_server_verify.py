@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -342,6 +343,38 @@ def test_duplicates_at_the_same_time_wait_for_the_first(server: Served, monkeypa
     assert {each.status_code for each in found} == {200}
     assert len({each.content for each in found}) == 1
     assert used(server, key) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "limit"),
+    [
+        ("/verify", {"b_no": "1248100998"}, "name", 300),
+        ("/verify", {"b_no": "1248100998"}, "address", 1_000),
+        ("/watch", {"biz_no": "1248100998"}, "name", 300),
+        ("/watch", {"biz_no": "1248100998"}, "address", 1_000),
+        ("/batch/job_1/label", {"row_id": 0, "bounced": True}, "reason", 1_000),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused(
+    server: Served, path: str, body: dict[str, Any], field: str, limit: int
+) -> None:
+    """A text may be as long as the page says; of a longer one the refusal has field, length and bound, not the text."""
+    key = server.key()
+
+    def send(content: str | bytes) -> httpx.Response:
+        return HTTP.post(f"{server.url}{path}", content=content, headers={"X-API-Key": key})
+
+    refused = send(json.dumps(body | {field: "가" * (limit + 1)}))
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, "invalid_request")
+    assert (error["field"], error["length"], error["limit"]) == (field, limit + 1, limit)
+    assert field in error["message"]
+    assert "가" not in error["message"]
+    assert send(json.dumps(body | {field: "가" * limit})).status_code in (200, 201, 404)
+    twice = json.dumps(body)[:-1] + f', "{field}": "{"x" * (limit + 1)}", "{field}": %s}}'
+    for second in ("3", "[" * 5_000 + "]" * 5_000, "nothing"):
+        assert send(twice % second).status_code == 400
+    assert used(server, key) == (path == "/verify")
 
 
 def test_failed_attempts_leave_nothing(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -544,14 +544,14 @@ def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
 
 
 def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
-    """A list of megabytes is sent in slices, and is complete, typed as described, and in order."""
+    """A list of megabytes is sent in pieces, and is complete, typed as described, and in order."""
     with serving(tmp_path, hand) as (server, key, _):
         with closing(open_server_file(server.db)) as connection:
             _fill(connection, key.id, 10_000, hand.seconds)
         for _ in range(2):  # read, then kept
             answer = key.ask("GET", "/watch")
             listed = msgspec.json.decode(answer.content, type=WatchListPayload)
-            assert (listed.total, len(answer.content)) == (10_000, int(answer.headers["Content-Length"]))
+            assert listed.total == 10_000
             assert [entry.biz_no for entry in listed.watches] == [f"{n:010}" for n in range(1, 10_001)]
         one = listed.watches[5].watch_id
         history = msgspec.json.decode(key.ask("GET", f"/watch/{one}/history").content, type=WatchHistory)

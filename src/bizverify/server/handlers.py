@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from bizverify.server import idempotency
 from bizverify.server.auth import KeyCache, key_of
@@ -42,7 +42,6 @@ from bizverify.server.payloads import (
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.upload_form import UploadBounds, hash_upload, receive_upload
-from bizverify.server.watch.list_cache import WatchListResponse
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
 from bizverify.watch import store as watch_store
@@ -221,9 +220,9 @@ async def add_watch(request: Request) -> Response:
 
 
 async def list_watches(request: Request) -> Response:
-    """Answer the whole watch list."""
+    """Answer the whole watch list, piece by piece, as fast as it is taken."""
     context, key = context_of(request), key_of(request)
-    return WatchListResponse(await context.watches.lists.of(key.id))
+    return StreamingResponse(await context.watches.lists.stream(key.id), media_type=JSON)
 
 
 async def remove_watch(request: Request) -> Response:

@@ -21,6 +21,7 @@ from bizverify.server.errors import JSON, Refusal, busy, invalid, too_large
 LARGEST: Final = 64 << 10
 """Bytes of an ordinary body at most."""
 _PATIENCE: Final = 30.0
+_TOO_LONG: Final = re.compile(r"of length <= ([0-9]+) - at `\$\.(name|address|reason)`")
 _NUMBER: Final = re.compile(r"`\$\.(b_no|biz_no)`")
 
 T = TypeVar("T")
@@ -35,7 +36,25 @@ async def read_json(request: Request, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise invalid(f"the body is not as it should be: {_explain_decode_error(error)}") from None
+        raise _too_long(str(error), body) or invalid(
+            f"the body is not as it should be: {_explain_decode_error(error)}"
+        ) from None
+
+
+def _too_long(error: str, body: bytes) -> Refusal | None:
+    """Return the refusal of a text that is longer than its field may be; ``None`` where something else is wrong."""
+    if (found := _TOO_LONG.search(error)) is None:
+        return None
+    limit, name = int(found[1]), found[2]
+    try:
+        text = msgspec.json.decode(body)[name]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # what stands behind the text is wrong, too
+        return None
+    if not isinstance(text, str):  # the field is there twice
+        return None
+    length = len(text)
+    message = f"{name} has {length:,} characters; at most {limit:,} are taken: shorten it"
+    return Refusal(400, "invalid_request", message, field=name, length=length, limit=limit)
 
 
 def _explain_decode_error(error: Exception) -> str:

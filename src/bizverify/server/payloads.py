@@ -17,8 +17,8 @@ BusinessNumber = Annotated[
         description="Ten digits, no hyphens, not all zero.",
     ),
 ]
-Name = Annotated[str, Meta(max_length=1_000)]
-Address = Annotated[str, Meta(max_length=10_000)]
+Name = Annotated[str, Meta(max_length=300)]
+Address = Annotated[str, Meta(max_length=1_000)]
 Reason = Annotated[str, Meta(max_length=1_000)]
 RowId = Annotated[int, Meta(ge=0)]
 
@@ -58,7 +58,10 @@ class JobError(Struct):
 
 
 class JobResult(Struct):
-    """One row of a job: ``row_id`` from 0; ``error`` says why a row has no answer (its number is none)."""
+    """One row of a job: ``row_id`` from 0; ``error`` says why a row has no answer (its number is none).
+
+    ``b_no`` is then the cell as it was written; of one with more than 100 characters the beginning, and how many.
+    """
 
     row_id: int
     b_no: str | None

@@ -95,6 +95,8 @@ RESULTS: Final[dict[str, pl.DataType]] = (
 
 ``b_no``: ten digits, or as it was written where it is no business number; ``error`` says then why there is no answer.
 """
+SHOWN_NUMBER: Final = 100
+"""Characters of a cell that is no business number, and is longer, that are shown of it."""
 
 
 class ResultCounts:
@@ -120,11 +122,11 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
     """Answer the slice of the records that begins with row ``first``; write it to ``part``, and return it."""
     rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
-    texts = pl.col("b_no").cast(pl.String)
+    written = _shorten(pl.col("b_no").cast(pl.String))
     with engine.running():
         answers = source.answer(engine, rows).select(
             pl.col("row_id").cast(pl.UInt32),
-            pl.when(valid).then(business_number.compact_expr(pl.col("b_no"))).otherwise(texts).alias("b_no"),
+            pl.when(valid).then(business_number.compact_expr(pl.col("b_no"))).otherwise(written).alias("b_no"),
             *(name for name in ANSWER_COLUMNS if name != "reasons"),
             pl.col("reasons").str.split(REASON_SEPARATOR).fill_null([]),
             pl.col("row_note").alias("error"),
@@ -134,6 +136,13 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
     found = sort_by_risk(found.select(list(RESULTS)))
     found.write_parquet(part)
     return found
+
+
+def _shorten(text: pl.Expr) -> pl.Expr:
+    """Return a text that is longer than a number could be as its beginning, and how long it is."""
+    length = text.str.len_chars()
+    cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
+    return pl.when(length > SHOWN_NUMBER).then(cut).otherwise(text)
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
