@@ -17,7 +17,7 @@ the fit, the gate, the caps.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,8 +29,9 @@ from risk_worlds import World, draw, frame
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning.challenger import make_challenger, predict
 from bizverify.learning.fit import count_patterns, design, fit_points
-from bizverify.learning.gate import evaluate_challenger
-from bizverify.learning.quarantine import distrust, label_doubts
+from bizverify.learning.gate import continue_test, evaluate_challenger
+from bizverify.learning.label_checks import check_labels
+from bizverify.learning.quarantine import distrust
 from bizverify.learning.training_data import RIPE_AT
 
 LETTERS, TEST, EXPLORED = 500, 60_000, 0.10
@@ -71,6 +72,20 @@ class Post:
 
     def mailing(self, card: Scorecard, letters: int = LETTERS) -> pl.DataFrame:
         """Evidence of one more mailing, 30 days after the one before."""
+        parts = [self._letters(card, letters)]
+        while (missing := letters - sum(part.height for part in parts)) > 0:
+            parts.append(self._letters(card, letters).head(missing))
+        self.sent += 1
+        known = pl.concat(parts).with_columns(
+            score=pl.lit(0, pl.Int32),
+            row_id=pl.int_range(pl.len(), dtype=pl.UInt32),
+            mailing=pl.lit(f"{self.sent:04d}"),
+            **{RIPE_AT: pl.lit(START + timedelta(days=30 * self.sent))},
+        )
+        return known.filter(pl.col("bounced").is_not_null())
+
+    def _letters(self, card: Scorecard, letters: int) -> pl.DataFrame:
+        """Of twice as many rows those that a scorecard mails, or some of the others."""
         rows = draw(self.rng, letters * 2)
         levels = frame(rows)
         held = predict(card, design(levels)) > BORDERS[2]
@@ -78,45 +93,53 @@ class Post:
         came_back = self.rng.random(len(held)) < self.truth(rows)
         late = self.rng.exponential(12.0, len(held)) > 45
         labels = self.spoil(self.rng, came_back & ~late)[chosen]
-        self.sent += 1
-        known = levels[chosen].with_columns(
-            bounced=pl.Series(labels.astype(float)).fill_nan(None).cast(pl.Boolean),
-            score=pl.lit(0, pl.Int32),
-            mailing=pl.lit(f"{self.sent:04d}"),
-            **{RIPE_AT: pl.lit(START + timedelta(days=30 * self.sent))},
-        )
-        return known.filter(pl.col("bounced").is_not_null())
+        return levels[chosen].with_columns(bounced=pl.Series(labels.astype(float)).fill_nan(None).cast(pl.Boolean))
 
 
 @dataclass
 class Course:
-    """How a gated run went: the card at each mark, when the first promotion came, what was quarantined."""
+    """How a gated run went: the card at each mark, when the first promotion came, what was quarantined at the end."""
 
     at: dict[int, Scorecard] = field(default_factory=dict)
     promoted: int | None = None
     promotions: int = 0
     quarantined: int = 0
+    warned: int | None = None
+    """After how many letters it was first said that returns are missing."""
     last: Scorecard = PRIOR
 
 
-def gated(post: Post, total: int) -> Course:
+def gated(post: Post, sizes: Sequence[int], marks: Sequence[int] = MARKS) -> Course:
     """Mail, record and calibrate after each mailing, as a scheduled job does."""
-    course, kept, aside, since = Course(), list[pl.DataFrame](), 0, None
-    for mailed in range(LETTERS, total + 1, LETTERS):
-        letters = post.mailing(course.last)
+    course, parts, past, since, mailed = Course(), dict[str, pl.DataFrame](), None, None, 0
+    for size in sizes:
+        letters, mailed = post.mailing(course.last, size), mailed + size
+        parts[letters["mailing"][0]] = letters
         now = START + timedelta(days=30 * post.sent, hours=1)
-        if label_doubts(count_patterns(letters.lazy()), course.last, PRIOR):
-            aside, course.quarantined = aside + letters.height, course.quarantined + 1
-        else:
-            kept.append(letters)
-        if kept and not distrust(aside, aside + sum(part.height for part in kept)):
+        checks = check_labels(parts, course.last, PRIOR)
+        course.quarantined = len(checks.doubts)
+        if checks.missing:
+            course.warned = course.warned or mailed
+        kept = [part for name, part in parts.items() if name not in checks.doubts]
+        aside = sum(parts[name].height for name in checks.doubts)
+        if kept:
+            rows = pl.concat(kept)
+            past = continue_test(rows, PRIOR.version, past)
             decision = evaluate_challenger(
-                pl.concat(kept), course.last, PRIOR, since, f"learned+{course.promotions + 1}", now
+                rows,
+                course.last,
+                PRIOR,
+                since,
+                f"learned+{course.promotions + 1}",
+                now,
+                past.required,
+                distrust(aside, aside + rows.height),
+                checks.unproven,
             )
             if decision.promotes:
-                course.last, since, course.promotions = decision.challenger, now, course.promotions + 1
+                course.last, since, past, course.promotions = decision.challenger, now, None, course.promotions + 1
                 course.promoted = course.promoted or mailed
-        course.at |= {mark: course.last for mark in MARKS if mailed <= mark}
+        course.at |= {mark: course.last for mark in marks if mailed <= mark}
     return course
 
 
@@ -129,6 +152,10 @@ def ungated(post: Post, marks: tuple[int, ...]) -> dict[int, Scorecard]:
         card = make_challenger(fit_points(count_patterns(rows[:mark].lazy()), PRIOR), card)
         found[mark] = card
     return found
+
+
+def _sizes(letters: int) -> list[int]:
+    return [LETTERS] * (letters // LETTERS)
 
 
 def clean(_: np.random.Generator, labels: np.ndarray) -> np.ndarray:
@@ -170,7 +197,7 @@ def world(seed: int, baselines: bool) -> Result:
         return Post(of, np.random.default_rng([seed, stream]), spoil)
 
     prior = score(PRIOR)
-    course = gated(post(clean, 2), MARKS[-1])
+    course = gated(post(clean, 2), _sizes(MARKS[-1]))
     scores = {
         "ungated": {mark: score(card) for mark, card in ungated(post(clean, 3), MARKS).items()},
         "gated": {mark: score(card) for mark, card in course.at.items()},
@@ -179,10 +206,10 @@ def world(seed: int, baselines: bool) -> Result:
         scores |= rivals(post(clean, 3), levels.matrix(), truth)
     spoilt = {}
     for name, spoil in (("10 % flipped", flipped), ("returns only", returns_only)):
-        run = gated(post(spoil, 4), 5_000)
+        run = gated(post(spoil, 4), _sizes(5_000))
         kl = score(run.last).kl
         spoilt[name] = (kl, kl > prior.kl, run.quarantined)
-    as_expected = gated(post(clean, 5, lambda rows: predict(PRIOR, design(frame(rows)))), 5_000)
+    as_expected = gated(post(clean, 5, lambda rows: predict(PRIOR, design(frame(rows)))), _sizes(5_000))
     return Result(seed, prior, scores, course.promoted, course.quarantined, spoilt, as_expected.promoted is not None)
 
 

@@ -9,7 +9,6 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -29,9 +28,8 @@ LEARNABLE = 104
 
 
 def turned(known: pl.DataFrame) -> pl.DataFrame:
-    """Letters of which every third of the safe ones is said to have come back."""
-    safe = pl.col("level:address") == "exact_with_unit"
-    return known.with_columns(bounced=pl.col("bounced") | (safe & (pl.int_range(pl.len()) % 3 == 0)))
+    """Letters of which every fourth is said to have come back, whatever became of it."""
+    return known.with_columns(bounced=pl.col("bounced") | (pl.int_range(pl.len()) % 4 == 0))
 
 
 def test_labels_that_prove_a_challenger_make_it_the_champion(tmp_path: Path) -> None:
@@ -140,9 +138,7 @@ def test_one_class_in_the_whole_book_leaves_the_champion(tmp_path: Path) -> None
 @pytest.mark.parametrize("wrong", [0, 40])
 def test_an_audit_decides_on_quarantined_labels(tmp_path: Path, wrong: int) -> None:
     """Three hundred letters are looked up: all right releases the mailing, a tenth wrong keeps it where it is."""
-    known = letters(LEARNABLE, 1_500)
-    safe = pl.col("level:address") == "exact_with_unit"
-    a_book(tmp_path, known.with_columns(bounced=pl.col("bounced") | (safe & (pl.int_range(pl.len()) % 3 == 0))))
+    a_book(tmp_path, turned(letters(LEARNABLE, 1_500)))
     assert calibrate(labels=tmp_path, today=TODAY).set_aside
     sample = tmp_path / "sample.csv"
     assert audit_sample(sample, labels=tmp_path, today=TODAY) == 300
@@ -243,10 +239,8 @@ def test_without_numpy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_where_many_labels_look_wrong_the_others_are_not_believed(tmp_path: Path) -> None:
-    """With a tenth of all labels turned round, a mailing that looks right by chance is not learned from either."""
-    turned = pl.Series(np.random.default_rng(2).random(1_000) < 0.1)
-    wrong = [letters(seed, 1_000).with_columns(bounced=pl.col("bounced") ^ turned) for seed in (1, 2)]
-    a_book(tmp_path, *wrong, letters(LEARNABLE, 2_000))
+    """Beside two mailings in which every fourth letter is wrong, one that looks right is not learned from either."""
+    a_book(tmp_path, *[turned(letters(seed, 1_000)) for seed in (1, 2)], letters(LEARNABLE, 2_000))
     result = calibrate(labels=tmp_path, today=TODAY)
     assert len(result.set_aside) == 2
     assert "are in quarantine, so the others are not trusted either" in result.doubts[0]

@@ -36,7 +36,8 @@ class Calibrated(Shown):
     the most that the evidence ever came to, ``required`` what is enough, ``needed`` after how many of the contest
     labels it was (``None``: not yet).
     ``frame``: points before and after, see :func:`bizverify.learning.challenger.points_frame`. ``left_out``: letters by
-    why they are not used; ``set_aside``: quarantined mailings, with their letters and why.
+    why they are not used; ``set_aside``: quarantined mailings, with their letters and why. ``unproven``: whether all
+    returns are recorded cannot be said yet (see ``warnings``), so nothing is promoted.
     """
 
     champion: str
@@ -54,6 +55,7 @@ class Calibrated(Shown):
     needed: int | None = None
     required: float = ENOUGH
     doubts: tuple[str, ...] = ()
+    unproven: bool = False
     frame: pl.DataFrame
     saving: Saving = _NO_SAVING
     left_out: Mapping[str, int]
@@ -121,6 +123,8 @@ class Calibrated(Shown):
     def _decision(self) -> str:
         if self.doubts:
             return f"{self.champion} stays, the labels are quarantined: {'; '.join(self.doubts)}"
+        if self.unproven:
+            return f"{self.champion} stays until it is known whether all returns are recorded (see the warning)"
         if not self.promoted:
             return f"{self.champion} stays: it is not surely worse yet; more labels decide"
         return f"{'would be' if self.dry_run else 'is'} replaced: {self.champion} → {self.version}"
@@ -210,6 +214,7 @@ class CalibrationRun:
                 self.now,
                 past.required,
                 distrust(data.suspicious, data.suspicious + data.mailed.height),
+                data.unproven,
             )
             report = self._report(decision, data, audit, dry_run=dry_run)
             if not dry_run:
@@ -235,7 +240,7 @@ class CalibrationRun:
         if decision.promotes:
             self.models.promote(decision.challenger, learned)
         else:
-            why = list(decision.doubts) or [f"an e-value of {past.required:,.0f} is needed"]
+            why = list(decision.doubts) or [decision.unproven or f"an e-value of {past.required:,.0f} is needed"]
             kind = "quarantined" if decision.doubts else "refused"
             self._note_once(kind, learned | {"why": why} | past.as_event())
 
@@ -267,7 +272,13 @@ class CalibrationRun:
             saving=saving(patterns, self.champion, decision.challenger),
             left_out=data.left_out,
             set_aside=data.set_aside,
-            warnings=(*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, self.champion)),
+            warnings=(
+                *data.missing,
+                *([decision.unproven] if decision.unproven else ()),
+                *_drift_warnings(data.mailed, frame),
+                *_exploration_warning(patterns, self.champion),
+            ),
+            unproven=decision.unproven is not None,
             audit=audit,
         )
 
@@ -282,6 +293,7 @@ class CalibrationRun:
             frame=points_frame(patterns, Scorecard.load(), self.champion, self.champion),
             left_out=data.left_out,
             set_aside=data.set_aside,
+            warnings=data.missing,
             audit=audit,
         )
 

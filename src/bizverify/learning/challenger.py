@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
@@ -14,11 +14,7 @@ from bizverify.learning.fit import TERMS, Design, Fit, design, expert_points, nu
 from bizverify.schema import GRADES
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from bizverify.learning.fit import Array
-
-    Flags = np.ndarray[Any, np.dtype[np.bool_]]
+    from bizverify.learning.fit import Array, Flags
 
 
 MOST: Final = 10

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Codes = np.ndarray[Any, np.dtype[np.intp]]
+    Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def numpy() -> ModuleType:

@@ -27,7 +27,6 @@ import polars as pl
 from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.learning.challenger import make_challenger, predict
 from bizverify.learning.fit import Fit, count_patterns, design, fit_points, merge_patterns, numpy
-from bizverify.learning.quarantine import label_doubts
 from bizverify.learning.training_data import RIPE_AT
 from bizverify.model_store import DECIDING, Event
 
@@ -155,18 +154,22 @@ def _digest(rows: pl.DataFrame, release: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Champion and challenger, what the gate says, ``doubts`` about all labels together, the e-value ``required``."""
+    """Champion and challenger, what the gate says, ``doubts`` about all labels together, the e-value ``required``.
+
+    ``unproven``: why it cannot be said yet whether all returns are recorded.
+    """
 
     champion: Scorecard
     challenger: Scorecard
     gate: Gate
     doubts: tuple[str, ...]
     required: float = ENOUGH
+    unproven: str | None = None
 
     @property
     def promotes(self) -> bool:
         """Whether the challenger takes the champion's place."""
-        return self.gate.e_value >= self.required and not self.doubts
+        return self.gate.e_value >= self.required and not self.doubts and self.unproven is None
 
     @property
     def labels_needed(self) -> int | None:
@@ -188,13 +191,15 @@ def evaluate_challenger(
     version: str,
     now: datetime,
     required: float = ENOUGH,
-    distrusted: tuple[str, ...] = (),
+    doubts: tuple[str, ...] = (),
+    unproven: str | None = None,
 ) -> Decision:
     """Let a challenger be learned from evidence in its order, and held against the champion.
 
     ``since``: when the champion took its place; labels that could be used by then may have chosen it, so they teach
     the challenger and are no part of the contest. ``version`` and ``now`` are the challenger's. ``required`` is the
-    e-value that is enough. ``distrusted``: why the labels are doubted whatever they say.
+    e-value that is enough. ``doubts``: why the labels are not believed, whatever they prove;
+    ``unproven`` as in the decision.
     """
     fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
     before = rows.filter(~fresh)
@@ -211,4 +216,4 @@ def evaluate_challenger(
         false_bounces=round(contest.fit.false_bounces, 4),
     )
     made = msgspec.structs.replace(made, version=version, learned=learned)
-    return Decision(champion, made, contest, (*distrusted, *label_doubts(counted, champion, prior)), required)
+    return Decision(champion, made, contest, doubts, required, unproven)

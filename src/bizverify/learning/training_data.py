@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
@@ -12,8 +12,8 @@ import polars as pl
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.labels.label_store import LabelStore
 from bizverify.labels.mailing_terms import MailingTerms
-from bizverify.learning.fit import LEVELS, count_patterns
-from bizverify.learning.quarantine import ENOUGH_TO_FIT, label_doubts, one_class
+from bizverify.learning.fit import LEVELS
+from bizverify.learning.label_checks import LabelChecks, check_labels, one_class
 
 RIPE_DAYS: Final = 45
 """Days after mailing until which returns still trickle in; before, silence says nothing, and a return too much."""
@@ -33,7 +33,8 @@ class TrainingData:
     ``rows``: evidence with ``mailing`` and :data:`RIPE_AT` (Datetime UTC: from when on it could be used), in the order
     in which it could. ``left_out``: letters by why they are not used. ``set_aside``: the quarantined mailings, their
     letters and why. ``auditable``: those of them that an audit can release. ``mailed``: the rows with those letters to
-    an addressee that are no news, to see what mailings consist of.
+    an addressee that are no news, to see what mailings consist of. ``missing``: why returns seem to be missing, if so;
+    ``unproven``: why that cannot be said yet.
     """
 
     rows: pl.DataFrame
@@ -41,6 +42,8 @@ class TrainingData:
     set_aside: Mapping[str, tuple[int, tuple[str, ...]]]
     auditable: tuple[str, ...]
     mailed: pl.DataFrame
+    missing: tuple[str, ...]
+    unproven: str | None
 
     @property
     def suspicious(self) -> int:
@@ -55,8 +58,7 @@ def select_training_rows(
 
     Left out: letters mailed less than :data:`RIPE_DAYS` days ago, those of which nothing certain is known, and rows
     whose reasons no scorecard gave. A mailing whose labels look wrong is set aside whole, unless these very labels
-    (so many letters, of which so many came back) were ``released``. Mailings too small to be judged alone are judged
-    together with their neighbours, too.
+    (so many letters, of which so many came back) were ``released``.
 
     Of several letters to one addressee of whom the same was known, the first is taken: what becomes of the others is
     no news, and taken for such it would prove anything after enough mailings.
@@ -71,17 +73,8 @@ def select_training_rows(
     }
     counts = rows.select(causes[why].sum().alias(why) for why in causes).collect(engine="streaming").row(0, named=True)
     usable = rows.filter(ripe, known, ~pl.col("unread")).sort(_ORDER).collect(engine="streaming")
-    judged = _MailingDoubts.of(store, usable, champion, prior)
-    trusted = {
-        mailing
-        for mailing, part in judged.parts.items()
-        if tuple(released.get(mailing, ())) == (part.height, part["bounced"].sum())
-    } - judged.returns_only
-    set_aside = {
-        mailing: (part.height, judged.doubts[mailing])
-        for mailing, part in judged.parts.items()
-        if mailing in judged.doubts and mailing not in trusted
-    }
+    judged = _MailingDoubts.of(store, usable, champion, prior, released)
+    set_aside = {mailing: (judged.parts[mailing].height, why) for mailing, why in judged.doubts.items()}
     kept = usable.filter(~pl.col("mailing").is_in(list(set_aside)))
     fresh = _first_of_each(kept)
     counts[REPEATED] = kept.height - fresh.height
@@ -91,6 +84,8 @@ def select_training_rows(
         set_aside=set_aside,
         auditable=tuple(mailing for mailing in set_aside if mailing not in judged.returns_only),
         mailed=kept,
+        missing=judged.checks.missing,
+        unproven=judged.checks.unproven,
     )
 
 
@@ -105,61 +100,62 @@ class _MailingDoubts:
     parts: Mapping[str, pl.DataFrame]
     doubts: Mapping[str, tuple[str, ...]]
     returns_only: frozenset[str]
+    checks: LabelChecks
 
     @classmethod
-    def of(cls, store: LabelStore, usable: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> _MailingDoubts:
+    def of(
+        cls,
+        store: LabelStore,
+        usable: pl.DataFrame,
+        champion: Scorecard,
+        prior: Scorecard,
+        released: Mapping[str, tuple[int, int]],
+    ) -> _MailingDoubts:
         parts = {str(mailing): part for (mailing,), part in usable.group_by("mailing", maintain_order=True)}
-        counted = {mailing: count_patterns(part.lazy()) for mailing, part in parts.items()}
         declared = {mailing.id: mailing.declaration for mailing in store.mailings()}
-        only = frozenset(
+        one_sided = {mailing: bool(part["bounced"].all()) for mailing, part in parts.items()}
+        only = frozenset(name for name in parts if one_sided[name] and _tells_returns_only(declared[name]))
+        trusted = {
             mailing
             for mailing, part in parts.items()
-            if part["bounced"].all() and _tells_returns_only(declared[mailing])
-        )
-        found = {
-            mailing: _mailing_doubts(part, declared[mailing], champion, prior) for mailing, part in counted.items()
+            if tuple(released.get(mailing, ())) == (part.height, part["bounced"].sum())
+        } - only
+        unfit = {name: why for name, part in parts.items() if (why := _declared_doubts(part.height, declared[name]))}
+        checks = _check_news(usable.filter(~pl.col("mailing").is_in([*unfit, *trusted])), champion, prior)
+        found = {name: why for name, why in unfit.items() if name not in trusted} | {
+            name: (f"{one_class(parts[name].height)}; say with `bizverify label … --sent` which rows were mailed",)
+            if one_sided[name] and declared[name].sent is None
+            else why
+            for name, why in checks.doubts.items()
         }
-        small = [mailing for mailing, part in parts.items() if part.height < ENOUGH_TO_FIT and not found[mailing]]
-        for pool in _pools(small, parts):
-            if why := label_doubts(
-                count_patterns(pl.concat(parts[mailing] for mailing in pool).lazy()), champion, prior, part=True
-            ):
-                together = f"together with {len(pool) - 1:,} other small mailings: " if len(pool) > 1 else ""
-                found |= dict.fromkeys(pool, tuple(f"{together}{reason}" for reason in why))
-        return cls(parts, {mailing: why for mailing, why in found.items() if why}, only)
+        return cls(parts, {name: found[name] for name in parts if name in found}, only, checks)
 
 
-def _mailing_doubts(
-    counted: pl.DataFrame, declared: MailingTerms, champion: Scorecard, prior: Scorecard
-) -> tuple[str, ...]:
-    """Return why the labels of one mailing are doubted; of returns alone with the remedy."""
-    n, bounced = int(counted["n"].sum()), int(counted["bounced"].sum())
+def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> LabelChecks:
+    """Check what would be learned from: of repeated letters the first, and the next where its mailing is set aside."""
+    found, missing = dict[str, tuple[str, ...]](), list[str]()
+    while True:
+        news = _first_of_each(rows.filter(~pl.col("mailing").is_in(list(found))))
+        parts = {str(mailing): part for (mailing,), part in news.group_by("mailing", maintain_order=True)}
+        checks = check_labels(parts, champion, prior)
+        if not checks.doubts:
+            return LabelChecks(found, tuple(dict.fromkeys(missing)), checks.unproven)
+        found |= checks.doubts
+        missing += checks.missing
+
+
+def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
+    """Return why nothing can be learned from a mailing by what was declared, with the remedy."""
     if not declared.returns_requested:
-        return (f"{one_class(n)}, since returns were not requested: nothing can be learned from them",)
+        return (f"{one_class(letters)}, since returns were not requested: nothing can be learned from them",)
     if not declared.complete:
-        return (f"{one_class(n)}; once all returns are in, record them again with `complete=True` and `sent=`",)
-    found = label_doubts(counted, champion, prior, part=True)
-    if found and bounced == n and declared.sent is None:
-        return (f"{one_class(n)}; say with `bizverify label … --sent` which rows were mailed",)
-    return found
+        return (f"{one_class(letters)}; once all returns are in, record them again with `complete=True` and `sent=`",)
+    return ()
 
 
 def _tells_returns_only(declared: MailingTerms) -> bool:
     """Whether all that is certain of a mailing may be returns: silence is no delivery, or nobody said what was sent."""
     return not declared.silence_is_delivery or declared.sent is None
-
-
-def _pools(small: list[str], parts: Mapping[str, pl.DataFrame]) -> Iterator[list[str]]:
-    """Neighbouring small mailings, each time as many as can be judged; the last ones as far as they go."""
-    pool, letters = list[str](), 0
-    for mailing in small:
-        pool.append(mailing)
-        letters += parts[mailing].height
-        if letters >= ENOUGH_TO_FIT:
-            yield pool
-            pool, letters = [], 0
-    if pool:
-        yield pool
 
 
 def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,104 @@
+"""The control group: letters to firms closed for over a year must come back; where they do not, returns are missing.
+
+Returns that nobody records look like a lower base rate, and only at the top can the two be told apart: of letters that
+must come back, too few do. That they must is no certainty (somebody may take in the mail of closed firms), so every
+other group speaks for the returns as well: where letters to suspended firms come back at 85 %, at most 15 % of the
+returns can be missing. Asked are all levels, and the letters that rank highest by a fit to others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from bizverify.learning.fit import TERMS, design
+from bizverify.learning.significance import USUAL, interval
+
+CONTROL: Final = ("status", "closed_over_12_months")
+_HALF, _USUAL_SHARE = 0.5, 0.8
+"""Of the control group so many must come back at least, and so many do where all returns are recorded."""
+
+_ENOUGH: Final = 5
+"""Letters of the control group from which it says something."""
+
+LEVEL: Final = 20
+"""Letters of another group from which it speaks for the returns."""
+
+_LIKELY, _SHOWN = 0.8, 0.4
+"""The confidence, and the rate that is passed with it, at which the group shows that returns are recorded."""
+
+_AT_LEAST: Final = 2_500
+"""Letters after which it is no longer waited for a control group that is never mailed."""
+
+REMEDY: Final = (
+    "ask the mail room or the post whether returned letters were left out or lost, record them with `bizverify label`, "
+    "or have a sample audited with `bizverify calibrate --audit-sample`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """Of ``letters`` to firms closed for over a year ``returned`` came back, among ``of`` letters in all.
+
+    ``complete``: of some group surely more than half came back, so no more than half of the returns are missing.
+    ``open``: of the letters that rank highest more than half may have come back.
+    """
+
+    letters: int
+    returned: int
+    of: int
+    complete: bool
+    open: bool
+
+    @classmethod
+    def count(cls, patterns: pl.DataFrame, riskiest: tuple[int, int] = (0, 0)) -> ControlGroup:
+        """Count the group in patterns (of :func:`bizverify.learning.fit.count_patterns`).
+
+        ``riskiest``: the letters that rank highest, and how many of them came back.
+        """
+        n, bounced = (patterns[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
+        levels = design(patterns)
+        counts = [
+            (round(letters), round(returned))
+            for letters, returned in zip(levels.sums(n), levels.sums(bounced), strict=True)
+        ]
+        complete = any(
+            letters >= LEVEL and interval(returned, letters)[0] > _HALF for letters, returned in (*counts, riskiest)
+        )
+        letters, returned = riskiest
+        possible = letters > 0 and interval(returned, letters)[1] > _HALF
+        return cls(*counts[TERMS.index(CONTROL)], round(n.sum()), complete, possible)
+
+    def describe_loss(self, confidence: float = USUAL) -> str | None:
+        """Why returns are missing, with figures and remedy; ``None`` where that is not sure.
+
+        ``confidence``: give :data:`bizverify.learning.significance.WIDE` where one of many mailings is judged.
+        """
+        if self.complete or self.open or interval(self.returned, self.letters, confidence)[1] >= _HALF:
+            return None
+        share = self.returned / self.letters
+        return (
+            f"returns seem to be missing: of {self.letters:,} letters to firms closed for over a year only "
+            f"{self.returned:,} came back ({share:.0%}; at least {_HALF:.0%} must), and of no other group more than "
+            f"half did, so about {max(0.0, 1 - share / _USUAL_SHARE):.0%} of all returns are not recorded; {REMEDY}"
+        )
+
+    def describe_uncertainty(self) -> str | None:
+        """Why it cannot be said yet whether returns are recorded, and what to do; ``None`` where they are."""
+        if self.complete:
+            return None
+        if self.letters < _ENOUGH:
+            if self.of >= _AT_LEAST:
+                return None
+            return (
+                f"whether all returns are recorded is not known: only {self.letters:,} letters went to firms closed "
+                f"for over a year, {_ENOUGH} are needed, or {_AT_LEAST:,} letters in all; mail some of the held rows"
+            )
+        if interval(self.returned, self.letters, _LIKELY)[0] > _SHOWN:
+            return None
+        return (
+            f"whether all returns are recorded is not known: of {self.letters:,} letters to firms closed for over a "
+            f"year {self.returned:,} came back, and most must; {REMEDY}"
+        )

@@ -1,0 +1,149 @@
+"""What makes labels doubtful, and what does not: a prior that is wrong, wrong labels, returns nobody recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.learning import calibrate
+from bizverify.learning.control_group import ControlGroup
+from bizverify.learning.label_checks import check_labels
+from bizverify.learning.label_noise import RankedLetters
+from bizverify.model_store import resolve_model
+from mailings import World, a_book, letters
+from test_calibrate import TODAY
+from test_learning import one_pattern
+
+CARD = Scorecard.load()
+Truth = Callable[[dict[str, np.ndarray]], np.ndarray]
+
+
+def odds_times(factor: float, seed: int = 3) -> Truth:
+    """A world with another base rate: all odds times a factor."""
+
+    def probability(rows: dict[str, np.ndarray]) -> np.ndarray:
+        p = World.of(seed).probability(rows).clip(1e-6, 1 - 1e-6)
+        return factor * p / (1 + (factor - 1) * p)
+
+    return probability
+
+
+def without_returns(known: pl.DataFrame, share: float, seed: int = 1) -> pl.DataFrame:
+    """Letters of which a share of the returns was not recorded and counts as arrived."""
+    lost = pl.Series(np.random.default_rng(seed).random(known.height) < share)
+    return known.with_columns(bounced=pl.col("bounced") & ~lost)
+
+
+def turned(known: pl.DataFrame, share: float, seed: int = 1) -> pl.DataFrame:
+    """Letters with a share of the outcomes turned round."""
+    wrong = pl.Series(np.random.default_rng(seed).random(known.height) < share)
+    return known.with_columns(bounced=pl.col("bounced") ^ wrong)
+
+
+@pytest.mark.parametrize("factor", [4.0, 8.0])
+def test_a_base_rate_that_the_expert_does_not_know_is_learned(tmp_path: Path, factor: float) -> None:
+    """Where the odds of all letters are many times what was believed, clean labels are believed, and promoted."""
+    a_book(tmp_path, letters(3, 1_000, odds_times(factor)), letters(4, 1_000, odds_times(factor)))
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert result.set_aside == {}
+    assert result.doubts == ()
+    assert result.promoted
+
+
+def test_a_few_wrong_labels_do_not_stop_learning(tmp_path: Path) -> None:
+    """Four in a hundred labels turned round are what happens: they are learned from."""
+    a_book(tmp_path, *[turned(letters(seed, 1_000, odds_times(4.0)), 0.04, seed) for seed in (3, 4, 5)])
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert result.set_aside == {}
+    assert result.promoted
+
+
+@pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.0, 0.03), (0.04, 0.015, 0.065), (0.1, 0.07, 0.14)])
+def test_the_share_of_wrong_labels_is_estimated_without_believing_the_expert(
+    share: float, low: float, high: float
+) -> None:
+    """From clean labels over 4 % to 10 %, the estimate follows the truth, and its interval holds it or comes near."""
+    known = turned(letters(6, 4_000), share).with_columns(score=pl.lit(0))
+    estimate = RankedLetters.of(known, CARD).false_bounces()
+    assert low <= estimate.share <= high
+    assert estimate.low - 0.01 <= share <= estimate.high + 0.01
+
+
+def test_missing_returns_are_noticed_before_anything_is_learned_from_them(tmp_path: Path) -> None:
+    """60 % unrecorded returns: all mailings are set aside, and a warning gives the figures and the remedy."""
+    a_book(tmp_path, *[without_returns(letters(seed, 700), 0.6, seed) for seed in (1, 5, 9)])
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert set(result.set_aside) == {"m1", "m2", "m3"}
+    assert not result.promoted
+    assert result.exit_code == 3
+    assert resolve_model(None) == CARD
+    warnings = [warning for warning in result.warnings if "returns seem to be missing" in warning]
+    assert warnings
+    assert all("letters to firms closed for over a year" in warning for warning in warnings)
+    assert all("bizverify label" in warning for warning in warnings)
+    assert "missing" in json.dumps(result.as_dict())
+
+
+def test_one_mailing_without_its_returns_is_set_aside_alone(tmp_path: Path) -> None:
+    """The others are learned from: only the mailing whose control group stays away is doubted."""
+    a_book(tmp_path, letters(1, 1_500), without_returns(letters(5, 1_000), 0.8), letters(9, 1_500))
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert list(result.set_aside) == ["m2"]
+    assert any("returns seem to be missing" in warning for warning in result.warnings)
+
+
+def test_another_group_that_comes_back_speaks_for_the_returns() -> None:
+    """Closed firms may receive their mail: where 85 % of the suspended come back, no 60 % of the returns is missing."""
+    closed = one_pattern(400, 100, status="closed_over_12_months")
+    suspended = one_pattern(400, 340, status="suspended")
+    alone = ControlGroup.count(closed)
+    assert "of 400 letters to firms closed for over a year only 100 came back (25%" in (alone.describe_loss() or "")
+    both = ControlGroup.count(pl.concat([closed, suspended]))
+    assert both.describe_loss() is None
+    assert both.describe_uncertainty() is None
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said"),
+    [
+        (one_pattern(1_000, 60), "only 0 letters went to firms closed"),
+        (one_pattern(9, 3, status="closed_over_12_months"), "of 9 letters to firms closed for over a year 3 came back"),
+        (one_pattern(9, 8, status="closed_over_12_months"), None),
+        (one_pattern(2_500, 60), None),
+    ],
+)
+def test_until_the_control_group_has_come_back_the_champion_stays(patterns: pl.DataFrame, said: str | None) -> None:
+    """Few letters prove nothing; where such firms are never mailed, learning waits for 2,500 letters, not for ever."""
+    doubt = ControlGroup.count(patterns).describe_uncertainty()
+    assert doubt is None if said is None else said in (doubt or "")
+
+
+def test_a_champion_stays_while_the_control_group_is_small(tmp_path: Path) -> None:
+    """The evidence may be overwhelming: as long as returns may be missing it is not acted upon, and this is said."""
+    known = letters(3, 1_200, odds_times(8.0)).filter(
+        pl.col("level:status").cast(pl.String).fill_null("active") == "active"
+    )
+    a_book(tmp_path, known.filter(~pl.col("bounced") | (pl.int_range(pl.len()) % 3 == 0)))
+    result = calibrate(labels=tmp_path, today=TODAY)
+    assert result.set_aside == {}
+    assert result.unproven
+    assert not result.promoted
+    assert "stays until it is known whether all returns are recorded" in str(result)
+
+
+@pytest.mark.fuzz
+def test_wrong_priors_wrong_labels_and_missing_returns_are_told_apart() -> None:
+    """In 8 worlds of other base rates clean labels are never doubted; without 60 % of the returns none is learned."""
+    worlds = [odds_times((0.5, 4.0)[seed % 2], seed) for seed in (1, 3, 4, 5, 6, 7, 8, 9)]
+    known = [letters(seed, 3_000, truth).with_columns(score=pl.lit(0)) for seed, truth in enumerate(worlds)]
+    clean = [check_labels({"m": part}, CARD, CARD) for part in known]
+    lossy = [check_labels({"m": without_returns(part, 0.6)}, CARD, CARD) for part in known]
+    assert not any(checks.doubts or checks.unproven for checks in clean)
+    assert all(checks.doubts or checks.unproven for checks in lossy)
+    assert sum(bool(checks.missing) for checks in lossy) >= 6
