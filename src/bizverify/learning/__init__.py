@@ -1,6 +1,7 @@
 """The scorecard learns from what really bounced, behind its gate.
 
-- ``training_data``: the rows of the label store that may be used; ``quarantine``: doubtful labels, and their audit
+- ``training_data``: the rows of the label store that may be used; ``quarantine``: doubted labels, and their audit
+- ``label_checks``: which labels are doubted; ``label_noise``: wrong returns; ``control_group``: missing returns
 - ``fit``: letters counted by pattern, as numbers, and the points that follow from them
 - ``challenger``: a scorecard made of a fit, and what it would change
 - ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole, with its report
