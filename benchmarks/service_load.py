@@ -1,12 +1,18 @@
 """``bizverify serve`` under load, against a bare Starlette endpoint behind the same uvicorn settings.
 
     python benchmarks/service_load.py [--requests 2000] [--runs 9] [--at-once 64] [--registry FILE] [--gazetteer FILE]
+                                      [--addresses FILE] [--flat 100000]
 
 Baseline: an endpoint that reads the body and returns a constant JSON of the same size. Measured, in turn with it:
 ``POST /verify``, every lookup another one, and one lookup again and again; each is taken out of the quota durably
 before it is answered. Servers and the client, which keeps ``--at-once`` connections busy, are processes of their own on
 loopback. Many short runs in turn, and the ratio is the median of those of neighbours: the baseline's own rate changes
-by half within minutes on shared machines. Goal: distinct lookups at 0.35 of the baseline's rate at 64 at once.
+by half within minutes on shared machines. Goal: distinct lookups at 0.35 of the baseline's rate at 64 at once, 0.25
+with a province's gazetteer, 0.2 with the nation's. CPU is the server's own, of all its threads.
+
+The lookups name numbers on one road, most of which no gazetteer has: everything that repairs an address is tried.
+``--addresses`` takes them from a file instead, one a line. ``--flat N`` sends N distinct lookups more, and prints the
+server's memory on the way.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -112,29 +119,31 @@ async def load(url: str, requests: list[bytes], at_once: int) -> Load:
     return Load(len(took) / seconds, took[len(took) // 2], took[len(took) * 99 // 100])
 
 
-def post(key: str, number: int) -> bytes:
+def post(key: str, number: int, addresses: list[str] | None = None) -> bytes:
     """One request about a business of its own."""
     lookup = {
         "b_no": f"{1_248_100_000 + number}",
         "name": f"주식회사 가나다 {number}",
-        "address": f"경기 수원시 영통구 삼성로 {number}",
+        "address": addresses[number % len(addresses)] if addresses else f"경기 수원시 영통구 삼성로 {number}",
     }
     body = json.dumps(lookup, ensure_ascii=False).encode()
     head = f"POST /verify HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def from_client(url: str, key: str, first: int, count: int, same: bool, at_once: int) -> Load:
+def from_client(url: str, key: str, first: int, count: int, same: bool, options: argparse.Namespace) -> Load:
     """A run of the client in a process of its own."""
-    arguments = ["client", url, key, str(first), str(count), str(int(same)), str(at_once)]
+    arguments = ["client", url, key, str(options.addresses or ""), *map(str, (first, count, int(same)))]
+    arguments.append(str(options.at_once))
     said = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True).stdout
     return Load(**json.loads(said))
 
 
-def client(url: str, key: str, *numbers: str) -> None:
+def client(url: str, key: str, file: str, *numbers: str) -> None:
     """What :func:`from_client` runs."""
     first, count, same, at_once = map(int, numbers)
-    requests = [post(key, first if same else first + each) for each in range(count)]
+    addresses = Path(file).read_text().splitlines() if file else None
+    requests = [post(key, first if same else first + each, addresses) for each in range(count)]
     print(json.dumps(vars(asyncio.run(load(url, requests, at_once)))))
 
 
@@ -160,10 +169,26 @@ def server(command: list[str]) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def peak(pid: int) -> float:
-    """The most memory that a process has had, in MB."""
+def memory(pid: int, which: str) -> float:
+    """The memory of a process in MB: ``VmRSS``, what it has now, or ``VmHWM``, the most that it has had."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return int(status.partition(f"{which}:")[2].split()[0]) / 1024
+
+
+def processor_time(pid: int) -> float:
+    """Seconds that a process has computed, in all its threads."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def print_memory(url: str, key: str, pid: int, options: argparse.Namespace) -> None:
+    """Send ``--flat`` distinct lookups in twenty parts, and print the server's memory after each."""
+    each, first = options.flat // 20, 1 + (options.runs + 1) * options.requests
+    found = []
+    for part in range(20):
+        from_client(url, key, first + part * each, each, False, options)
+        found.append(f"{memory(pid, 'VmRSS'):,.0f}")
+    print(f"memory after each {each:,} of {options.flat:,} lookups more, MB: {' '.join(found)}", flush=True)
 
 
 def answer_of(url: str, key: str) -> str:
@@ -174,24 +199,29 @@ def answer_of(url: str, key: str) -> str:
         return str(answer.read().decode())
 
 
-def measured(options: argparse.Namespace, db: Path) -> tuple[dict[str, list[Load]], float]:
-    """The runs of each kind, and the server's peak memory."""
+def measured(options: argparse.Namespace, db: Path) -> tuple[dict[str, list[Load]], dict[str, float], float]:
+    """The runs of each kind, the server's seconds of CPU in these, and its peak memory."""
     make = bizverify("keys", "create", "--db", db, "--plan", "enterprise", "--quota", 100_000_000)
     key = subprocess.run(make, check=True, capture_output=True, text=True).stdout.strip()
     indexes = [f"--{name}={getattr(options, name)}" for name in ("registry", "gazetteer") if getattr(options, name)]
     runs: dict[str, list[Load]] = {"bare": [], "distinct": [], "repeated": []}
+    spent = dict.fromkeys(runs, 0.0)
     with server(bizverify("serve", "--db", db, "--port", 0, *indexes)) as (ours, pid):
         command = [sys.executable, "-c", BARE, answer_of(ours, key)]
-        with server(command) as (bare, _):
+        with server(command) as (bare, other):
             for run in range(options.runs + 1):  # the first is not counted
                 first = 1 + run * options.requests
                 for kind, loads in runs.items():
                     url = bare if kind == "bare" else ours
                     same = kind == "repeated"
-                    found = from_client(url, key, first, options.requests, same, options.at_once)
+                    before = processor_time(asked := other if kind == "bare" else pid)
+                    found = from_client(url, key, first, options.requests, same, options)
                     if run:
                         loads.append(found)
-        return runs, peak(pid)
+                        spent[kind] += processor_time(asked) - before
+        if options.flat:
+            print_memory(ours, key, pid, options)
+        return runs, spent, memory(pid, "VmHWM")
 
 
 def main() -> None:
@@ -201,20 +231,24 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--registry", type=Path)
     parser.add_argument("--gazetteer", type=Path)
+    parser.add_argument("--addresses", type=Path)
+    parser.add_argument("--flat", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs, memory = measured(options, Path(folder) / "service.sqlite")
+        runs, spent, most = measured(options, Path(folder) / "service.sqlite")
     for kind, loads in runs.items():
         low, middle, high = (f(each.rate for each in loads) for f in (min, statistics.median, max))
         p50, p99 = (statistics.median(getattr(each, name) for each in loads) * 1000 for name in ("p50", "p99"))
-        print(f"{kind:<10}{middle:8,.0f}/s  ({low:,.0f} to {high:,.0f})  p50 {p50:.1f} ms  p99 {p99:.1f} ms")
+        cpu = spent[kind] / (len(loads) * options.requests) * 1000
+        rates = f"{middle:8,.0f}/s  ({low:,.0f} to {high:,.0f})"
+        print(f"{kind:<10}{rates}  p50 {p50:.1f} ms  p99 {p99:.1f} ms  CPU {cpu:.2f} ms a request")
     for kind, goal in (("distinct", " (goal 0.35)"), ("repeated", "")):
         ratios = sorted(ours.rate / bare.rate for ours, bare in zip(runs[kind], runs["bare"], strict=True))
         print(
             f"{kind} lookups: {statistics.median(ratios):.2f} of bare Starlette"
             f" ({ratios[0]:.2f} to {ratios[-1]:.2f}){goal}"
         )
-    print(f"peak memory of the server: {memory:,.0f} MB")
+    print(f"peak memory of the server: {most:,.0f} MB")
 
 
 if __name__ == "__main__":

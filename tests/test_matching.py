@@ -467,6 +467,16 @@ def test_batches_keep_rows_and_order(gazetteer: Gazetteer) -> None:
     assert found["fixed_address"].to_list() == [row[3] for row in asked]
 
 
+def test_a_row_is_answered_alike_in_every_batch(gazetteer: Gazetteer, answered: dict[Key, dict[str, Any]]) -> None:
+    """Queries are made once and run again: neither other batches, before or at the same time, nor neighbours matter."""
+    asked = [(address, zipcode) for address, zipcode, lang in answered if lang == "ko"]
+    random.Random(1).shuffle(asked)
+    batches = [asked[at : at + 9] for at in range(0, len(asked), 9)] + [[row] for row in asked[::9]]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda batch: matched(gazetteer, batch, "ko").rows(named=True), batches)
+        assert list(found) == [[answered[*row, "ko"] for row in batch] for batch in batches]
+
+
 def test_no_thread_waits_for_another_that_builds_an_index() -> None:
     """At first use each thread may build what it needs: waiting for another, it would be missing to polars' pool."""
     both = Barrier(2)

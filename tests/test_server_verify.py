@@ -291,6 +291,29 @@ def test_a_group_has_a_bound_and_keeps_the_order() -> None:
     assert groups == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
+def test_those_who_asked_together_are_waited_for_and_nobody_is_who_asked_alone() -> None:
+    """One query costs what many rows cost: callers that ask again and again are answered by one query, not by two."""
+    groups: list[list[int]] = []
+
+    async def work(asked: Sequence[int]) -> list[int]:
+        groups.append(list(asked))
+        await asyncio.sleep(0)
+        return list(asked)
+
+    async def ask() -> None:
+        batcher = Microbatcher(work, 8, patience=1e9)
+        await batcher.submit(0)
+        await batcher.submit(1)
+        await asyncio.gather(*map(batcher.submit, (2, 3, 4)))
+        first = batcher.submit(5)
+        for _ in range(50):  # turns of the loop in which it would be answered alone
+            await asyncio.sleep(0)
+        await asyncio.gather(first, *map(batcher.submit, (6, 7)))
+
+    asyncio.run(asyncio.wait_for(ask(), 20))
+    assert groups == [[0], [1], [2, 3, 4], [5, 6, 7]]
+
+
 # ── Idempotency-Key ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -339,8 +339,7 @@ def _find_similar_names(
     found = [
         with_hole.find(holes(rows, name, *kept), pattern, value, keep),
         with_gap.find(rows, whole, value, keep),
-        here.find(gaps(rows, name, *kept), pattern, value, keep),
-        here.find(swaps(rows, name, *kept), pattern, value, keep),
+        here.find(pl.concat([gaps(rows, name, *kept), swaps(rows, name, *kept)]), pattern, value, keep),
     ]
     return pl.concat(found)
 

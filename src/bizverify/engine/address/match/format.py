@@ -44,7 +44,7 @@ def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.Data
     """
     rows = _with_dong_replaced(lookups, _with_building(lookups, matched))
     rows = _with_names_back(lookups, _with_units_back(lookups, rows))
-    rows = rows.with_columns(level=_level(), official=_official(), postal_match=_postal_match(lookups, rows))
+    rows = _LEVEL.run(rows.with_columns(postal_match=_postal_match(lookups, rows)))
     rows = rows.with_columns(supported=judge_support(lookups, rows))
     return _answering(lang).run(rows)
 
@@ -55,7 +55,8 @@ def _answering(lang: Lang) -> PreparedStep:
 
 
 def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the engine's columns; ``rows`` have their level, official address, postal match, support and changes."""
+    """Return the engine's columns; ``rows`` have their level, postal match, support and changes."""
+    rows = rows.with_columns(official=_official())
     right = pl.col("zip").cast(pl.String).str.zfill(5)
     sure = pl.col("place").is_not_null()
     reference = _reference()
@@ -123,6 +124,8 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
 def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Put ``301호`` of ``713번지 301호`` before the detail where it was no part of the lot's number after all."""
     read_as_lot = rows.filter(pl.col("lot_ho") & pl.col("place").is_not_null())
+    if read_as_lot.is_empty():
+        return rows
     key = lot_key(pl.col("dong"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
     lots = lookups.lots.find(read_as_lot, key, "lot_place", ("place",)).filter(pl.col("place") == pl.col("lot_place"))
     units = read_as_lot.join(lots, on=ROW, how="anti").select(
@@ -231,6 +234,9 @@ def _level() -> pl.Expr:
     return pl.when(plain & repaired).then(pl.lit("region_repaired")).otherwise("match_level")
 
 
+_LEVEL: Final = PreparedStep(lambda rows: rows.with_columns(level=_level()))
+
+
 def _town_replaced() -> pl.Expr:
     by_road = pl.col("road").is_not_null() & pl.col("place").is_not_null()
     return (by_road & (pl.col("emd") != pl.col("of_emd"))).fill_null(False)
@@ -336,6 +342,8 @@ def _means(typed: pl.Expr, official: pl.Expr) -> pl.Expr:
 def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     """How the postal code given fits the building: right, neighbouring, other_district; null if there is none."""
     pairs = rows.select("zip", "dong", "road_id", zip_given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
+    if pairs["zip_given"].null_count() == pairs.height:
+        return pl.Series("postal_match", [None], pl.String).new_from_index(0, pairs.height)
     differs = pairs.with_row_index("_line").filter(pl.col("zip_given") != pl.col("zip"))
     near = differs.select("_line", near=lookups.is_neighbouring(differs))
     pairs = pairs.with_row_index("_line").join(near, on="_line", how="left", maintain_order="left")

@@ -275,21 +275,23 @@ class Lookups(ABC):
         does not know means those of its city, or its parts (see :func:`~bizverify.engine.address.regions.members`).
         """
         words = ["sido", "sido_typed", "sigungu", "region_conflict"]
-        found = self._settle_words(rows.select(words).unique().with_row_index(ROW)).drop(ROW)
+        found = self._settle_words(rows.lazy().select(words).unique().with_row_index(ROW)).drop(ROW)
         return rows.join(found, on=words, how="left", nulls_equal=True, maintain_order="left")
 
-    def _settle_words(self, words: pl.DataFrame) -> pl.DataFrame:
+    def _settle_words(self, distinct: pl.LazyFrame) -> pl.DataFrame:
         # A province of before, alone, means its own districts only; where province and district contradict each other,
         # the district counts, which is the more particular.
         alone = pl.when(pl.col("sigungu").is_null()).then("sido_typed")
         conflict = pl.col("region_conflict").fill_null(False)
         sido = pl.when(~conflict).then(pl.coalesce(alone, "sido")).fill_null("")
         sigungu = pl.col("sigungu").fill_null("")
-        words = words.with_columns(scope=pl.when((sido != "") | (sigungu != "")).then(text_key(sido, sigungu)))
+        scope = pl.when((sido != "") | (sigungu != "")).then(text_key(sido, sigungu))
+        words = distinct.with_columns(scope=scope).collect(engine="in-memory")
         words = words.with_columns(covered=self.scope_regions.holds(words["scope"].fill_null(0)))
         found = self.scope_regions.find(words, pl.col("scope"), "region")
-        single = found.group_by(ROW).agg(pl.col("region").first(), n=pl.len()).filter(pl.col("n") == 1)
-        return words.join(single.select(ROW, "region"), on=ROW, how="left", maintain_order="left")
+        several = found.lazy().group_by(ROW).agg(pl.col("region").first(), n=pl.len())
+        single = several.filter(pl.col("n") == 1).select(ROW, "region")
+        return words.lazy().join(single, on=ROW, how="left", maintain_order="left").collect(engine="in-memory")
 
     @built_once
     def _scope_pairs(self) -> Index:

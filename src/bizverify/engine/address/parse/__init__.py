@@ -15,7 +15,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
-from bizverify.engine.address.batches import where
+from bizverify.engine.address.batches import fill_few, where
 from bizverify.engine.address.parse import lot, road
 from bizverify.engine.address.parse.detail import read_brackets, read_detail
 from bizverify.engine.address.parse.normalise import MOST_BYTES, normalise, rewrite_spellings
@@ -79,9 +79,7 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
         .pipe(road.read_road)
         .pipe(_with_words_before_road)
         .pipe(lot.read_lot)
-        .pipe(road.read_bare)
-        .pipe(lot.read_named)
-        .pipe(lot.read_loose)
+        .pipe(_read_unnumbered)
         .pipe(read_detail)
         .with_columns(kind=_kind())
         .select(*kept, *(pl.col(name).cast(dtype) for name, dtype in PARSED.items()))
@@ -104,6 +102,25 @@ def _with_words_before_road(frame: pl.LazyFrame) -> pl.LazyFrame:
     words = where(pre.str.contains("[동리가] "), pre)
     ahead = where(pl.col("road_pre").str.len_bytes() > apart, pre).str.replace(road.LAST_WORD, "")
     return frame.with_columns(_before_road=words.str.extract("^(.*) [^ ]+$"), _ahead=ahead).drop("_pre")
+
+
+_LEFT: Final = ("rest", "_body", "_town", "_tail", "road", "road_pre", "under", "main", "sub", "lot_main", "emd", "ri")
+_FILLED: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(("road", "road_pre", "emd", "ri", "_tail", "loose_road"), pl.String),
+    **dict.fromkeys(("main", "sub", "loose_main", "loose_sub"), pl.UInt32),
+    "under": pl.UInt8,
+}
+
+
+def _read_unnumbered(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Where neither road nor lot was read: names without a number, or words before a bare one (``loose_*``)."""
+    left = pl.col("road").is_null() & pl.col("lot_main").is_null()
+    loose = {name: pl.lit(None, dtype) for name, dtype in _FILLED.items() if name.startswith("loose_")}
+    return (
+        frame.with_columns(**loose)
+        .pipe(fill_few, left, lambda rows: lot.read_loose(lot.read_named(road.read_bare(rows))), _LEFT, _FILLED)
+        .with_columns(emd=pl.coalesce("emd", "_town"), _tail=pl.coalesce("_tail", "rest"))
+    )
 
 
 def _kind() -> pl.Expr:
