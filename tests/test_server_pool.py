@@ -122,7 +122,9 @@ def test_a_single_outcome_of_another_key_cannot_be_seen(tmp_path: Path) -> None:
         (tmp_path / str(told)).mkdir()
         with scene(tmp_path / str(told), **EVERY_HOUR) as one:
             third, first, second, silent = members(one, 4)
-            tell(one, [first, third] if told else [first])
+            tell(one, [first])
+            for addressee in (0, 1) if told else ():
+                tell(one, [third], addressee)
             let_them_be_told(one, silent)
             answers = [all_answers(key, 0, 1, 2) for key in (first, silent)]
             tell(one, [second])
