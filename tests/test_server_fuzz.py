@@ -79,7 +79,9 @@ class Fuzzed:
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
     folder = tmp_path_factory.mktemp("fuzzed")
     plans = dict(load_plans())
-    plans["business"] = msgspec.structs.replace(plans["business"], jobs=10**6, watches=300)
+    plans["business"] = msgspec.structs.replace(
+        plans["business"], jobs=10**6, watches=300, requests_per_second=10**6, request_burst=10**9, disk_bytes=10**12
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
         with served(folder / "db.sqlite", plans=plans, queue=10**6) as server:

@@ -25,7 +25,7 @@ from bizverify import BlockingClient
 from bizverify.cli import app as cli
 from bizverify.errors import StoreError, UsageError
 from bizverify.server import app as process
-from bizverify.server import http_limits, logs
+from bizverify.server import connection, http_limits, logs
 from bizverify.server.app import listen, server_for, supervise
 from bizverify.server.clock import Clock
 from bizverify.server.metrics.counts import ServerMetrics
@@ -55,7 +55,7 @@ def answer(line: socket.socket) -> tuple[int, dict[str, Any]]:
 
 def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends its headers a byte at a time is told 408 at the deadline, however busy it keeps the line."""
-    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.4)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.4)
     with line_to(server) as line:
         line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-")
         line.settimeout(0.05)
@@ -73,7 +73,7 @@ def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPa
 
 def test_a_connection_that_says_nothing_is_closed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection on which nothing is asked is closed at the deadline, without an answer."""
-    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
     with line_to(server) as line:
         assert line.recv(100) == b""
 
@@ -81,7 +81,7 @@ def test_a_connection_that_says_nothing_is_closed(server: Served, monkeypatch: p
 def test_a_head_that_is_too_large_is_refused(server: Served) -> None:
     """Headers without end are refused with 431 as soon as there are too many, in the one error shape."""
     with line_to(server) as line:
-        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-API-Key: " + b"k" * (http_limits.HEAD_BYTES + 100))
+        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-API-Key: " + b"k" * (connection.HEAD_BYTES + 100))
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
     assert "32,768 bytes" in error["message"]
@@ -91,18 +91,16 @@ def test_a_large_head_that_comes_at_once_is_refused_too(server: Served) -> None:
     """The limit does not depend on how a head was cut into packets; a large body behind a small head is taken."""
     key = server.key().encode()
     with line_to(server) as line:
-        line.sendall(
-            b"GET /me HTTP/1.1\r\nX-API-Key: " + key + b"\r\nX: " + b"x" * http_limits.HEAD_BYTES + b"\r\n\r\n"
-        )
+        line.sendall(b"GET /me HTTP/1.1\r\nX-API-Key: " + key + b"\r\nX: " + b"x" * connection.HEAD_BYTES + b"\r\n\r\n")
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
     with line_to(server) as line:
-        line.sendall(b"GET /me HTTP/1.1\r\nX: " + b"x" * (http_limits.HEAD_BYTES - 100))
+        line.sendall(b"GET /me HTTP/1.1\r\nX: " + b"x" * (connection.HEAD_BYTES - 100))
         time.sleep(0.1)  # else both parts may come as one
         line.sendall(b"x" * 1_000 + b"\r\n\r\n")
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
-    body = b'{"b_no":"1248100998"}' + b" " * 2 * http_limits.HEAD_BYTES
+    body = b'{"b_no":"1248100998"}' + b" " * 2 * connection.HEAD_BYTES
     head = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: " + key
     with line_to(server) as line:
         line.sendall(head + b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -122,7 +120,7 @@ def test_what_is_no_http_is_refused(server: Served, sent: bytes) -> None:
 
 def test_a_refused_body_is_read_on_for_a_while(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is still sending when it is refused gets the refusal, and is cut off if it does not stop."""
-    for each in (http_limits, http_limits):
+    for each in (http_limits, connection):
         monkeypatch.setattr(each, "LINGER_SECONDS", 0.5)
     with line_to(server) as line:
         line.sendall(b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
@@ -138,35 +136,9 @@ def send_for(line: socket.socket, seconds: float) -> None:
         time.sleep(0.01)
 
 
-def test_too_many_connections_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection beyond those that the server takes on is told 503 in the one error shape, and closed."""
-    monkeypatch.setattr(process, "_CONNECTIONS", 3)
-    with served(tmp_path / "db.sqlite") as server:
-        lines = [line_to(server) for _ in range(4)]
-        try:
-            lines[3].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            said = until_closed(lines[3])
-            lines[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert until_closed(lines[0]).startswith(b"HTTP/1.1 200")
-        finally:
-            for line in lines:
-                line.close()
-    head, _, body = said.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 503")
-    assert b"retry-after: 5" in head.lower()
-    assert json.loads(body)["error"]["code"] == "busy"
-
-
-def until_closed(line: socket.socket) -> bytes:
-    said = b""
-    while chunk := line.recv(65536):
-        said += chunk
-    return said
-
-
 def test_who_does_not_read_is_cut_off(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks and asks and takes nothing of the answers loses its connection at the deadline."""
-    monkeypatch.setattr(http_limits, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "STUCK_SECONDS", 0.3)
     one = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
     with line_to(server) as line:
         line.settimeout(0.05)

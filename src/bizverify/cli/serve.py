@@ -130,6 +130,14 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     help="A proxy in front, whose X-Forwarded-For says who the client is. May be repeated.",
 )
 @click.option(
+    "--connections-per-address",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Connections at once of one address; of a trusted proxy, as many as come.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -20,10 +21,11 @@ from bizverify.client.webhook import WebhookSender
 from bizverify.errors import UsageError
 from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.clock import Clock
+from bizverify.server.connection import HEAD_BYTES, BoundedConnection
+from bizverify.server.connection_table import ConnectionTable
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.former_pool import distribute_former_pool
 from bizverify.server.handlers import Context
-from bizverify.server.http_limits import HEAD_BYTES, BoundedConnection
 from bizverify.server.idempotency import IdempotentRequests
 from bizverify.server.jobs.accept import JobAcceptance
 from bizverify.server.jobs.worker import JobWorker, clean_up_files
@@ -198,7 +200,9 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
 _GRACE: Final = 20
 """Seconds that requests under way have to end when the server is stopped."""
 _CONNECTIONS: Final = 2_000
-"""Connections at once at most; more are told 503."""
+"""Connections at once at most; where more come, those that only wait make room, and if there are none, they get 503."""
+_BACKLOG: Final = 2_048
+"""Connections that may come at one time: the event loop takes them all before it looks at the first."""
 _OTHER_FILES: Final = 256
 """Open files beside connections: SQLite's, uploads, the indexes."""
 _KEEP_ALIVE: Final = 15
@@ -244,7 +248,7 @@ def listen(host: str, port: int) -> socket.socket:
         # on Windows, SO_REUSEADDR would let two servers have one address at once
         listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         listener.bind((host, port))
-        listener.listen(2048)
+        listener.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
@@ -283,12 +287,13 @@ def _connections() -> int:
         import resource
     except ImportError:  # not on Windows
         return _CONNECTIONS
-    wanted = _CONNECTIONS + _OTHER_FILES
+    others = _BACKLOG + _OTHER_FILES
+    wanted = _CONNECTIONS + others
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - others))
 
 
 def server_for(
@@ -299,13 +304,14 @@ def server_for(
     status_sources: Sequence[StatusSource] = (),
 ) -> UvicornServer:
     """The server of an app, quiet: what it logs goes through ``logging`` under ``bizverify.server``."""
+    table = ConnectionTable(_connections(), settings.connections_per_address, settings.trusted_proxies)
     config = uvicorn.Config(
         create_app(settings, clock, status_sources=status_sources),
         lifespan="on",
         ws="none",
-        http=BoundedConnection,
+        http=partial(BoundedConnection, table=table),  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
+        backlog=_BACKLOG,
         h11_max_incomplete_event_size=HEAD_BYTES,
-        limit_concurrency=_connections(),
         timeout_keep_alive=_KEEP_ALIVE,
         loop="asyncio",
         log_config=None,

@@ -84,7 +84,8 @@ class Settings:
     for newer ones; ``learn_hours``: how often outcomes are learned from; ``pool_keys``: how many keys of the pool must
     agree before another learns of it. ``status``: whether the tax authority is asked
     for statuses, and how; its ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in
-    front that say whose request they pass on. ``metrics_port``: where metrics are answered on ``metrics_host``, an
+    front that say whose request they pass on; ``connections_per_address``: connections at once of any other address.
+    ``metrics_port``: where metrics are answered on ``metrics_host``, an
     address of their own; nowhere without it. ``webhook_networks``: networks that are not public, to which webhooks may
     be posted all the same.
     """
@@ -106,6 +107,7 @@ class Settings:
     learn_hours: float = 24.0
     pool_keys: int = 3
     trusted_proxies: TrustedProxies = _NO_PROXIES
+    connections_per_address: int = 256
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
 
