@@ -25,8 +25,9 @@ from bizverify import BlockingClient
 from bizverify.cli import app as cli
 from bizverify.errors import StoreError, UsageError
 from bizverify.server import app as process
-from bizverify.server import connection, http_limits, logs
+from bizverify.server import bounded_connection, http_limits, logs
 from bizverify.server.app import listen, server_for, supervise
+from bizverify.server.bounded_connection import HEAD_BYTES
 from bizverify.server.clock import Clock
 from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.settings import Settings
@@ -55,7 +56,7 @@ def answer(line: socket.socket) -> tuple[int, dict[str, Any]]:
 
 def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends its headers a byte at a time is told 408 at the deadline, however busy it keeps the line."""
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.4)
+    monkeypatch.setattr(bounded_connection, "HEAD_SECONDS", 0.4)
     with line_to(server) as line:
         line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-")
         line.settimeout(0.05)
@@ -73,7 +74,7 @@ def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPa
 
 def test_a_connection_that_says_nothing_is_closed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection on which nothing is asked is closed at the deadline, without an answer."""
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(bounded_connection, "HEAD_SECONDS", 0.2)
     with line_to(server) as line:
         assert line.recv(100) == b""
 
@@ -81,7 +82,7 @@ def test_a_connection_that_says_nothing_is_closed(server: Served, monkeypatch: p
 def test_a_head_that_is_too_large_is_refused(server: Served) -> None:
     """Headers without end are refused with 431 as soon as there are too many, in the one error shape."""
     with line_to(server) as line:
-        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-API-Key: " + b"k" * (connection.HEAD_BYTES + 100))
+        line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-API-Key: " + b"k" * (HEAD_BYTES + 100))
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
     assert "32,768 bytes" in error["message"]
@@ -91,16 +92,16 @@ def test_a_large_head_that_comes_at_once_is_refused_too(server: Served) -> None:
     """The limit does not depend on how a head was cut into packets; a large body behind a small head is taken."""
     key = server.key().encode()
     with line_to(server) as line:
-        line.sendall(b"GET /me HTTP/1.1\r\nX-API-Key: " + key + b"\r\nX: " + b"x" * connection.HEAD_BYTES + b"\r\n\r\n")
+        line.sendall(b"GET /me HTTP/1.1\r\nX-API-Key: " + key + b"\r\nX: " + b"x" * HEAD_BYTES + b"\r\n\r\n")
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
     with line_to(server) as line:
-        line.sendall(b"GET /me HTTP/1.1\r\nX: " + b"x" * (connection.HEAD_BYTES - 100))
+        line.sendall(b"GET /me HTTP/1.1\r\nX: " + b"x" * (HEAD_BYTES - 100))
         time.sleep(0.1)  # else both parts may come as one
         line.sendall(b"x" * 1_000 + b"\r\n\r\n")
         status, error = answer(line)
     assert (status, error["code"]) == (431, "bad_http")
-    body = b'{"b_no":"1248100998"}' + b" " * 2 * connection.HEAD_BYTES
+    body = b'{"b_no":"1248100998"}' + b" " * 2 * HEAD_BYTES
     head = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: " + key
     with line_to(server) as line:
         line.sendall(head + b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -120,7 +121,7 @@ def test_what_is_no_http_is_refused(server: Served, sent: bytes) -> None:
 
 def test_a_refused_body_is_read_on_for_a_while(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is still sending when it is refused gets the refusal, and is cut off if it does not stop."""
-    for each in (http_limits, connection):
+    for each in (http_limits, bounded_connection):
         monkeypatch.setattr(each, "LINGER_SECONDS", 0.5)
     with line_to(server) as line:
         line.sendall(b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
@@ -138,7 +139,7 @@ def send_for(line: socket.socket, seconds: float) -> None:
 
 def test_who_does_not_read_is_cut_off(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks and asks and takes nothing of the answers loses its connection at the deadline."""
-    monkeypatch.setattr(connection, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(bounded_connection, "STUCK_SECONDS", 0.3)
     one = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
     with line_to(server) as line:
         line.settimeout(0.05)

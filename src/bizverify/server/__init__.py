@@ -2,7 +2,7 @@
 
 ``app`` makes the ASGI app and runs uvicorn; ``routes`` is the table of path, method, handler and documentation;
 ``handlers`` answer, with the models of ``payloads`` and the refusals of ``errors``. ``auth`` checks keys, ``settings``
-has the plans, ``http_limits``, ``connection``, ``key_bounds`` and ``upload_form`` bound what is received,
+has the plans, ``http_limits``, ``bounded_connection``, ``key_bounds`` and ``upload_form`` bound what is received,
 ``idempotency`` answers repeated requests.
 ``engine_pool`` has the engine of each key, ``reference_files`` its files and the sources of statuses, ``learning`` what
 outcomes teach (``pool_agreement`` what keys learn from each other, ``letters`` what a scope knows of both,

@@ -20,8 +20,8 @@ from bizverify.client.address_policy import AddressPolicy
 from bizverify.client.webhook import WebhookSender
 from bizverify.errors import UsageError
 from bizverify.server.auth import AuthMiddleware, KeyCache
+from bizverify.server.bounded_connection import HEAD_BYTES, BoundedConnection
 from bizverify.server.clock import Clock
-from bizverify.server.connection import HEAD_BYTES, BoundedConnection
 from bizverify.server.connection_table import ConnectionTable
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.former_pool import distribute_former_pool

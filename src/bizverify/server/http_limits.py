@@ -1,4 +1,4 @@
-"""Bound slow and oversized requests: bodies, and bodies of refused requests. Connections: ``connections``."""
+"""Bound slow and oversized requests: bodies, and bodies of refused requests. Connections: ``bounded_connection``."""
 
 from __future__ import annotations
 
