@@ -95,8 +95,19 @@ def served(
 class ServedProcess:
     """``bizverify serve`` as a process: to be killed, and started again on the same file and port."""
 
-    def __init__(self, db: Path, *options: object, port: int = 0, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        db: Path,
+        *options: object,
+        port: int = 0,
+        env: dict[str, str] | None = None,
+        command: Sequence[str] = (),
+        folder: Path | None = None,
+    ) -> None:
+        """``command`` is given instead of `bizverify serve` with these options, if any, in ``folder``."""
         self.db = db
+        self._command = command
+        self._folder = folder
         self._options = [str(option) for option in options]
         self._env = env or {}
         self.port = port
@@ -108,7 +119,11 @@ class ServedProcess:
         """Start it and return its base URL when it takes requests."""
         command = [sys.executable, "-m", "bizverify", "serve", "--db", str(self.db), "--port", str(self.port)]
         process = subprocess.Popen(
-            [*command, *self._options], stderr=subprocess.PIPE, text=True, env=os.environ | self._env
+            self._command or [*command, *self._options],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | self._env,
+            cwd=self._folder,
         )
         self.process = process
         assert process.stderr is not None

@@ -1,0 +1,334 @@
+"""What the service is deployed with: unit file, container, alerts and runbook are true, and tried where that can be."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import bizverify as bv
+from bizverify.cli import app
+from bizverify.options import StatusOptions
+from bizverify.reference.nts import NtsKey
+from bizverify.testing import FakeNts, serve
+from conftest import ROOT, SAMPLE
+from serving import HTTP, ServedProcess, make_key, served, wait_until
+
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "bizverify.service"
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+BASE = "docker.io/library/python:3.12-slim"
+
+
+def unit_section() -> configparser.SectionProxy:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.read(UNIT, encoding="utf-8")
+    return unit["Service"]
+
+
+def unit_options() -> str:
+    return unit_section()["Environment"].strip('"').removeprefix("OPTIONS=")
+
+
+def reference_files(folder: Path) -> dict[str, Path]:
+    """A registry and a gazetteer, under the names that the unit file has."""
+    source = folder / "source.csv"
+    source.write_text("b_no,b_stt,asof\n1248100998,계속사업자,2026-11-10\n", encoding="utf-8")
+    made = {name: folder / f"{name}.parquet" for name in ("registry", "gazetteer")}
+    bv.build_registry([source], made["registry"])
+    bv.build_gazetteer(SAMPLE.glob("*rnaddrkor_sample.txt"), made["gazetteer"])
+    return made
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a server with everything answers to its monitor, after a request and a refusal."""
+    folder = tmp_path_factory.mktemp("monitored")
+    with serve(FakeNts("kEy", {"1248100998": "active"})) as url:
+        status = StatusOptions(source="nts", key=NtsKey("kEy"), base_url=url, budget=100)
+        with served(folder / "db.sqlite", status=status, metrics_port=0, **reference_files(folder)) as server:
+            headers = {"X-API-Key": server.key()}
+            assert HTTP.post(f"{server.url}/verify", json={"b_no": "1248100998"}, headers=headers).status_code == 200
+            HTTP.get(f"{server.url}/me", headers={"X-API-Key": "none"})
+            wait_until(lambda: server.app.state.metrics.under_way == 0)
+            return HTTP.get(f"http://127.0.0.1:{server.app.state.metrics_port}/metrics").text
+
+
+# ------------------------------------------------------------------------------------------------------- unit file
+
+
+def installed(tmp_path: Path) -> Path:
+    """The unit with its drop-in, its program being one that is there."""
+    text = UNIT.read_text(encoding="utf-8").replace("/opt/bizverify/bin/bizverify", sys.executable)
+    unit = tmp_path / UNIT.name
+    unit.write_text(text, encoding="utf-8")
+    shutil.copytree(DEPLOY / "bizverify.service.d", tmp_path / "bizverify.service.d")
+    return unit
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+def test_systemd_understands_the_unit_and_finds_it_hardened(tmp_path: Path) -> None:
+    """Every line is known to systemd; of its 0 (safe) to 10, the exposure is at most 1.5."""
+    unit = installed(tmp_path)
+    verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    secure = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=15", unit], capture_output=True, text=True
+    )
+    assert secure.returncode == 0, secure.stdout[-200:]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="systemd is not there")
+def test_what_the_unit_starts_serves_and_ends_in_good_order(tmp_path: Path) -> None:
+    """Its check and its start, word for word (at free ports), in a folder as it makes it: SIGTERM ends it with 0."""
+    reference_files(tmp_path)
+    section, expanded = unit_section(), {"OPTIONS": unit_options(), "STATUS_OPTIONS": "--port 0 --metrics-port 0"}
+
+    def command(name: str) -> list[str]:
+        program, *words = section[name].split()
+        assert program == "/opt/bizverify/bin/bizverify"
+        values = [expanded[word.removeprefix("$")].split() if word.startswith("$") else [word] for word in words]
+        return [sys.executable, "-m", "bizverify", *(word for value in values for word in value)]
+
+    checked = subprocess.run(command("ExecStartPre"), cwd=tmp_path, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    process = ServedProcess(tmp_path / "service.sqlite", command=command("ExecStart"), folder=tmp_path)
+    url = process.start()
+    assert HTTP.get(f"{url}/healthz").json() == {"status": "ok"}
+    assert process.stop() == 0, process.state()
+
+
+# ------------------------------------------------------------------------------------------------------- container
+
+
+def container_words(pattern: str) -> list[str]:
+    """The words of an instruction of the Containerfile, which ``pattern`` finds."""
+    (found,) = re.findall(rf"{pattern} (\[.*\])$", (DEPLOY / "Containerfile").read_text(encoding="utf-8"), flags=re.M)
+    return list(json.loads(found))
+
+
+def test_the_container_is_given_options_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["0" if word == "9464" else word for word in container_words("^CMD")]
+    done = CliRunner().invoke(app, [*words, "--port", "0", "--check"])
+    assert done.exit_code == 0, done.output
+    assert container_words("^ENTRYPOINT") == ["bizverify"]
+
+
+def test_the_containers_health_check_tells_a_server_from_none(tmp_path: Path) -> None:
+    program, option, script = container_words("^ +CMD")
+    assert (program, option) == ("python3", "-c")
+
+    def ask(url: str) -> int:
+        asked = script.replace("http://127.0.0.1:8080", url)
+        return subprocess.run([sys.executable, option, asked], capture_output=True).returncode
+
+    with served(tmp_path / "db.sqlite") as server:
+        assert ask(server.url) == 0
+    assert ask(server.url) == 1
+
+
+def container_tool() -> tuple[list[str], str]:
+    """The tool that builds here, with its options, and an image to build on; skips where one of them is not there.
+
+    CONTAINER_TOOL, CONTAINER_BASE and CONTAINER_BUILD say which and how, where a registry cannot be reached.
+    """
+    tool = (
+        shlex.split(os.environ.get("CONTAINER_TOOL", ""))
+        or [name for name in ("podman", "buildah", "docker") if shutil.which(name)][:1]
+    )
+    if not tool:
+        pytest.skip("there is neither podman nor docker nor buildah")
+    base = os.environ.get("CONTAINER_BASE", "")
+    if not base:
+        pulled = subprocess.run([*tool, "pull", BASE], capture_output=True, text=True, timeout=120)
+        if pulled.returncode:
+            pytest.skip(f"{tool[0]} cannot get {BASE}: {(pulled.stderr.strip().splitlines() or [''])[-1]}")
+    return tool, base or BASE
+
+
+@pytest.mark.process
+def test_the_container_is_built_and_serves(tmp_path: Path) -> None:
+    """Built from this repository, it answers as an unprivileged user and ends in good order."""
+    tool, base = container_tool()
+    build = [*tool, "build", *shlex.split(os.environ.get("CONTAINER_BUILD", "")), "--build-arg", f"BASE={base}"]
+    built = subprocess.run(
+        [*build, "-f", "deploy/Containerfile", "-t", "bizverify-test", "."], cwd=ROOT, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr[-2000:]
+    words = [*container_words("^CMD"), "--port", "0", "--metrics-port", "0"]
+    if tool[0].endswith("buildah"):
+        made = subprocess.run([*tool, "from", "bizverify-test"], capture_output=True, text=True, check=True)
+        run = [*tool, "run", *shlex.split(os.environ.get("CONTAINER_RUN", "")), made.stdout.strip(), "--", "bizverify"]
+    else:
+        run = [*tool, "run", "--rm", "--network=host", "--read-only", "--tmpfs", "/tmp", "bizverify-test"]
+    process = ServedProcess(tmp_path / "unused", command=[*run, *words])
+    url = process.start().replace("0.0.0.0", "127.0.0.1")
+    assert HTTP.get(f"{url}/healthz").json() == {"status": "ok"}
+    ended = process.stop()
+    assert ended == 0 or tool[0].endswith("buildah"), process.state()  # which passes no signal on as its exit code
+
+
+# ---------------------------------------------------------------------------------------------------------- alerts
+
+
+def alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
+def test_prometheus_understands_the_alerts_and_the_metrics(scraped: str) -> None:
+    rules = subprocess.run(["promtool", "check", "rules", DEPLOY / "alerts.yml"], capture_output=True, text=True)
+    assert rules.returncode == 0, rules.stdout + rules.stderr
+    metrics = subprocess.run(["promtool", "check", "metrics"], input=scraped, capture_output=True, text=True)
+    ours = [line for line in (metrics.stdout + metrics.stderr).splitlines() if line.startswith("bizverify_")]
+    assert ours == []
+
+
+def test_each_alert_asks_for_metrics_that_a_server_has(scraped: str) -> None:
+    """By name, and with labels that it has: one that is spelled otherwise never alarms."""
+    series = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", scraped, flags=re.M)
+    names = {name for name, _ in series}
+    for rule in alerts():
+        asked = re.findall(r"\b((?:bizverify|process)_\w+)(?:\{([^}]*)\})?", rule["expr"])
+        assert asked or rule["expr"].startswith("up{"), rule
+        assert {name for name, _ in asked} <= names, rule["alert"]
+        for name, labels in asked:
+            for label in re.findall(r'\w+="[^"]*"', labels.replace('job="bizverify"', "")):
+                assert any(label in given for known, given in series if known == name), (rule["alert"], label)
+
+
+def test_each_alert_has_its_section_in_the_runbook_and_the_other_way_round() -> None:
+    sections = dict(re.findall(r"^### (Bizverify\w+)\n\n\*(Page|Ticket)\.\*", RUNBOOK, flags=re.M))
+    assert sections == {rule["alert"]: rule["labels"]["severity"].capitalize() for rule in alerts()}
+
+
+# --------------------------------------------------------------------------------------------------------- runbook
+
+SYSTEMCTL = """#!/bin/bash
+# stands for systemd: one process of `bizverify serve`, its log in a file
+gone() { [ ! -e /proc/$1 ] || grep -q ') Z' /proc/$1/stat; }
+case $1 in
+is-active) kill -0 "$(cat pid)" && echo active ;;
+start)
+    setsid bizverify serve $OPTIONS >> log 2>&1 < /dev/null & echo $! > pid
+    until curl -fsS "$U/healthz" > /dev/null 2>&1; do gone "$(cat pid)" && exit 1; sleep 0.05; done ;;
+stop) kill -TERM "$(cat pid)"; until gone "$(cat pid)"; do sleep 0.05; done ;;
+restart) "$0" stop "$2" && "$0" start "$2" ;;
+esac
+"""
+JOURNALCTL = "#!/bin/bash\ncat log\n"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def runbook_blocks() -> list[tuple[str, str]]:
+    """The commands of the page, block by block, each with the title of its section."""
+    sections = [section.partition("\n") for section in re.split(r"^#+ ", RUNBOOK, flags=re.M)]
+    return [(title, block) for title, _, text in sections for block in re.findall(r"```bash\n(.*?)```", text, re.S)]
+
+
+class Machine:
+    """A folder in which the commands of the runbook are given, in the place of a machine with systemd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.programs = folder.parent / "programs"
+        self.programs.mkdir()
+        bizverify = f'#!/bin/bash\nexec {sys.executable} -m bizverify "$@"\n'
+        for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL), ("bizverify", bizverify)):
+            (self.programs / name).write_text(text, encoding="utf-8")
+            (self.programs / name).chmod(0o755)
+        self.port, self.metrics_port = free_port(), free_port()
+        (_, settings), *commands = runbook_blocks()
+        self._settings = self._here(settings)
+        self.blocks = [(section, self._here(block)) for section, block in commands]
+
+    def _here(self, block: str) -> str:
+        """A block of the page with the places and ports of this test."""
+        here = {
+            "/var/lib/bizverify": self.folder,
+            "/opt/bizverify/bin": self.programs,
+            "/srv/newer": self.folder.parent,
+            "--metrics-port 9464": f"--metrics-port {self.metrics_port} --port {self.port}",
+            ":9464": f":{self.metrics_port}",
+            ":8080": f":{self.port}",
+        }
+        for written, value in here.items():
+            block = block.replace(written, str(value))
+        return block
+
+    def give(self, commands: str) -> str:
+        """Give commands; return what they print on stdout, each failing one fails the test."""
+        script = f"set -eu; export OPTIONS U\n{self._settings}\n{commands}"
+        done = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def kill(self) -> None:
+        os.kill(int((self.folder / "pid").read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    folder = tmp_path / "bizverify"
+    folder.mkdir(mode=0o700)
+    for file in reference_files(folder).values():
+        shutil.copy(file, tmp_path)
+    made = Machine(folder)
+    made.give("systemctl start bizverify")
+    yield made
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        made.kill()
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no sqlite3")
+def test_the_commands_of_the_runbook_do_what_it_says(machine: Machine) -> None:
+    """All of them, in their order, with a job that is there before the backup and after the restore."""
+    make_key(machine.folder / "service.sqlite")  # whose secret is lost
+    secret = make_key(machine.folder / "service.sqlite")
+    url, key = f"http://127.0.0.1:{machine.port}", {"X-API-Key": secret}
+    file = {"file": ("in.csv", b"b_no\n1248100998\n")}
+    job = HTTP.post(f"{url}/batch", files=file, headers=key).json()["job_id"]
+    ask_job = f"{url}/batch/{job}"
+    wait_until(lambda: HTTP.get(ask_job, headers=key).json()["status"] == "done")
+    said = []
+    for section, block in machine.blocks:
+        if section.startswith("After a kill"):
+            machine.kill()
+        said.append(machine.give(block))
+    text = "\n".join(said)
+    assert 'active\n{"status":"ok"}' in text
+    assert 'bizverify_readable{part="database"} 1.0' in text
+    assert "\nok\n" in text  # the backup is whole
+    assert 'bizverify_reference_file_refused{file="registry"} 0.0' in text
+    answer = HTTP.get(ask_job, headers=key)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["results"][0]["b_no"] == "1248100998"
+    assert (machine.folder / "broken" / "service.sqlite").exists()
+    helping = "".join((machine.folder / name).read_text() for name in ("check.txt", "metrics.txt", "log.txt"))
+    assert [word for word in (secret, "1248100998") if word in helping] == []
+
+
+def test_the_runbook_has_the_options_of_the_unit() -> None:
+    assert f'OPTIONS="{unit_options()}"' in RUNBOOK
