@@ -163,7 +163,7 @@ def enrich(
     reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header))
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     writes = choose_options("write", write, flat)
-    request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
@@ -268,7 +268,7 @@ def verify_frame(
     Raises :class:`bizverify.errors.BizverifyError`.
     """
     hide_key(service)
-    request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
@@ -323,7 +323,7 @@ def verify(
     Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
     """
     hide_key(service)
-    request = _EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     for_local = {
         "zipcode": zipcode,
@@ -361,7 +361,7 @@ def verify(
 _OF_LOCAL: Final = ("registry", "gazetteer", "model", "lang", "today")
 
 
-class _EngineRequest:
+class EngineRequest:
     """The engine that a call asks for: refused when this is made if it cannot be, opened by :meth:`open`.
 
     Raises :class:`UsageError` for an unknown name, and for options that are not of this engine.

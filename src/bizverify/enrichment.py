@@ -59,7 +59,7 @@ from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, kept_columns, named_column, own_columns
-from bizverify.tables.nested import choose_nested, held_choice
+from bizverify.tables.nested import choose_nested, held_choice, unfold
 from bizverify.tables.publish import backed_up
 
 if TYPE_CHECKING:
@@ -77,10 +77,28 @@ _NO_OUTCOMES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class RowReader:
+    """Which columns are what, as chosen for one table; good for every table with the same headers, and picklable.
+
+    ``chosen``: by positions of the table with the values within its objects behind its columns. ``ours``: positions of
+    columns from an earlier enrichment.
+    """
+
+    headers: tuple[str, ...]
+    chosen: Mapping[str, Choice]
+    ours: frozenset[int]
+
+    def read(self, table: Table) -> pl.LazyFrame:
+        """Return a table's rows as :func:`bizverify.run.records.records`."""
+        return records(unfold(table), self.chosen, self.ours)
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedTable:
     """A table with its columns chosen and its output laid out."""
 
     table: Table
+    reader: RowReader
     chosen: Mapping[str, Choice]
     rows: pl.LazyFrame
     layout: tuple[tuple[str, str], ...]
@@ -134,7 +152,8 @@ def prepare_table(
             "no address column was found: no bounce risk is given, only the status where it can be checked",
         )
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
-    return PreparedTable(table, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
+    reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
+    return PreparedTable(table, reader, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ two Booleans a row.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -39,9 +40,15 @@ _NUMBER: Final = "number"
 _PLACE: Final = "place"
 _KEY: Final = "key"
 _TEXT: Final = "text"
+_WRITTEN: Final = "number:written"
 _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
 """What :func:`bizverify.engine.address.parse.forms.plain_numbers` tells of an address."""
+
+KEYS: Final = (_NUMBER, "business", _PLACE, _KEY, *_BUILDINGS)
+"""Columns of :func:`row_keys`: the number (Int64; some are none), the same where it can be a business (Int64), the
+address as it is written and as it is compared (String), the numbers of its building and of its lot (Int64). Each is
+null where there is none."""
 
 _NO_ROWS: Final = pl.Series(dtype=pl.get_index_type())
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
@@ -73,21 +80,54 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.with_columns(looked_up.alias(_FOUND)).unnest(_FOUND)
 
 
+def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFrame:
+    """Take features that somebody else found in the whole file: columns of :data:`CROWDED` and :data:`SEVERAL`.
+
+    ``found``: which of them the rows have (Boolean, null for no). They become what :func:`with_cross_row_features`
+    adds: nothing without a number or an address column, null in rows that have no number or no address.
+    """
+    names = rows.collect_schema().names()
+    if "b_no" not in names or "address" not in names:
+        return rows.drop(found)
+    says = pl.col(_NUMBER).is_not_null() & pl.col("address").is_not_null()
+    marks = [pl.when(says).then(pl.col(name).fill_null(False)).alias(name) for name in found]
+    return _with_number(rows).with_columns(marks).drop(_NUMBER)
+
+
+def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the columns :data:`KEYS` of each row, for those who look for the features with an engine of their own.
+
+    ``rows`` have ``b_no`` and ``address``. It looks at one row at a time, and hashes nothing: polars' hashes differ
+    from release to release.
+    """
+    address = pl.col("address").cast(pl.String)
+    said = pl.when(~is_masked(address)).then(address)
+    work = _with_number(rows.select("b_no", address.alias(_TEXT), said.alias("address")))
+    return plain_numbers(work).select(
+        pl.col(_NUMBER).reinterpret(signed=True),
+        _business_expr().cast(pl.Int64).alias("business"),
+        pl.col(_TEXT).alias(_PLACE),
+        address_key(pl.col(_TEXT)).alias(_KEY),
+        *(pl.col(name).cast(pl.Int64) for name in _BUILDINGS),
+    )
+
+
 def _hash_rows(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Each row's number and the hash of its address as it is written (UInt64 both), null where there is none.
+    """Each row's number and the hash of its address as it is written (UInt64 both), null where there is none."""
+    address = pl.col("address").cast(pl.String)
+    work = rows.select("b_no", pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE))
+    return _with_number(work).select(_NUMBER, _PLACE).collect(engine="streaming")
+
+
+def _with_number(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add the number (UInt64), null where there is none.
 
     Numbers that are equal are equal here, whatever their spelling; some that are none are here as well.
     """
-    digits = pl.col(_TEXT).str.replace_all("-", "", literal=True).cast(pl.UInt64, strict=False)
-    address = pl.col("address").cast(pl.String)
-    work = rows.select(
-        pl.col("b_no").cast(pl.String).alias(_TEXT),
-        pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE),
-    )
-    work = work.with_columns(digits.alias(_NUMBER))
-    odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_TEXT))  # few, and on nulls the rule costs nothing
-    work = work.with_columns(pl.coalesce(_NUMBER, business_number.key_expr(odd)).alias(_NUMBER))
-    return work.select(_NUMBER, _PLACE).collect(engine="streaming")
+    digits = pl.col(_WRITTEN).str.replace_all("-", "", literal=True).cast(pl.UInt64, strict=False)
+    work = rows.with_columns(pl.col("b_no").cast(pl.String).alias(_WRITTEN)).with_columns(digits.alias(_NUMBER))
+    odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_WRITTEN))  # few, and on nulls the rule costs nothing
+    return work.with_columns(pl.coalesce(_NUMBER, business_number.key_expr(odd)).alias(_NUMBER)).drop(_WRITTEN)
 
 
 def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:

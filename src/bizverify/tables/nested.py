@@ -14,7 +14,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bizverify.errors import ColumnError, parameter
-from bizverify.schema import Choice
+from bizverify.schema import Choice, JoinedColumn
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import has_role, level_of
 from bizverify.tables.table import Table, column_ids
@@ -86,17 +86,22 @@ def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
 
 def held_choice(table: Table, choice: Choice) -> Choice:
     """Return a choice by the positions of the file's columns: of a value within objects, that of what holds it."""
-    joined = tuple(replace(part, column=_holder_of(table, part.column, part.header)) for part in choice.joined)
-    return replace(choice, column=_holder_of(table, choice.column, choice.header), joined=joined)
+    joined = tuple(replace(part, column=_holder_of(table.headers, part)) for part in choice.joined)
+    return replace(choice, column=_holder_of(table.headers, choice.parts[0]), joined=joined)
 
 
-def _holder_of(table: Table, column: int, header: str) -> int:
+def holders_of(headers: Sequence[str], choice: Choice) -> tuple[str, ...]:
+    """Return the headers of the file's columns in which a choice's values stand, each once."""
+    return tuple(dict.fromkeys(headers[_holder_of(headers, part)] for part in choice.parts))
+
+
+def _holder_of(headers: Sequence[str], part: JoinedColumn) -> int:
     """The position of the column that holds a chosen one, which may stand within its objects."""
-    if column < len(table.headers):
-        return column
-    parts = header.split(".")
+    if part.column < len(headers):
+        return part.column
+    parts = part.header.split(".")
     heads = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
-    return next(table.headers.index(head) for head in heads if head in table.headers)
+    return next(headers.index(head) for head in heads if head in headers)
 
 
 def _leaves(table: Table) -> list[_Leaf]:

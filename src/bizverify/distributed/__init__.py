@@ -1,0 +1,34 @@
+"""The local engine on many machines: one picklable callable over Arrow tables, and what Spark needs around it.
+
+:func:`verify_batches` chooses the columns once, where the program runs, and returns a :class:`BatchVerifier`; any
+engine that can send a Python object to its workers and hand it Arrow tables can use that
+(``ray.data``, Daft, :mod:`concurrent.futures`). :mod:`bizverify.distributed.spark` does all of it for Spark.
+
+Nothing here imports polars before :mod:`.worker_process` has set how many threads it may have.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bizverify.distributed.batch_verifier import BatchVerifier as BatchVerifier
+    from bizverify.distributed.batch_verifier import verify_batches as verify_batches
+
+_HOMES = {
+    "BatchVerifier": "bizverify.distributed.batch_verifier",
+    "verify_batches": "bizverify.distributed.batch_verifier",
+}
+
+__all__ = ["BatchVerifier", "verify_batches"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

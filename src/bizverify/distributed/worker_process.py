@@ -1,0 +1,84 @@
+"""The process in which batches are verified: how many threads polars has there, and that it was not forked with them.
+
+This module must not import polars, directly or not: it runs before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from bizverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from bizverify.distributed.batch_verifier import BatchVerifier
+
+log = logging.getLogger(__name__)
+
+THREADS: Final = "POLARS_MAX_THREADS"
+
+_polars_ran_in: int | None = None
+
+
+def build_with_threads(threads: int, build: bytes) -> Any:
+    """Return what a pickled callable builds that brings polars with it, where polars may have so many threads.
+
+    A worker that has loaded polars before keeps the threads it has; the log says so.
+    """
+    if "polars" not in sys.modules:
+        os.environ[THREADS] = str(threads)
+    else:
+        import polars as pl
+
+        if pl.thread_pool_size() > threads:
+            log.info(
+                "polars was loaded before in process %d, with %d threads and not %d; set %s=%d for the workers",
+                os.getpid(),
+                pl.thread_pool_size(),
+                threads,
+                THREADS,
+                threads,
+            )
+    return pickle.loads(build)()  # noqa: S301 - a part of what is being unpickled
+
+
+def map_partition(verifier: BatchVerifier, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Do what :meth:`BatchVerifier.map_batches` does: a bound method brings its class, and polars, before the threads.
+
+    cloudpickle sends the function of a method first, and then the object that it belongs to.
+    """
+    return verifier.map_batches(batches)
+
+
+def map_partition_keys(
+    verifier: BatchVerifier, beside: Sequence[str], batches: Iterable[RecordBatch]
+) -> Iterator[RecordBatch]:
+    """Do what :meth:`BatchVerifier.map_keys` does, as :func:`map_partition` does the other."""
+    return verifier.map_keys(batches, beside)
+
+
+def note_polars_runs() -> None:
+    """Note that polars runs in this process; raise :class:`UsageError` where it ran before this process was forked.
+
+    Of a forked process's threads only one is left, so that a query would wait for the others for ever.
+    """
+    global _polars_ran_in
+    if _polars_ran_in not in (None, os.getpid()):
+        raise UsageError(
+            f"process {os.getpid()} was forked after polars had run in process {_polars_ran_in}, whose threads it does "
+            "not have: a query would hang; start workers anew instead: multiprocessing.get_context('spawn'), for "
+            "ProcessPoolExecutor as mp_context="
+        )
+    _polars_ran_in = os.getpid()
+
+
+def describe_process() -> str:
+    """Return which process of which machine this is, for messages."""
+    return f"process {os.getpid()} on {platform.node()}"

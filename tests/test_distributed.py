@@ -1,0 +1,299 @@
+"""The local engine in workers: it answers as on one machine, row by row, and says where it fails."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from datetime import date
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import bizverify as bv
+from bizverify.distributed import BatchVerifier, verify_batches
+from bizverify.distributed.batch_verifier import ADDED_SCHEMA, gather_batches
+from bizverify.engine import LocalEngine
+from bizverify.engine.letter_history import HISTORY_SCHEMA, address_key
+from bizverify.errors import AccountingError, InputError, RegistryError, UsageError
+from bizverify.run.cross_row_features import (
+    ALIKE,
+    CROWD,
+    CROWDED,
+    SEVERAL,
+    with_cross_row_features,
+    with_given_features,
+)
+from bizverify.run.records import records
+from bizverify.schema import ADDED_COLUMNS
+from bizverify.tables import frames
+from bizverify.tables.columns import choose_columns
+from conftest import NOTHING_CHECKED, SAMPLE
+from customers import KEY, numbers
+from distributed_worker import verify_parts
+
+pytestmark = [NOTHING_CHECKED, pytest.mark.filterwarnings("ignore:no address column:UserWarning")]
+
+TODAY = date(2026, 11, 23)
+ROWS = 2500
+
+
+def customers(rows: int = ROWS, seed: int = 5) -> pl.DataFrame:
+    """A list with crowded addresses in several spellings, numbers with several addresses, and rows that say little."""
+    dice = random.Random(seed)
+    real = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
+    addresses = [*real["주소"].drop_nulls().unique().sort(), "", "-", "서울 강남구 테헤란로 1**", None]
+    addresses += [f"서울특별시 강남구 테헤란로 {1 + house}, {floor}층" for house in range(40) for floor in range(3)]
+    few = [
+        "서울특별시 강남구 테헤란로 152, 3층",
+        "서울특별시 강남구 테헤란로152 3층",
+        "서울특별시 강남구 테헤란로 152 (3층)",
+    ]
+    known = [*real["사업자등록번호"], *numbers(rows // 2), "1234567890", "", None, "합계"]
+    respelled = [f"{one[:3]}-{one[3:5]}-{one[5:]}" for one in known[300:600] if one and len(one) == 10]
+    return pl.DataFrame(
+        {
+            "고객번호": [f"C{place:06}" for place in range(rows)],
+            "사업자등록번호": [dice.choice([*known, *respelled]) for _ in range(rows)],
+            "상호": [dice.choice(["상사", "주식회사 한빛", "", None]) for _ in range(rows)],
+            "주소": [dice.choice(few) if dice.random() < 0.02 else dice.choice(addresses) for _ in range(rows)],
+        },
+        schema_overrides={"사업자등록번호": pl.String},
+    )
+
+
+def marks_of(keys: pa.Table) -> dict[str, list[bool]]:
+    """What the whole file tells of each row, by its keys alone and the rule as the docs have it."""
+    rows = keys.to_pylist()
+    alike, crowds, places = defaultdict(set), defaultdict(set), defaultdict(set)
+    for row in rows:
+        if row["place"] is not None and row["number"] is not None:
+            alike[row["place"]].add(row["number"])
+    for row in rows:
+        if len(alike[row["place"]]) >= ALIKE and row["key"] is not None and row["business"] is not None:
+            crowds[row["key"]].add(row["business"])
+        for kind in ("building", "lot"):
+            if row["business"] is not None and row[kind] is not None:
+                places[row["business"], kind].add(row[kind])
+    return {
+        "bv_crowded": [len(alike[row["place"]]) >= ALIKE and len(crowds[row["key"]]) >= CROWD for row in rows],
+        "bv_several_addresses": [
+            any(len(places[row["business"], kind]) > 1 for kind in ("building", "lot")) for row in rows
+        ],
+    }
+
+
+def with_marks(frame: pl.DataFrame, verifier: BatchVerifier) -> pa.Table:
+    """The frame with what a cluster finds in the whole of it."""
+    keys = verifier.for_keys()
+    assert keys is not None
+    narrow = frame.select(keys.reader.headers).to_arrow()
+    found = pa.Table.from_batches(keys.map_keys(narrow.to_batches(max_chunksize=700)))
+    return frame.with_columns(pl.Series(name, marks) for name, marks in marks_of(found).items()).to_arrow()
+
+
+def parts_of(table: pa.Table, rows: int) -> list[pa.Table]:
+    return [table.slice(first, rows) for first in range(0, table.num_rows, rows)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("reference")
+    return {name: shutil.copy(SAMPLE / f"{name}.parquet", folder) for name in ("registry", "gazetteer")}
+
+
+@pytest.fixture(scope="module")
+def wanted() -> pl.DataFrame:
+    options: dict[str, Any] = {name: SAMPLE / f"{name}.parquet" for name in ("registry", "gazetteer")}
+    return bv.verify_frame(customers(), **options, today=TODAY, labels=False)
+
+
+@pytest.fixture(scope="module")
+def worked(files: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """What a worker that was spawned makes of the customers, in seven batches."""
+    frame = customers()
+    alone = verify_batches(frame.head(0), **files, today=TODAY, labels=False)  # type: ignore[arg-type]
+    marked = with_marks(frame, alone)
+    verifier = verify_batches(marked.slice(0, 100), **files, today=TODAY, labels=False)  # type: ignore[arg-type]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        parts = parts_of(marked, 401)
+        yield pool.submit(verify_parts, pickle.dumps(verifier), parts, list(files.values())).result() | {"parts": parts}
+
+
+def test_a_spawned_worker_answers_as_one_machine_does(worked: dict[str, Any], wanted: pl.DataFrame) -> None:
+    """In batches, in another process, with what the whole file tells handed in: every cell is the same."""
+    told = wanted["reasons"].list.join(" ")
+    assert told.str.contains("[place +9]", literal=True).sum() > 20
+    assert told.str.contains("[place +10]", literal=True).sum() > 20
+    assert pl.DataFrame(pa.concat_tables(worked["answers"])).equals(wanted)
+
+
+def test_no_batch_loses_a_row(worked: dict[str, Any]) -> None:
+    """As many rows leave as came, batch by batch, in their order."""
+    for part, answer in zip(worked["parts"], worked["answers"], strict=True):
+        assert answer.column("고객번호").equals(part.column("고객번호"))
+
+
+def test_reference_files_are_opened_once_a_process(worked: dict[str, Any]) -> None:
+    """However often the verifier is unpickled: the files are gone behind the first of seven batches."""
+    assert (len(worked["answers"]), worked["opened"]) == (7, 1)
+
+
+def test_a_worker_has_as_many_polars_threads_as_its_task(worked: dict[str, Any]) -> None:
+    """The verifier sets them when it arrives, which is before anything loads polars."""
+    assert (worked["loaded_before"], worked["threads"]) == (False, 1)
+
+
+def test_what_is_found_by_keys_is_what_one_machine_finds() -> None:
+    """The keys of single rows, grouped by the documented rule, find the same rows as the engine's own passes."""
+    for seed in range(3):
+        frame = customers(1500, seed)
+        table = frames.read(frame)
+        rows = records(table, choose_columns(table, ("b_no", "name", "address")).columns)
+        own = with_cross_row_features(rows).select(CROWDED, SEVERAL).collect()
+        marked = frames.read(with_marks(frame, verify_batches(frame.head(0), labels=False)))
+        given = marked.frame.select("c1", b_no="c1", address="c3", crowded="c4", several_addresses="c5")
+        assert with_given_features(given, (CROWDED, SEVERAL)).select(CROWDED, SEVERAL).collect().equals(own)
+        assert own[CROWDED].sum()
+        assert own[SEVERAL].sum()
+
+
+def test_workers_forked_after_polars_ran_are_refused() -> None:
+    """They would hang without a word: polars' threads are not in a forked process."""
+    code = (
+        "import os, warnings; warnings.simplefilter('ignore')\n"
+        "import polars as pl; from bizverify.distributed import verify_batches\n"
+        "frame = pl.DataFrame({'사업자번호': ['1248100998']})\n"
+        "verifier = verify_batches(frame, labels=False)\n"
+        "if not os.fork():\n"
+        "    try: verifier(frame.to_arrow())\n"
+        "    except Exception as error: print(type(error).__name__, error, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    if not hasattr(os, "fork"):
+        pytest.skip("this system does not fork")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("UsageError process ")
+    assert "spawn" in done.stdout
+
+
+def paid_engines() -> list[Any]:
+    options = bv.ServiceOptions(base_url="http://127.0.0.1:9", api_key=bv.ApiKey(KEY))
+    return ["verify", "batch", "hybrid", bv.ServiceEngine("batch", options), bv.HybridEngine(options)]
+
+
+@pytest.mark.parametrize("engine", range(5))
+def test_engines_that_buy_are_refused_with_the_reason(engine: int) -> None:
+    """A task that runs again would buy again; what has to be done instead is said."""
+    with pytest.raises(UsageError, match=r"buys lookups, and a cluster runs a task again .* bizverify\.enrich"):
+        verify_batches(customers(10), engine=paid_engines()[engine])
+
+
+def test_the_users_columns_are_the_same_arrays() -> None:
+    """Types that polars would change (dictionaries, decimals, times of a zone) leave as they came."""
+    rows = 50
+    table = pa.table(
+        {
+            "사업자번호": numbers(rows),
+            "kind": pa.array(["a", "b"] * 25).dictionary_encode(),
+            "paid": pa.array(range(rows), pa.decimal128(38, 0)),
+            "at": pa.array(range(rows), pa.timestamp("us", "Asia/Seoul")),
+            "small": pa.array(range(rows), pa.int8()),
+        }
+    )
+    out = verify_batches(table, labels=False)(table)
+    assert out.schema == pa.schema([*table.schema, *ADDED_SCHEMA])
+    assert out.select(table.column_names).equals(table)
+
+
+def test_an_enriched_table_is_enriched_anew() -> None:
+    """Columns of an earlier enrichment are replaced where they stand, and say nothing about the rows."""
+    frame = customers(200)
+    once = bv.verify_frame(frame, labels=False, today=TODAY).select(
+        "고객번호", *ADDED_COLUMNS, "사업자등록번호", "상호", "주소"
+    )
+    marked = with_marks(once, verify_batches(once.head(5), labels=False))
+    again = verify_batches(marked.slice(0, 5), labels=False, today=TODAY)(marked)
+    assert again.column_names == once.columns
+    assert pl.DataFrame(again).equals(bv.verify_frame(once, labels=False, today=TODAY))
+
+
+def test_small_batches_are_gathered_and_empty_ones_are_none() -> None:
+    """With a gazetteer each batch has its price; a partition without rows is no error."""
+    batch = pa.record_batch({"사업자번호": numbers(10)})
+    verifier = verify_batches(pa.Table.from_batches([batch]), labels=False)
+    assert [table.num_rows for table in gather_batches([batch] * 3)] == [30]
+    assert list(verifier.map_batches([])) == []
+    assert sum(out.num_rows for out in verifier.map_batches([batch.slice(0, 0), batch, batch])) == 20
+    assert verifier(batch.slice(0, 0)).num_rows == 0
+
+
+def test_a_history_travels_with_the_verifier() -> None:
+    """What became of earlier letters counts in a worker as it does on one machine."""
+    frame = pl.DataFrame({"사업자번호": numbers(2), "주소": ["서울특별시 강남구 테헤란로 152"] * 2})
+    key = frame.select(address_key(pl.col("주소"))).item(0, 0)
+    letter = {"b_no": int(numbers(1)[0]), "address_key": key, "outcome": "moved", "mailed": date(2026, 10, 1)}
+    engine = LocalEngine(today=TODAY, history=pl.LazyFrame([letter], schema=HISTORY_SCHEMA))
+    sent = pickle.loads(pickle.dumps(verify_batches(frame, engine=engine, labels=False)))
+    answers = pl.DataFrame(sent(frame.to_arrow()))
+    assert answers.equals(bv.verify_frame(frame, engine=engine, labels=False))
+    assert answers["bounce_prob"][0] > answers["bounce_prob"][1]
+
+
+def test_another_version_on_a_worker_is_refused_by_name(tmp_path: Path) -> None:
+    """Half a cluster with last month's registry would answer half of the rows by it."""
+    registry = shutil.copy(SAMPLE / "registry.parquet", tmp_path)
+    verifier = verify_batches(customers(20), registry=registry, labels=False)
+    source = tmp_path / "s.csv"
+    source.write_text(f"b_no,biz_status\n{numbers(1)[0]},계속사업자\n", encoding="utf-8")
+    bv.build_registry([source], registry, as_of="2026-11-01")
+    with pytest.raises(
+        RegistryError, match=r"process \d+ on .* rows 0 to 19 of it: .*registry\.parquet.* put the same file on"
+    ):
+        verifier(customers(20).to_arrow())
+
+
+def test_other_columns_than_the_samples_are_refused() -> None:
+    """A batch of other columns would be read by the wrong ones."""
+    verifier = verify_batches(customers(20), labels=False)
+    with pytest.raises(
+        InputError, match=r"partition 7, rows 0 to 4 of it: the columns are .*give verify_batches a sample"
+    ):
+        replace(verifier, place=_seventh)(customers(5).drop("상호").to_arrow())
+
+
+def _seventh() -> str:
+    return "partition 7"
+
+
+def test_rows_that_an_engine_loses_end_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count in is count out, or nothing of the batch is given on; the message names partition and rows."""
+    verifier, table = verify_batches(customers(20), labels=False), customers(20).to_arrow()
+    answer = LocalEngine.answer
+    monkeypatch.setattr(LocalEngine, "answer", lambda self, rows: answer(self, rows).filter(pl.col("row_id") != 7))
+    with pytest.raises(AccountingError, match=r"rows 0 to 19 of it: .*20 rows in, 19"):
+        list(replace(verifier, place=_seventh).map_batches(table.to_batches()))
+
+
+def test_what_goes_wrong_unforeseen_names_rows_and_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that runs out of memory says which rows it had, and what to do."""
+    verifier = replace(verify_batches(customers(20), labels=False), place=_seventh)
+
+    def fail(self: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        raise MemoryError("realloc failed")
+
+    monkeypatch.setattr(LocalEngine, "answer", fail)
+    with pytest.raises(InputError, match=r"partition 7, rows 0 to 19 .*MemoryError: realloc failed.*verify_frame"):
+        verifier(customers(20).to_arrow())
