@@ -27,7 +27,8 @@ LEVEL: Final = 20
 """Letters of another group from which it speaks for the returns."""
 
 _LIKELY, _SHOWN = 0.8, 0.4
-"""The confidence, and the rate that is passed with it, at which the group shows that returns are recorded."""
+"""The confidence, and the rate that is passed with it, at which a group shows that returns are recorded: where 60 % of
+them are missing, no rate is above 0.4."""
 
 _AT_LEAST: Final = 2_500
 """Letters after which it is no longer waited for a control group that is never mailed."""
@@ -42,22 +43,19 @@ REMEDY: Final = (
 class ControlGroup:
     """Of ``letters`` to firms closed for over a year ``returned`` came back, among ``of`` letters in all.
 
-    ``complete``: of some group surely more than half came back, so no more than half of the returns are missing.
-    ``open``: of the letters that rank highest more than half may have come back.
+    ``riskiest``: the letters that rank highest, and how many of them came back. ``complete``: of some group surely more
+    than half came back, so no more than half of the returns are missing.
     """
 
     letters: int
     returned: int
     of: int
+    riskiest: tuple[int, int]
     complete: bool
-    open: bool
 
     @classmethod
     def count(cls, patterns: pl.DataFrame, riskiest: tuple[int, int] = (0, 0)) -> ControlGroup:
-        """Count the group in patterns (of :func:`bizverify.learning.fit.count_patterns`).
-
-        ``riskiest``: the letters that rank highest, and how many of them came back.
-        """
+        """Count the group in patterns (of :func:`bizverify.learning.fit.count_patterns`)."""
         n, bounced = (patterns[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
         levels = design(patterns)
         counts = [
@@ -67,16 +65,16 @@ class ControlGroup:
         complete = any(
             letters >= LEVEL and interval(returned, letters)[0] > _HALF for letters, returned in (*counts, riskiest)
         )
-        letters, returned = riskiest
-        possible = letters > 0 and interval(returned, letters)[1] > _HALF
-        return cls(*counts[TERMS.index(CONTROL)], round(n.sum()), complete, possible)
+        return cls(*counts[TERMS.index(CONTROL)], round(n.sum()), riskiest, complete)
 
     def describe_loss(self, confidence: float = USUAL) -> str | None:
         """Why returns are missing, with figures and remedy; ``None`` where that is not sure.
 
         ``confidence``: give :data:`bizverify.learning.significance.WIDE` where one of many mailings is judged.
         """
-        if self.complete or self.open or interval(self.returned, self.letters, confidence)[1] >= _HALF:
+        ranked, of_ranked = self.riskiest
+        possible = ranked > 0 and interval(of_ranked, ranked)[1] > _HALF
+        if self.complete or possible or interval(self.returned, self.letters, confidence)[1] >= _HALF:
             return None
         share = self.returned / self.letters
         return (
@@ -87,7 +85,9 @@ class ControlGroup:
 
     def describe_uncertainty(self) -> str | None:
         """Why it cannot be said yet whether returns are recorded, and what to do; ``None`` where they are."""
-        if self.complete:
+        groups = ((self.letters, self.returned), self.riskiest)
+        shown = any(n >= _ENOUGH and interval(returned, n, _LIKELY)[0] > _SHOWN for n, returned in groups)
+        if self.complete or shown:
             return None
         if self.letters < _ENOUGH:
             if self.of >= _AT_LEAST:
@@ -96,8 +96,6 @@ class ControlGroup:
                 f"whether all returns are recorded is not known: only {self.letters:,} letters went to firms closed "
                 f"for over a year, {_ENOUGH} are needed, or {_AT_LEAST:,} letters in all; mail some of the held rows"
             )
-        if interval(self.returned, self.letters, _LIKELY)[0] > _SHOWN:
-            return None
         return (
             f"whether all returns are recorded is not known: of {self.letters:,} letters to firms closed for over a "
             f"year {self.returned:,} came back, and most must; {REMEDY}"

@@ -25,7 +25,7 @@ from bizverify.learning.significance import WIDE, interval
 ENOUGH_TO_JUDGE: Final = 300
 """Letters from which a share of wrong labels is estimated."""
 
-_TOO_MANY, _SOME = 0.065, 0.01
+_TOO_MANY, _SOME = 0.065, 0.02
 """Of all mailings together: wrong returns above the first are too many, if there are surely more than the second.
 Where a base rate is high, the interval begins at nothing for long, and the labels are learned from meanwhile."""
 
@@ -59,7 +59,7 @@ def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: 
     for group in _groups(checks.remaining()):
         checks.judge_small(group)
     checks.judge_wrong_returns(prior)
-    unproven = checks.judge_missing_returns(prior)
+    unproven = checks.judge_missing_returns()
     return LabelChecks(checks.found, tuple(dict.fromkeys(checks.missing)), unproven)
 
 
@@ -101,6 +101,8 @@ class _MailingChecks:
     champion: Scorecard
     found: dict[str, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    ranked: RankedLetters | None = None
+    """The letters of those of which nothing was found, if there are enough to rank them."""
 
     def remaining(self) -> dict[str, pl.DataFrame]:
         """The mailings of which nothing is found yet."""
@@ -137,21 +139,19 @@ class _MailingChecks:
                 self._doubt(group, (_wrong_returns(estimate),))
             if not worst:
                 break
-        estimate = ranked.false_bounces()
+        self.ranked, estimate = ranked, ranked.false_bounces()
         if estimate.share > _TOO_MANY and estimate.low >= _SOME:
             self._doubt(list(left), (_wrong_returns(estimate),), "mailings")
 
-    def judge_missing_returns(self, prior: Scorecard) -> str | None:
+    def judge_missing_returns(self) -> str | None:
         """Doubt all mailings that are left if their control group does not come back; else say if that is uncertain."""
-        left = self.remaining()
+        left = list(self.remaining())
         if not left:
             return None
-        control = ControlGroup.count(self._together(left))
-        if not control.complete:
-            ranked = RankedLetters.of(pl.concat(left.values()), prior)
-            control = ControlGroup.count(self._together(left), ranked.riskiest(LEVEL))
+        riskiest = self.ranked.riskiest(LEVEL) if self.ranked is not None else (0, 0)
+        control = ControlGroup.count(self._together(left), riskiest)
         if lacking := control.describe_loss():
-            self._doubt(list(left), (lacking,), "mailings")
+            self._doubt(left, (lacking,), "mailings")
             self.missing.append(lacking)
             return None
         return control.describe_uncertainty()
@@ -169,12 +169,15 @@ class _MailingChecks:
 def _worst(
     groups: Sequence[Sequence[str]], sizes: Sequence[int], ranked: RankedLetters
 ) -> list[tuple[Sequence[str], FalseBounces]]:
-    """The groups with surely too many wrong returns, without those that have not nearly as many as the worst."""
+    """The groups with surely too many wrong returns, and more than all may have, without those far from the worst."""
     found, first = list[tuple[Sequence[str], FalseBounces]](), 0
+    if len(groups) < 2:
+        return found
+    bound = max(FALSE_BOUNCES, ranked.false_bounces().high)
     for group, size in zip(groups, sizes, strict=True):
-        if len(groups) > 1 and size >= ENOUGH_TO_JUDGE:
+        if size >= ENOUGH_TO_JUDGE:
             estimate = ranked.take(slice(first, first + size)).false_bounces()
-            if estimate.low > FALSE_BOUNCES:
+            if estimate.low > bound:
                 found.append((group, estimate))
         first += size
     most = max((estimate.share for _, estimate in found), default=0.0)
