@@ -420,3 +420,39 @@ def test_a_server_forgets_watches_rows_of_jobs_and_letters(
     assert (rows[1]["b_no"], rows[1]["biz_status"], rows[1]["reasons"]) == (None, None, [])
     assert "forgotten" in rows[1]["error"]
     assert [row["row_id"] for row in shown["results"]] == [0, 1]
+
+
+@pytest.mark.parametrize("place", ["jobs", "jobs/*", "learning", "learning/*", "learning/*/labels"])
+def test_a_folder_of_a_server_that_cannot_be_read_is_no_empty_one(
+    kept_server: tuple[Path, str, str], run: Run, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The jobs or letters in it would be passed over: it is said, and nothing is erased anywhere."""
+    db, *_ = kept_server
+    closed, listdir, scandir = next(Path(f"{db}.files").glob(place)), os.listdir, os.scandir
+
+    def guard(call: Any) -> Any:
+        def guarded(path: Any = ".", *rest: Any) -> Any:
+            if not isinstance(path, int) and Path(path) == closed:
+                raise PermissionError(13, "Permission denied", str(path))
+            return call(path, *rest)
+
+        return guarded
+
+    with monkeypatch.context() as patch:  # root may read everything, so modes would show nothing
+        patch.setattr(os, "listdir", guard(listdir))
+        patch.setattr(os, "scandir", guard(scandir))
+        refused = run("forget", GONE, "--yes", "--db", db)
+    assert refused.returncode == 2
+    assert "Permission denied" in refused.stderr or "cannot be read" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert GONE.encode() in db.read_bytes()
+
+
+def test_the_audit_log_says_that_something_was_forgotten_and_not_what(
+    kept_server: tuple[Path, str, str], run: Run
+) -> None:
+    """How many numbers, when, and as which user; neither the number nor anything that it could be guessed from."""
+    db, *_ = kept_server
+    forget(run, GONE, "--yes", "--db", db)
+    (entry,) = json.loads(run("keys", "audit", "--db", db, "--json").stdout)["actions"]
+    assert (entry["action"], entry["key_id"], entry["details"]) == ("forget", None, {"numbers": 1})

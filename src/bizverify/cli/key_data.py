@@ -1,21 +1,91 @@
-"""``bizverify keys audit``: what operators did to a server's file."""
+"""``bizverify keys export``, ``erase``, ``audit``: what is stored of a key, and what operators did."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from bizverify.cli.console import print_json, print_table, say
-from bizverify.cli.options import json_option
+from bizverify.cli.console import print_json, print_result, print_table, say
+from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option
-from bizverify.cli.server_file import change_file, minute
+from bizverify.cli.server_file import act_on_file, change_file, key_argument, minute, require_key
+from bizverify.errors import UsageError
 
 if TYPE_CHECKING:
     from bizverify.server.store.audit_table import AuditEntry
 
 _COLUMNS: Final = ("when", "who", "action", "key", "details")
+
+
+@click.command()
+@key_argument
+@db_option
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    required=True,
+    metavar="FOLDER|FILE.zip",
+    help="Where it is written: a new folder, or a new file that ends in .zip.",
+)
+@json_option
+def export(key_id: str, db: Path, output: Path, as_json: bool) -> None:
+    """Write all that is stored of a key in readable form: usage, jobs with results, watches, notices, what was learned.
+
+    The server may be running. README.txt in it says what each file is; secrets are not in it. Only you may read it.
+    """
+    from bizverify.server.account_export import export_account
+
+    require_key(db, key_id)
+    counts = export_account(db, key_id, output)
+    act_on_file(db, "keys export", lambda _: None, (key_id, counts))
+    shown = [f"key {key_id}: written to {output}: {_shown_counts(counts)}"]
+    print_result(as_json, {"key_id": key_id, "output": str(output), "rows": counts}, shown)
+
+
+@click.command()
+@key_argument
+@db_option
+@click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
+@json_option
+def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
+    """Revoke a key and erase all that belongs to it; its id, plan, times and lookups by month stay, for the books.
+
+    The server must be stopped: it holds rows in memory. (Of a revoked key the running server erases the same in time:
+    `bizverify serve --keep-revoked-days`.) Killed half-way, it is completed when it is given again.
+    """
+    from bizverify.server.account_erasure import AccountErasure
+    from bizverify.server.clock import as_text
+
+    with AccountErasure(db, key_id) as account:
+        if account.key.erased is not None:
+            print_result(
+                as_json, {"key_id": key_id, "erased": {}}, [f"key {key_id} was erased: {as_text(account.key.erased)}"]
+            )
+            return
+        held = account.holdings()
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageError("nothing was erased: there is no terminal to ask on; give --yes")
+            say(f"key {key_id} has {_shown_counts(held)}")
+            if not click.confirm("Revoke it and erase them for good?", err=True):
+                say("nothing was erased")
+                return
+        account.erase(time.time())
+    lines = [
+        f"key {key_id} is revoked, and erased: {_shown_counts(held)}",
+        "out of reach: backups, exports, the file of --notices, and scorecards that others learned in the pool",
+    ]
+    print_result(as_json, {"key_id": key_id, "erased": held}, lines)
+
+
+def _shown_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{what} {count:,}" for what, count in counts.items() if count) or "nothing"
 
 
 @click.command()

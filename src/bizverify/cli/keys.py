@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bizverify.cli.console import print_json, print_out, print_table, say, warn
-from bizverify.cli.key_data import audit
+from bizverify.cli.key_data import audit, erase, export
 from bizverify.cli.options import PATH, DurationType, json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.cli.server_file import (
@@ -246,7 +246,8 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
 
 
-keys.add_command(audit)
+for _command in (export, erase, audit):
+    keys.add_command(_command)
 
 
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:

@@ -76,6 +76,22 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     help="How long a batch job and its results are kept after it ended.",
 )
 @click.option(
+    "--keep-labels-days",
+    type=click.FloatRange(0, 36_500, min_open=True),
+    callback=_number,
+    default=730.0,
+    show_default=True,
+    help="How long outcomes are kept to learn from, after their job ended; learned scorecards stay.",
+)
+@click.option(
+    "--keep-revoked-days",
+    type=click.FloatRange(0, 36_500),
+    callback=_number,
+    default=30.0,
+    show_default=True,
+    help="How long the account of a revoked key is kept; then it is erased, but for its usage by month.",
+)
+@click.option(
     "--queue",
     type=click.IntRange(1),
     default=64,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -281,6 +281,15 @@ class LabelStore:
                 about = _without(before, numbers)
                 if path in held or about != before:
                     self._publish(path, _collect(_scan(path).filter(~_is_of(numbers)), path), about)
+
+    def purge(self, before: date) -> int:
+        """Delete the files of mailings that went out before a day; return how many. What was learned of them stays."""
+        old = [path for path in self._files() if _read_metadata(path).declaration.mailed < before]
+        if old:
+            with self._lock():
+                for path in old:
+                    path.unlink(missing_ok=True)
+        return len(old)
 
     def is_own(self, path: Path) -> bool:
         """Whether a path is that of a file of the store, or would be."""

@@ -24,6 +24,7 @@ from bizverify.server.bounded_connection import HEAD_BYTES, BoundedConnection
 from bizverify.server.clock import Clock
 from bizverify.server.connection_table import ConnectionTable
 from bizverify.server.engine_pool import EnginePool
+from bizverify.server.expiry import Retention
 from bizverify.server.former_pool import distribute_former_pool
 from bizverify.server.handlers import Context
 from bizverify.server.idempotency import IdempotentRequests
@@ -123,6 +124,7 @@ def _open_context(
     sender = WebhookSender(check=AddressPolicy(settings.webhook_networks).check)
     notifier = Notifier(store, clock, sender, file=settings.notices)
     idempotent = IdempotentRequests(store, clock)
+    learner = OutcomeLearner(settings, clock, store, engines)
     return Context(
         settings=settings,
         clock=clock,
@@ -130,13 +132,14 @@ def _open_context(
         keys=KeyCache(store, settings.plans, clock),
         bounds=KeyBounds(clock),
         engines=engines,
-        learner=OutcomeLearner(settings, clock, store, engines),
+        learner=learner,
         lookups=PaidLookups(store, clock, LookupAnswerer(engines, statuses), idempotent),
         jobs=jobs,
         acceptance=JobAcceptance(settings, clock, store, jobs, disk),
         idempotent=idempotent,
         watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
         notifier=notifier,
+        retention=Retention(settings, clock, store, learner),
         requests=RequestLog(),
         metrics=metrics,
         statuses=statuses,
@@ -176,6 +179,7 @@ def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
         "noting when keys were used": context.keys.run,
         "telling of closures": context.notifier.run,
         "purging old jobs": context.jobs.purge,
+        "erasing what was kept long enough": context.retention.run,
         "working on jobs": context.jobs.run,
     }
 

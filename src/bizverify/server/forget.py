@@ -6,6 +6,7 @@ without a number.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -20,15 +21,18 @@ from bizverify.errors import StoreError
 from bizverify.labels.label_store import LabelStore
 from bizverify.reference.status_store import find_status_store
 from bizverify.run.records import ROW_ID
+from bizverify.server.engine_pool import learning_folder
 from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
-from bizverify.server.store import SERVER_FILE, job_table, lock_server_file, open_server_file
+from bizverify.server.store import SERVER_FILE, audit_table, job_table, lock_server_file, open_server_file
+from bizverify.storage.filesystem import list_folder
 from bizverify.storage.sqlite import rewrite_file
 from bizverify.tables import publish_file
 from bizverify.watch import forget as watch_forget
 
 ERASED: Final = "the business was forgotten"
 """The ``error`` of a row whose content was erased."""
+_JOB_FILES: Final = ("records.parquet", "results.parquet")
 _ANSWERS: Final = "FROM idempotency WHERE instr(answer, ?)"
 _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reasons": pl.lit([], pl.List(pl.String))}
 
@@ -89,6 +93,8 @@ class ServerErasure:
             for b_no in numbers:
                 watch_forget.erase(self._db, b_no)
                 self._db.execute(f"DELETE {_ANSWERS}", (b_no.encode(),))
+            # how many, not which: the log must not name what is forgotten, and a hash of ten digits is soon guessed
+            audit_table.record_action(self._db, time.time(), "forget", None, {"numbers": len(numbers)})
         for path in self._job_files():
             if not _rows_of(path, numbers).is_empty():
                 _erase_rows(path, numbers)
@@ -116,11 +122,17 @@ class ServerErasure:
                 raise
 
     def _job_files(self) -> list[Path]:
-        jobs = results.job_folder(self._files, "*").parent
-        return sorted([*jobs.glob("*/records.parquet"), *jobs.glob("*/results.parquet")])
+        """Return the files of all jobs; raise :class:`StoreError` for a folder that cannot be looked through."""
+        with SERVER_FILE.errors(self._files):
+            folders = list_folder(results.job_folder(self._files, "any").parent)
+            files = [path for folder in folders for path in list_folder(folder)]
+        return [path for path in files if path.name in _JOB_FILES]
 
     def _label_stores(self) -> list[LabelStore]:
-        return [LabelStore(folder) for folder in sorted((self._files / "learning").glob("*/labels"))]
+        """Return the label stores of all keys; each raises :class:`LabelError` where it cannot be looked through."""
+        with SERVER_FILE.errors(self._files):
+            folders = [path for scope in list_folder(learning_folder(self._files)) for path in list_folder(scope)]
+        return [LabelStore(folder) for folder in folders if folder.name == "labels"]
 
 
 def _is_of(numbers: Collection[str]) -> pl.Expr:

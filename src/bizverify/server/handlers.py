@@ -15,6 +15,7 @@ from bizverify.server.auth import KeyCache, key_of
 from bizverify.server.clock import Clock, as_text
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan
+from bizverify.server.expiry import Retention
 from bizverify.server.http_limits import read_json
 from bizverify.server.idempotency import IdempotentRequests, identity_of, token_from
 from bizverify.server.jobs import results
@@ -73,6 +74,7 @@ class Context:
     idempotent: IdempotentRequests
     watches: WatchScheduler
     notifier: Notifier
+    retention: Retention
     requests: RequestLog
     metrics: ServerMetrics
     statuses: NtsStatuses | None

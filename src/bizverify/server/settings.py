@@ -79,6 +79,8 @@ class Settings:
 
     ``registry``, ``gazetteer``, ``model``, ``lang``: as for the local engine. ``notices``: a file to which each closure
     that is found is appended as a JSON line. ``keep_days``: how long a job and its results are kept after it ended;
+    ``keep_labels_days``: how long outcomes are learned from, from the day on which their job ended;
+    ``keep_revoked_days``: how long the account of a revoked key is kept;
     ``queue``: jobs of all keys that may wait; ``body_seconds``: how long the body of a request may take to come in, and
     ``stall_seconds`` how long nothing of it may come; ``refresh_seconds``: how often the indexes' files are looked at
     for newer ones; ``learn_hours``: how often outcomes are learned from; ``pool_keys``: how many keys of the pool must
@@ -100,6 +102,8 @@ class Settings:
     notices: Path | None = None
     webhook_networks: tuple[IpNetwork, ...] = ()
     keep_days: float = 90.0
+    keep_labels_days: float = 730.0
+    keep_revoked_days: float = 30.0
     queue: int = 64
     body_seconds: float = 600.0
     stall_seconds: float = 30.0

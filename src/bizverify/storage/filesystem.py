@@ -94,6 +94,17 @@ def last_byte(descriptor: int) -> bytes:
     return os.read(descriptor, 1)
 
 
+def list_folder(folder: Path) -> list[Path]:
+    """Return what a folder holds, by name; nothing of one that is not there, or where a file stands in its place.
+
+    Raises OSError for a folder that cannot be read, which ``Path.glob`` takes for an empty one.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def sync_file(path: Path) -> None:
     """Put on the disk what was written to a file.
 

@@ -166,9 +166,9 @@ def count_by_state(db: sqlite3.Connection) -> tuple[dict[str, int], float | None
     return dict(db.execute("SELECT state, count(*) FROM jobs GROUP BY state")), oldest
 
 
-def list_job_ids(db: sqlite3.Connection) -> set[str]:
-    """The ids of all jobs."""
-    return {id_ for (id_,) in db.execute("SELECT id FROM jobs")}
+def list_job_ids(db: sqlite3.Connection, key_id: str | None = None) -> set[str]:
+    """The ids of all jobs, or of a key's."""
+    return {id_ for (id_,) in db.execute("SELECT id FROM jobs WHERE :key IS NULL OR key_id = :key", {"key": key_id})}
 
 
 def list_jobs_on_disk(db: sqlite3.Connection) -> list[tuple[str, str, int, bool]]:

@@ -94,6 +94,17 @@ def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
     return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
 
 
+def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
+    """Note when all that belonged to a key was deleted."""
+    db.execute("UPDATE keys SET erased = ? WHERE id = ? AND erased IS NULL", (now, id_))
+
+
+def keys_to_erase(db: sqlite3.Connection, before: float) -> list[str]:
+    """The keys that were revoked before a time, and whose account is not erased yet."""
+    query = "SELECT id FROM keys WHERE revoked < ? AND erased IS NULL ORDER BY revoked, id"
+    return [id_ for (id_,) in db.execute(query, (before,))]
+
+
 def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool]) -> None:
     """Change a key's ``plan``, ``quota``, ``note`` or ``pool``."""
     for name in fields.keys() & {"plan", "quota", "note", "pool"}:

@@ -1,0 +1,89 @@
+"""Erases in the background what was kept long enough: learned letters by their age, accounts of revoked keys.
+
+Jobs have their own time (:meth:`bizverify.server.jobs.worker.JobWorker.purge`). Scorecards that were learned stay: they
+are sums, in which no letter can be told apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from datetime import timedelta
+from typing import Final
+
+import anyio.to_thread
+
+from bizverify.errors import BizverifyError
+from bizverify.labels.label_store import LabelStore
+from bizverify.server.account_erasure import erase_rows, remove_files
+from bizverify.server.clock import Clock
+from bizverify.server.engine_pool import learning_folder
+from bizverify.server.former_pool import FORMER_POOL
+from bizverify.server.learning import OutcomeLearner
+from bizverify.server.settings import Settings
+from bizverify.server.store import Store, audit_table, job_table, key_table
+
+_log = logging.getLogger(__name__)
+
+_EVERY: Final = 3600.0
+
+
+class Retention:
+    """Erases what was kept long enough, as ``keep_labels_days`` and ``keep_revoked_days`` of the settings say."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: Store, learner: OutcomeLearner) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._learner = learner
+
+    async def run(self) -> None:
+        """Erase every hour what was kept long enough."""
+        while True:
+            await self.purge_once()
+            await self._clock.sleep(_EVERY)
+
+    async def purge_once(self) -> None:
+        """Erase what was kept long enough; what fails is logged, and tried again the next time."""
+        erased = await self._erase_accounts()
+        scopes = [FORMER_POOL, *(key.id for key in await self._store.read(key_table.list_keys))]
+        purged = await anyio.to_thread.run_sync(self._purge_labels, scopes)
+        if erased or purged:
+            await self._learner.share()
+
+    async def _erase_accounts(self) -> int:
+        """Erase the accounts of keys that were revoked long enough ago; return how many."""
+        before = self._clock.now() - self._settings.keep_revoked_days * 86_400
+        erased = 0
+        for key_id in await self._store.read(lambda db: key_table.keys_to_erase(db, before)):
+            try:
+                await self._erase_account(key_id)
+            except OSError as error:
+                _log.error("key %s: its files cannot be removed, tried again in an hour: %s", key_id, error.strerror)
+                continue
+            _log.info("key %s was revoked long enough ago: its account is erased", key_id)
+            erased += 1
+        return erased
+
+    async def _erase_account(self, key_id: str) -> None:
+        now, files = self._clock.now(), self._settings.files
+        jobs = await self._store.read(lambda db: job_table.list_job_ids(db, key_id))
+        await anyio.to_thread.run_sync(remove_files, files, key_id, jobs)
+
+        def erase(db: sqlite3.Connection) -> None:
+            erase_rows(db, key_id)
+            key_table.mark_erased(db, key_id, now)
+            audit_table.record_action(db, now, "kept long enough", key_id, {"jobs": len(jobs)})
+
+        await self._store.write(erase)
+
+    def _purge_labels(self, scopes: list[str]) -> int:
+        """Delete mailings that are older than they are kept from label stores; return how many."""
+        before = self._clock.today() - timedelta(days=self._settings.keep_labels_days)
+        purged = 0
+        for scope in scopes:
+            try:
+                purged += LabelStore(learning_folder(self._settings.files) / scope / "labels").purge(before)
+            except (BizverifyError, OSError) as error:
+                _log.error("learned letters of %s cannot be purged, tried again in an hour: %s", scope, error)
+        return purged

@@ -1,0 +1,383 @@
+"""The data of a key: exported in readable form, erased whole, and not kept longer than was said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+import zipfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from bizverify.errors import StoreError, UsageError
+from bizverify.labels.label_store import LabelStore
+from bizverify.server import account_erasure, expiry
+from bizverify.server.account_erasure import KEPT, OWNED
+from bizverify.server.engine_pool import EnginePool
+from bizverify.server.expiry import Retention
+from bizverify.server.learning import OutcomeLearner
+from bizverify.server.settings import Settings
+from bizverify.server.store import SERVER_FILE, Store
+from handclock import HandClock
+from serving import HTTP, Served, read_here, served
+from test_key_rotation import audited, listed
+from test_keys_cli import keys
+
+NUMBER, OTHERS = "1248100998", "2208162517"
+HOOK = "https://example.com/closures"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A stopped server's file with two keys that did the same with different numbers; ``key_id`` is the first's."""
+
+    db: Path
+    key_id: str
+    secret: str
+    other: str
+    job: str
+
+    @property
+    def files(self) -> Path:
+        return Path(f"{self.db}.files")
+
+    def named(self, text: str) -> list[str]:
+        """The files that hold a text."""
+        found = [path for path in self.db.parent.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+        return sorted(path.name for path in found)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    read_here(monkeypatch)
+    hand, db = HandClock(), tmp_path / "home" / "server.sqlite"
+    db.parent.mkdir()
+    with served(db, hand.clock) as server:
+        first, second = server.key(note="김대리"), server.key()
+        jobs = [use(server, hand, secret, number) for secret, number in ((first, NUMBER), (second, OTHERS))]
+    one, two = (str(key["id"]) for key in listed(db))
+    keys("webhook", one, "--db", db, "--url", HOOK)
+    return Kept(db, one, first, two, jobs[0])
+
+
+def use(server: Served, hand: HandClock, secret: str, number: str) -> str:
+    """Have a key do everything that leaves something behind; return its job."""
+    headers = {"X-API-Key": secret}
+    HTTP.post(f"{server.url}/verify", json={"b_no": number}, headers=headers | {"Idempotency-Key": "once"})
+    HTTP.post(f"{server.url}/watch", json={"biz_no": number, "name": "상호"}, headers=headers)
+    content = f"사업자번호,상호,주소\n{number},상호,서울 중구 세종대로 1\n"
+    sent = HTTP.post(f"{server.url}/batch", files={"file": ("a.csv", content.encode())}, headers=headers).json()
+    job = f"{server.url}/batch/{sent['job_id']}"
+    hand.until(lambda: HTTP.get(job, headers=headers).json()["status"] == "done")
+    HTTP.post(f"{job}/label", json={"row_id": 0, "bounced": True, "reason": "이사불명"}, headers=headers)
+    with closing(sqlite3.connect(server.db)) as db:
+        hand.until(lambda: not db.execute("SELECT 1 FROM labels WHERE learned IS NULL").fetchall(), seconds=1)
+        ((owner,),) = db.execute("SELECT key_id FROM jobs WHERE id = ?", (sent["job_id"],)).fetchall()
+        db.execute(
+            "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, 'w', ?, ?, 1)",
+            (f"n-{number}", owner, number, json.dumps({"event": "closure", "biz_no": number})),
+        )
+        db.commit()
+    return str(sent["job_id"])
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_an_export_has_all_that_is_stored_of_a_key_and_nothing_of_another(kept: Kept, tmp_path: Path) -> None:
+    """Beside a running server; README.txt names each file; private; no secret, digest, or path of the server."""
+    out = tmp_path / "out"
+    with served(kept.db, HandClock().clock):
+        told = json.loads(keys("export", kept.key_id, "--db", kept.db, "-o", out, "--json").stdout)
+    assert told["rows"] == {
+        **{"months": 1, "jobs": 1, "watches": 1, "notices": 1, "repeatable answers": 1, "learned mailings": 1}
+    }
+    assert json.loads((out / "account.json").read_text("utf-8"))["note"] == "김대리"
+    assert lines(out / "usage.jsonl") == [{"month": "2026-11", "lookups": 2}]
+    (job,) = lines(out / "jobs.jsonl")
+    assert (job["id"], job["state"], job["charged"], job["outcomes"]) == (kept.job, "done", 1, 1)
+    assert [pl.read_parquet(out / name)["b_no"].to_list() for name in job["files"]] == [[NUMBER], [NUMBER]]
+    (outcome,) = lines(out / "jobs" / kept.job / "outcomes.jsonl")
+    assert (outcome["row_id"], outcome["bounced"], outcome["reason"]) == (0, True, "이사불명")
+    (watch,) = lines(out / "watches.jsonl")
+    assert (watch["biz_no"], watch["name"], watch["history"]) == (NUMBER, "상호", [])
+    (notice,) = lines(out / "notices.jsonl")
+    assert (notice["notice"]["biz_no"], notice["deliveries"]) == (NUMBER, [])
+    (answer,) = lines(out / "repeatable_answers.jsonl")
+    assert answer["answer"]["biz_status"] == "unknown"
+    (letters,) = (out / "learned" / "letters").glob("*.parquet")
+    assert pl.read_parquet(letters)["b_no"].to_list() == [NUMBER]
+    guide = (out / "README.txt").read_text("utf-8")
+    written = [path.relative_to(out) for path in sorted(out.rglob("*")) if path.is_file()]
+    assert [path.name for path in written if path.suffix in (".jsonl", ".json") and path.name not in guide] == []
+    content = b"".join((out / path).read_bytes() for path in written)
+    assert not [text for text in (OTHERS, kept.secret, str(kept.db.parent)) if text.encode() in content]
+    with closing(sqlite3.connect(kept.db)) as db:
+        digests = [digest for (digest,) in db.execute("SELECT digest FROM secrets")]
+        (signing,) = db.execute("SELECT webhook_secret FROM keys WHERE id = ?", (kept.key_id,)).fetchone()
+    assert not [
+        digest for digest in (*digests, signing.encode()) if digest in content or digest.hex().encode() in content
+    ]
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in out.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (out, *out.rglob("*")) if path.is_dir()} == {0o700}
+
+
+def test_an_export_can_be_one_file_and_is_not_written_over_another(kept: Kept, tmp_path: Path) -> None:
+    """A ZIP with the same files, mode 0600; what is there already stays as it is."""
+    out = tmp_path / "out.zip"
+    keys("export", kept.key_id, "--db", kept.db, "-o", out)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    with zipfile.ZipFile(out) as archive:
+        assert {"README.txt", "account.json", f"jobs/{kept.job}/results.parquet"} <= set(archive.namelist())
+    before = out.read_bytes()
+    with pytest.raises(UsageError, match="exists already"):
+        keys("export", kept.key_id, "--db", kept.db, "-o", out)
+    assert out.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert [one["action"] for one in audited(kept.db, "--key", kept.key_id)].count("keys export") == 1
+
+
+def test_every_table_with_rows_of_a_key_is_erased_or_kept_on_purpose(tmp_path: Path) -> None:
+    """A table that is added later, and says whose its rows are, must be on one of the two lists."""
+    path = tmp_path / "new.sqlite"
+    SERVER_FILE.make(path)
+    owned: dict[str, str] = {}
+    with closing(sqlite3.connect(path)) as db:
+        for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            columns = {name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")}
+            for column in columns & {"owner", "key_id"}:
+                owned[table] = column
+    assert owned == OWNED | KEPT
+
+
+class Killed(BaseException):
+    """What a kill is stood for by: nothing catches it."""
+
+
+def erased(kept: Kept) -> None:
+    """Nothing of the key is left but what the books need; the other key has all that it had."""
+    assert kept.named(NUMBER) == []
+    assert kept.named("김대리") == kept.named(HOOK) == []
+    assert kept.named(OTHERS)
+    assert not (kept.files / "learning" / kept.key_id).exists()
+    assert not (kept.files / "jobs" / kept.job).exists()
+    with closing(sqlite3.connect(kept.db)) as db:
+        for table, column in OWNED.items():
+            assert db.execute(f"SELECT count(*) FROM {table} WHERE {column} = ?", (kept.key_id,)).fetchone() == (0,)
+            if table not in ("deliveries",):
+                assert db.execute(f"SELECT count(*) FROM {table} WHERE {column} = ?", (kept.other,)).fetchone() != (0,)
+        assert db.execute("SELECT month, used FROM usage WHERE key_id = ?", (kept.key_id,)).fetchall() == [
+            ("2026-11", 2)
+        ]
+        assert db.execute("SELECT count(*) FROM labels").fetchone() == (1,)
+    (key,) = [one for one in listed(kept.db) if one["id"] == kept.key_id]
+    assert key["revoked"]
+    assert key["erased"]
+    assert (key["note"], key["webhook"], key["plan"]) == (None, False, "business")
+
+
+def test_erasing_a_key_leaves_no_byte_of_its_data(kept: Kept) -> None:
+    """Its usage by month stays; its secret is refused; the audit log says how much; once more does nothing."""
+    assert kept.named(NUMBER)
+    told = keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    assert "jobs 1, outcomes 1, watches 1" in told.stdout
+    erased(kept)
+    assert "was erased" in keys("erase", kept.key_id, "--db", kept.db, "--yes").stdout
+    actions = [one for one in audited(kept.db, "--key", kept.key_id) if one["action"] == "keys erase"]
+    assert [next(iter(one["details"])) for one in actions] == ["begun", "erased"]
+    with served(kept.db, HandClock().clock) as server:
+        assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 401
+
+
+def test_what_a_former_pool_kept_of_a_key_is_erased_and_exported_too(kept: Kept, tmp_path: Path) -> None:
+    """Letters of its jobs that lie in the store of a pool of earlier releases; those of others' jobs stay."""
+    former = kept.files / "learning" / "former-pool" / "labels"
+    former.mkdir(mode=0o700, parents=True)
+    for key_id in (kept.key_id, kept.other):
+        for path in (kept.files / "learning" / key_id / "labels").glob("*.parquet"):
+            path.rename(former / path.name)
+    told = json.loads(keys("export", kept.key_id, "--db", kept.db, "-o", tmp_path / "out", "--json").stdout)
+    assert told["rows"]["learned mailings"] == 1
+    keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    assert len(list(former.glob("*.parquet"))) == 1
+    assert not (former / f"{kept.job}.parquet").exists()
+    assert kept.named(NUMBER) == []
+
+
+def test_nothing_is_erased_unasked_or_under_a_running_server(kept: Kept) -> None:
+    """Without a terminal --yes is needed; a server must be stopped first, which is said; an unknown key is named."""
+    with pytest.raises(UsageError, match=r"nothing was erased.*--yes"):
+        keys("erase", kept.key_id, "--db", kept.db)
+    with pytest.raises(UsageError, match="no key with this id"):
+        keys("erase", "nobody", "--db", kept.db, "--yes")
+    with served(kept.db, HandClock().clock), pytest.raises(StoreError, match="another server is running on it"):
+        keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    assert kept.named(NUMBER)
+    assert listed(kept.db)[0]["revoked"] is None
+
+
+STEPS = ("remove_files", "erase_rows", "rewrite_file")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True])
+def test_an_erasure_that_was_killed_is_completed_by_the_next(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
+) -> None:
+    """Before and after each step: from the beginning the key is revoked, and giving it again erases the rest."""
+    real = getattr(account_erasure, step)
+
+    def killed(*given: Any) -> None:
+        if after:
+            real(*given)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(account_erasure, step, killed)
+        with pytest.raises(Killed):
+            keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    assert listed(kept.db)[0]["revoked"] is not None
+    with served(kept.db, HandClock().clock) as server:  # whoever forgets it may start the server meanwhile
+        assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 401
+    keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    erased(kept)
+
+
+ERASE = """
+import os, signal, sys
+from pathlib import Path
+from bizverify.server import account_erasure
+step = sys.argv[3]
+def kill(*given):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(account_erasure, step, kill)
+with account_erasure.AccountErasure(Path(sys.argv[1]), sys.argv[2]) as account:
+    account.erase(1.8e9)
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_that_is_killed_half_way_is_completed(kept: Kept, step: str) -> None:
+    """The same with a process that is really killed, so that no transaction is left in good order."""
+    done = subprocess.run([sys.executable, "-c", ERASE, str(kept.db), kept.key_id, step], check=False)
+    assert done.returncode == -9
+    keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    erased(kept)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such modes")
+def test_what_cannot_be_removed_is_said_and_not_called_erased(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be removed ends it with the reason; the key is revoked, and not marked as erased."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(account_erasure.shutil, "rmtree", refused)
+        with pytest.raises(StoreError, match="Permission denied"):
+            keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    assert listed(kept.db)[0]["erased"] is None
+    keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    erased(kept)
+
+
+def retain(kept: Kept, hand: HandClock, **settings: float) -> None:
+    """Erase what was kept long enough, once."""
+
+    async def purge(store: Store) -> None:
+        chosen = Settings(db=kept.db, **settings)
+        learner = OutcomeLearner(chosen, hand.clock, store, EnginePool(chosen, hand.clock))
+        await Retention(chosen, hand.clock, store, learner).purge_once()
+
+    store = Store(kept.db)
+    try:
+        asyncio.run(purge(store))
+    finally:
+        store.close()
+
+
+def test_the_account_of_a_revoked_key_is_erased_when_its_time_has_come(kept: Kept) -> None:
+    """Not before; no byte of it stays in the file; the key that was not revoked keeps everything; usage stays."""
+    keys("revoke", kept.key_id, "--db", kept.db)
+    hand = HandClock(time.time())
+    hand.forward(days=29.9)
+    retain(kept, hand, keep_revoked_days=30)
+    assert kept.named(NUMBER)
+    hand.forward(days=0.2)
+    retain(kept, hand, keep_revoked_days=30)
+    erased(kept)
+    assert [one["action"] for one in audited(kept.db, "--key", kept.key_id)][-1] == "kept long enough"
+
+
+@pytest.mark.parametrize("step", STEPS[:2])
+def test_an_account_that_a_kill_left_half_erased_is_completed_the_next_time(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Whether the server was killed before the files went, or between files and rows."""
+    keys("revoke", kept.key_id, "--db", kept.db)
+    hand = HandClock(time.time())
+    hand.forward(days=1)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(expiry, step, killed)
+        with pytest.raises(Killed):
+            retain(kept, hand, keep_revoked_days=0)
+    assert listed(kept.db)[0]["erased"] is None
+    retain(kept, hand, keep_revoked_days=0)
+    erased(kept)
+
+
+def test_a_running_server_erases_what_was_kept_long_enough(kept: Kept) -> None:
+    """Beside its requests, every hour of its clock."""
+    keys("revoke", kept.key_id, "--db", kept.db)
+    hand = HandClock(time.time())
+    with served(kept.db, hand.clock, keep_days=10_000):
+        hand.until(lambda: bool(listed(kept.db)[0]["erased"]), hours=12)
+    assert kept.named(NUMBER) == []
+    assert LabelStore(kept.files / "learning" / kept.other / "labels").mailings()
+
+
+def test_letters_are_not_learned_from_longer_than_was_said(kept: Kept) -> None:
+    """The mailing's file is deleted when its time has come, with its numbers; job and learned scorecards stay."""
+    models = kept.files / "learning" / kept.key_id / "models"
+    models.mkdir(mode=0o700)
+    (models / "journal.jsonl").write_text("")
+    hand, store = HandClock(), LabelStore(kept.files / "learning" / kept.key_id / "labels")
+    hand.forward(days=399)
+    retain(kept, hand, keep_labels_days=400)
+    assert len(store.mailings()) == 1
+    hand.forward(days=3)
+    retain(kept, hand, keep_labels_days=400)
+    assert store.mailings() == []
+    assert (models / "journal.jsonl").exists()
+    assert (kept.files / "jobs" / kept.job).exists()
+
+
+def test_a_label_store_that_is_damaged_keeps_no_other_from_being_purged(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and the next store is purged all the same."""
+    first, second = (str(key["id"]) for key in listed(kept.db))
+    (path,) = (kept.files / "learning" / first / "labels").glob("*.parquet")
+    path.write_bytes(b"PAR1")
+    hand = HandClock()
+    hand.forward(days=10)
+    retain(kept, hand, keep_labels_days=1)
+    assert LabelStore(kept.files / "learning" / second / "labels").mailings() == []
+    assert "cannot be purged" in caplog.text
+    assert path.exists()
