@@ -44,13 +44,15 @@ def test_the_page_about_privacy_names_every_store() -> None:
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     folders = re.findall(r'state_directory\(\) / "(\w+)"', code)
-    assert {"labels", "models", "runs"} == set(folders)
+    assert {"jobs", "labels", "models", "runs"} == set(folders)
     for kind in (LEDGER_FILE, STATUS_FILE, WATCH_FILE):
         assert f"`{kind.default}` (`{kind.variable}`)" in text
     assert [folder for folder in folders if f"`{folder}/`" not in text] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/buying.md", "docs/service.md", "docs/testing.md", "docs/watch.md"])
+@pytest.mark.parametrize(
+    "page", [f"docs/{name}.md" for name in ("buying", "scheduling", "service", "testing", "watch")] + ["README.md"]
+)
 def test_the_lines_for_the_shell_are_understood(page: str) -> None:
     """Each `bizverify …` line parses: its command and its options exist."""
     from bizverify.cli import app

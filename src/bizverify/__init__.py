@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from bizverify.reference.nts import NtsKey as NtsKey
     from bizverify.report import Report as Report
     from bizverify.run.engine import Engine as Engine
+    from bizverify.scheduling.job import run_job as run_job
+    from bizverify.scheduling.job_report import JobReport as JobReport
     from bizverify.schema import Verification as Verification
     from bizverify.status_lookup import afetch_status as afetch_status
     from bizverify.status_lookup import fetch_status as fetch_status
@@ -74,6 +76,7 @@ _HOMES = {
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
     "HybridEngine": "purchase.paid_engines",
+    "JobReport": "scheduling.job_report",
     "LabelReport": "labels.report",
     "LocalEngine": "engine",
     "NtsKey": "reference.nts",
@@ -98,6 +101,7 @@ _HOMES = {
     "forget": "erasure",
     "label": "labels.labelling",
     "plan": "api",
+    "run_job": "scheduling.job",
     "verify": "api",
     "verify_frame": "api",
 }

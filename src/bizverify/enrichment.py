@@ -185,12 +185,15 @@ def enrich_file(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
     status: StatusOptions | None = None,
+    observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None,
 ) -> Report:
     """Verify the rows of a file with an engine and publish the output, or plan that; return what was done.
 
-    ``status``: how the tax authority is asked for statuses, ``None`` if it is not. ``known``: what the label store has
-    of earlier letters. ``model``: the file of the scorecard, which is not to be
-    replaced. Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
+    ``observe`` puts itself between the answered rows and what is written, and changes neither. ``status``: how the tax
+    authority is asked for statuses, ``None`` if it is not. ``known``: what the label store has of earlier letters.
+    ``model``: the file of the scorecard, which is not to be replaced.
+
+    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
     """
     with ExitStack() as resources:
         table = resources.enter_context(
@@ -228,7 +231,7 @@ def enrich_file(
             cancel=cancel,
             resources=resources,
         )
-        run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes)
+        run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes, observe=observe)
         with reading(table), engine.local.running():
             if status is not None:
                 run = run.with_statuses(status, planned=dry_run)
@@ -259,6 +262,7 @@ class EnrichmentRun:
     known: LabelHistory | None = None
     with_outcomes: bool = False
     asked: RunStatuses | None = None
+    observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 
     def with_statuses(self, options: StatusOptions, *, planned: bool) -> EnrichmentRun:
         """Return this run with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
@@ -323,7 +327,7 @@ class EnrichmentRun:
         answers, purchase = self.engine.answer(rows, replace(self.context, rows=rows_in))
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
-        answered = accounting.number_rows(answers)
+        answered = accounting.number_rows(answers if self.observe is None else self.observe(answers))
         more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts())
         tally, summary = accounting.tally(answered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())

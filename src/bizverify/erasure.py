@@ -1,8 +1,8 @@
 """Forgetting: erase business numbers from every store of bizverify on this machine, and say what is out of reach.
 
 Each store counts and erases by itself (``ledger.retention``, ``labels.label_store``, ``watch.forget``,
-``server.forget``, ``reference.status_store``); here they are opened together. What is merely old is the matter of
-``bizverify ledger --purge``.
+``server.forget``, ``reference.status_store``, ``scheduling.run_store``); here they are opened together. What is merely
+old is the matter of ``bizverify ledger --purge``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bizverify.ledger import Ledger
 from bizverify.ledger.retention import explain_unsettled
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.status_store import STATUS_FILE, StatusStore
+from bizverify.scheduling.run_store import RunStore, state_folder
 from bizverify.schema import pluralize
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import rewrite_file
@@ -116,7 +117,7 @@ def forget(
     status_store: str | Path | None = None,
     db: Iterable[str | Path] = (),
 ) -> ErasureReport:
-    """Erase business numbers from the ledger, label store, local watch list, status store and servers' files.
+    """Erase business numbers from the ledger, label store, local watch list, status store, jobs and servers' files.
 
     Stores are those of the user where no path is given; ``local`` is the watch list's file, ``db`` files of servers,
     which must not be running. With ``dry_run`` nothing is erased. All stores are opened and looked through before
@@ -166,7 +167,17 @@ def _own_stores(
     for name, given, path, _ in stores:
         if given is not None:
             _check_named(name, path)
-    return [(open_, path) for _, _, path, open_ in stores if _is_there(path)]
+    found = [(open_, path) for _, _, path, open_ in stores if _is_there(path)]
+    return [*found, *((_open_job, path) for path in _job_states())]
+
+
+def _job_states() -> list[Path]:
+    """Return the states of scheduled jobs; raise :class:`StoreError` where that cannot be told."""
+    folder = state_folder()
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".sqlite") if folder.exists() else []
+    except OSError as error:
+        raise _unreadable(folder, error) from error
 
 
 def _is_there(path: Path) -> bool:
@@ -243,6 +254,12 @@ def _open_statuses(path: Path) -> Iterator[_OpenStore]:
             store.forget(*map(int, numbers))
 
         yield _OpenStore(look, erase)
+
+
+@contextmanager
+def _open_job(path: Path) -> Iterator[_OpenStore]:
+    with RunStore.alone(path) as store:
+        yield _OpenStore(lambda numbers: StoreHoldings("job", str(path), store.holdings(numbers)), store.erase)
 
 
 @contextmanager

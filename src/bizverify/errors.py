@@ -29,6 +29,7 @@
     │       │   └── CertificateError    2   nothing was sent: the service's certificate is not trusted
     │       ├── UnavailableError    5   no usable answer to a question that is free: it may be asked again
     │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
+    ├── JobRunningError                 6   a run of the same scheduled job is under way
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
 
@@ -218,6 +219,12 @@ class DoubtError(TransportError):
     """The request was sent, or may have been, and its answer is not known: it must not be sent again by itself."""
 
     exit_code = 3
+
+
+class JobRunningError(BizverifyError):
+    """A run of the same scheduled job is under way; this one did nothing."""
+
+    exit_code = 6
 
 
 class StoppedError(BizverifyError):

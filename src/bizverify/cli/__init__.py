@@ -26,6 +26,7 @@ from bizverify.cli.label import label
 from bizverify.cli.ledger import ledger, me, resolve
 from bizverify.cli.model import model
 from bizverify.cli.notices import notifications
+from bizverify.cli.run import run, runs
 from bizverify.cli.serve import serve
 from bizverify.cli.status import status
 from bizverify.cli.verify import verify
@@ -52,6 +53,8 @@ app.add_command(enrich)
 app.add_command(plan)
 app.add_command(verify)
 app.add_command(status)
+app.add_command(run)
+app.add_command(runs)
 app.add_command(label)
 app.add_command(watch)
 app.add_command(me)

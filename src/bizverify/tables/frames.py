@@ -78,3 +78,10 @@ def _text(value: Any) -> str | None:
     if str(value) in ("None", "nan", "NaT", "<NA>"):
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def as_written(frame: pl.DataFrame) -> Enriched:
+    """Return a frame of our own as what :func:`bizverify.tables.write_table` writes; the tally counts its ``rows``."""
+    table = read(frame)
+    layout = tuple(zip(table.ids, table.headers, strict=True))
+    return Enriched(table, table.frame, layout, table.frame.select(pl.len().alias("rows")))

@@ -1,0 +1,197 @@
+"""``bizverify run JOB.toml`` and ``bizverify runs …``: scheduled jobs, and what their runs did."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from bizverify.cli.console import (
+    freeze_imports,
+    print_json,
+    print_out,
+    print_table,
+    progress_shown,
+    say,
+    say_table,
+    warn,
+)
+from bizverify.cli.options import PATH, json_option
+from bizverify.errors import OutputError, UsageError
+from bizverify.schema import SEOUL
+
+if TYPE_CHECKING:
+    from bizverify.scheduling.job_report import JobReport
+
+_LOG_FIELDS: Final = ("job", "run_id", "exit_code", "rows", "changes", "seconds", "message", "problems")
+
+
+@click.command(short_help="Run a scheduled job: verify what is new, say what changed.")
+@click.argument("job", type=PATH, required=False)
+@click.option("--init", type=PATH, metavar="FILE", help="Write a job file with every field explained, and its schema.")
+@click.option("--deadline", metavar="TIME", help="End in good order after so long (3h, 90m); the next run goes on.")
+@click.option("--quiet", is_flag=True, help="Print nothing unless something changed, failed or paused.")
+@click.option("--log-json", is_flag=True, help="Print one JSON object a line to stderr in place of text.")
+@json_option
+def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, log_json: bool, as_json: bool) -> None:
+    """Run the job that the file JOB describes: from cron, a timer or by hand.
+
+    Every input is verified and written, what changed since the run before is found, written and told, and all of it is
+    remembered for the next run. Inputs that are as before are not verified again. One run of a job at a time: a second
+    one ends at once with exit code 6.
+
+    Exit codes: 0 done; 2 an input failed, or the job file is not right; 3 rows failed; 4 refused by the service; 5
+    paused, the next run goes on; 6 a run of this job is under way.
+    """
+    if init is not None:
+        _write_template(init)
+        return
+    if job is None:
+        raise click.UsageError("Name a job file, or make one with --init FILE.")
+    with freeze_imports():
+        from bizverify.scheduling.job import run_job
+        from bizverify.scheduling.job_file import parse_duration
+
+    try:
+        seconds = parse_duration(deadline)
+    except ValueError as error:
+        raise click.UsageError(f"--deadline: {error}.") from None
+    if log_json:
+        _log_as_json()
+    with progress_shown("none" if quiet or log_json else "auto") as progress:
+        report = run_job(job, deadline=seconds, progress=progress, interrupt=_interrupter())
+    _show(report, quiet=quiet, log_json=log_json, as_json=as_json)
+    click.get_current_context().exit(report.exit_code)
+
+
+def _interrupter() -> Callable[[], None]:
+    """Return what raises KeyboardInterrupt in this thread, called from another."""
+    thread = threading.get_ident()
+    if not hasattr(signal, "pthread_kill"):  # not on Windows
+        return lambda: signal.raise_signal(signal.SIGINT)
+    return lambda: signal.pthread_kill(thread, signal.SIGINT)
+
+
+def _show(report: JobReport, *, quiet: bool, log_json: bool, as_json: bool) -> None:
+    whole = report.as_dict()
+    if as_json:
+        print_json(whole)
+    if log_json:
+        say(json.dumps({name: whole[name] for name in _LOG_FIELDS} | {"at": _now()}, ensure_ascii=False))
+        return
+    if quiet and not (report.exit_code or report.problems or any(report.counts.values())):
+        return
+    if not as_json:
+        say_table(report.lines())
+        warn(warning for one in report.inputs if one.report for warning in one.report.warnings)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class _JsonFormatter(logging.Formatter):
+    """A formatter that makes one JSON object of a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line."""
+        fields = {"at": _now(), "level": record.levelname.lower(), "logger": record.name, "text": record.getMessage()}
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def _log_as_json() -> None:
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_JsonFormatter())
+
+
+def _write_template(path: Path) -> None:
+    """Write the template and, beside it, the schema that editors complete it by; neither replaces a file."""
+    from bizverify.scheduling.job_file import TEMPLATE, json_schema
+
+    schema = path.with_name("bizverify-job.schema.json")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE)
+        schema.write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
+    except FileExistsError:
+        raise UsageError(f"{path}: exists already and is left as it is; give another name") from None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
+    say(f"{path} written; fill it in, then: bizverify run {path}")
+
+
+@click.group(short_help="What the runs of a job did.")
+def runs() -> None:
+    """Look at the runs of a job: what each did, and what changed between two of them."""
+
+
+@runs.command("list")
+@click.argument("job", type=PATH)
+@json_option
+def list_(job: Path, as_json: bool) -> None:
+    """List the runs of the job file JOB, the oldest first."""
+    from bizverify.scheduling.earlier_runs import list_runs
+
+    found = list_runs(job)
+    if as_json:
+        print_json({"runs": [one.as_dict() for one in found]})
+        return
+    rows = [
+        (one.id, _korean(one.started), str(one.exit_code), f"{one.rows:,}", one.summary, "no" if one.waits else "")
+        for one in found
+    ]
+    print_table(("run", "started", "exit", "rows", "changes", "delivered"), rows)
+
+
+@runs.command()
+@click.argument("job", type=PATH)
+@click.argument("run_id", metavar="RUN")
+@json_option
+def show(job: Path, run_id: str, as_json: bool) -> None:
+    """Show one run of the job file JOB: `last`, `last-1`, or its id or the beginning of it."""
+    from bizverify.scheduling.earlier_runs import find_run
+
+    found = find_run(job, run_id)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    print_out(f"{found.id}, started {_korean(found.started)}, exit code {found.exit_code}")
+    for one in found.inputs:
+        print_out(f"  {one['what']}: {one['path']}, {one['rows']:,} rows{', ' + one['error'] if one['error'] else ''}")
+    print_out(f"  changes: {found.summary}")
+    if found.message:
+        print_out(f"  message: {found.message}{' (not delivered yet)' if found.waits else ''}")
+
+
+@runs.command()
+@click.argument("job", type=PATH)
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B", default="last")
+@click.option("-o", "--output", type=PATH, help="Write what changed to this file: xlsx or csv.")
+@json_option
+def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool) -> None:
+    """Show what changed from run A to run B of the job file JOB; a row that went and came back did not change."""
+    from bizverify.scheduling.changes import count_kinds, write_changes
+    from bizverify.scheduling.earlier_runs import compare_runs
+
+    changed = compare_runs(job, before, after)
+    counts = {kind: count for kind, count in count_kinds(changed).items() if count}
+    if output is not None:
+        write_changes(changed, output)
+    if as_json:
+        print_json({"counts": counts, "rows": changed.height, "output": str(output) if output else None})
+        return
+    for kind, count in counts.items():
+        print_out(f"{kind} {count:,}")
+    print_out(f"{changed.height:,} rows changed{f', written to {output}' if output else ''}")
+
+
+def _korean(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"

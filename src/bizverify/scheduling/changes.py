@@ -1,0 +1,183 @@
+"""What changed between two runs of a job: pure functions over frames of answers.
+
+A *snapshot* has one row a key and input (:data:`SNAPSHOT`): what was answered last. Rows whose question
+was left open this time (pending, failed, status unknown) keep what was known before, so that nothing is told twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bizverify.scheduling.job_file import CHANGES, Change
+from bizverify.schema import ACTIONS, GRADES
+from bizverify.tables import frames, publish_file, write_table
+from bizverify.tables.detect import output_format
+
+KEY: Final = "key"
+CHANGE: Final = "changes"
+RECORD: Final = ("b_no", "name", "address")
+ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
+"""What is compared: a probability moves a little every day, and the grade says when that matters."""
+SNAPSHOT: Final = pl.Schema(
+    {KEY: pl.String(), "input": pl.String()}
+    | dict.fromkeys((*RECORD, *ANSWER), pl.String())
+    | {"bounce_prob": pl.Float64(), "row_status": pl.String()}
+)
+_SHOWN: Final = (*ANSWER, "bounce_prob")
+_PLACE: Final = "place"
+BEFORE: Final = "_before"
+"""What stands behind the name of a column that says how it was before."""
+CHANGE_SCHEMA: Final = pl.Schema(
+    {KEY: pl.String(), "input": pl.String()}
+    | dict.fromkeys(RECORD, pl.String())
+    | {CHANGE: pl.List(pl.String())}
+    | {f"{name}{end}": SNAPSHOT[name] for name in _SHOWN for end in (BEFORE, "")}
+)
+"""One row a key whose answer is another than before; ``changes`` names the kinds, and may be empty."""
+_ANSWERED: Final = ("verified", "cached", "invalid")
+_BETWEEN: Final = "\x1f"
+
+
+def key_expr(columns: Iterable[str]) -> pl.Expr:
+    """Return the text by which a row is known again: its cells in these columns, without blanks around."""
+    cells = [pl.col(name).cast(pl.String).fill_null("").str.strip_chars() for name in columns]
+    return pl.concat_str(cells, separator=_BETWEEN)
+
+
+def advance(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the snapshot ``after``, settled, and what changed: what :func:`settle` and :func:`compare` say together.
+
+    Most rows are as they were: they are known by a hash of 64 bits of all that is compared, and joined with nothing.
+    """
+    compared = (KEY, *ANSWER, "row_status")
+    is_other = ~_hash(after, *compared).is_in(_hash(before, *compared).implode())
+    others = after.with_row_index(_PLACE).filter(is_other)
+    settled = settle(others, before.filter(_hash(before, KEY).is_in(_hash(others, KEY).implode())))
+    same = after.with_row_index(_PLACE).filter(~is_other)
+    whole = pl.concat([same, settled.select(same.columns)]).sort(_PLACE).drop(_PLACE)
+    old, new = (rows.filter(_hash(rows, KEY).is_first_distinct()) for rows in (before, whole))
+    moved = new.filter(~_hash(new, KEY, *ANSWER).is_in(_hash(old, KEY, *ANSWER).implode()))
+    keys = _hash(old, KEY)
+    is_touched = keys.is_in(_hash(moved, KEY).implode()) | ~keys.is_in(_hash(new, KEY).implode())
+    return whole, compare(old.filter(is_touched), moved)
+
+
+def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
+    return rows.select(pl.struct(columns).hash()).to_series()
+
+
+def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows ``after`` with what was known ``before`` where a question was left open.
+
+    A row that was not answered keeps its whole answer; a status that could not be found out keeps the status.
+    """
+    known = before.unique(KEY, keep="first", maintain_order=True)
+    joined = after.join(known.select(KEY, *(pl.col(name).alias(f"{name}{BEFORE}") for name in _SHOWN)), KEY, "left")
+    unanswered = ~pl.col("row_status").is_in(_ANSWERED)
+    unknown = (pl.col("biz_status") == "unknown") & pl.col(f"biz_status{BEFORE}").is_not_null()
+    kept = [
+        pl.when(unanswered | unknown if name == "biz_status" else unanswered)
+        .then(pl.col(f"{name}{BEFORE}"))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name in _SHOWN
+    ]
+    return joined.with_columns(kept).select(after.columns)
+
+
+def compare(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Return what is another in ``after`` than ``before``: :data:`CHANGE_SCHEMA`, rows in the order of ``after``.
+
+    Both are settled snapshots; of a key that several inputs have, the first counts. Rows that are gone come last.
+    """
+    before, after = (frame.unique(KEY, keep="first", maintain_order=True) for frame in (before, after))
+    both = after.with_row_index(_PLACE).join(before, KEY, "full", suffix=BEFORE, coalesce=True)
+    is_new, is_gone = pl.col(f"row_status{BEFORE}").is_null(), pl.col("row_status").is_null()
+    differs = [pl.col(name).ne_missing(pl.col(f"{name}{BEFORE}")) for name in ANSWER]
+    other = both.filter(pl.any_horizontal(is_new, is_gone, *differs))
+    kinds = [pl.when(rule).then(pl.lit(kind)) for kind, rule in _rules(is_new, is_gone).items()]
+    record = [pl.coalesce(name, f"{name}{BEFORE}") for name in ("input", *RECORD)]
+    return (
+        other.sort(_PLACE, KEY, nulls_last=True)
+        .with_columns(pl.concat_list(kinds).list.drop_nulls().alias(CHANGE), *record)
+        .select(CHANGE_SCHEMA.names())
+        .cast(CHANGE_SCHEMA)
+    )
+
+
+def _rules(is_new: pl.Expr, is_gone: pl.Expr) -> dict[Change, pl.Expr]:
+    """Return when a row counts as each kind."""
+    status, status_before = pl.col("biz_status"), pl.col(f"biz_status{BEFORE}")
+    stayed = ~is_new & ~is_gone
+    grade, grade_before = _rank("grade", GRADES)
+    action, action_before = _rank("action", ACTIONS)
+    moved = pl.any_horizontal(
+        pl.col(name) != pl.col(f"{name}{BEFORE}") for name in ("fixed_zipcode", "fixed_address")
+    )  # null where one of the two has none: a correction that was not there before is no change of the address
+    return {
+        "closed": stayed & (status == "closed") & status_before.ne_missing("closed"),
+        "suspended": stayed & (status == "suspended") & status_before.ne_missing("suspended"),
+        "reopened": stayed & (status == "active") & status_before.is_in(["closed", "suspended"]),
+        "risk_up": stayed & (grade > grade_before),
+        "risk_down": stayed & (grade < grade_before),
+        "action_up": stayed & (action > action_before),
+        "action_down": stayed & (action < action_before),
+        "address": stayed & moved,
+        "new": is_new,
+        "gone": is_gone,
+    }
+
+
+def _rank(name: str, words: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
+    """The place of a word in its vocabulary, now and before; null for others."""
+    places = dict(zip(words, range(len(words)), strict=True))
+    now, before = (
+        pl.col(column).replace_strict(places, default=None, return_dtype=pl.Int8)
+        for column in (name, f"{name}{BEFORE}")
+    )
+    return now, before
+
+
+def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return what changed over several runs, from what changed in each, the oldest first.
+
+    What went and came back is no change.
+    """
+    steps = pl.concat([frame.with_columns(pl.lit(place).alias("step")) for place, frame in enumerate(changes)])
+    first, last = (steps.unique(KEY, keep=keep, maintain_order=True) for keep in ("first", "last"))
+    was_new, went = pl.col(CHANGE).list.contains("new"), pl.col(CHANGE).list.contains("gone")
+    return compare(
+        _side(first.filter(~was_new.fill_null(False)), BEFORE), _side(last.filter(~went.fill_null(False)), "")
+    )
+
+
+def _side(changes: pl.DataFrame, end: str) -> pl.DataFrame:
+    """The snapshot of one side of changes: how the rows were before, or are now."""
+    sides = [pl.col(f"{name}{end}").alias(name) for name in _SHOWN]
+    return changes.select(KEY, "input", *RECORD, *sides, pl.lit("verified").alias("row_status")).select(
+        SNAPSHOT.names()
+    )
+
+
+def of_kinds(changes: pl.DataFrame, kinds: Sequence[Change]) -> pl.DataFrame:
+    """Return the rows of :func:`compare` that count as one of ``kinds``, which alone are named in them."""
+    named = pl.col(CHANGE).list.set_intersection(list(kinds))
+    return changes.with_columns(named.alias(CHANGE)).filter(pl.col(CHANGE).list.len() > 0)
+
+
+def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
+    """Return how many rows count as each kind."""
+    found = dict(changes[CHANGE].explode(empty_as_null=False).value_counts().iter_rows())
+    return {kind: int(found.get(kind, 0)) for kind in CHANGES}
+
+
+def write_changes(changes: pl.DataFrame, target: Path) -> None:
+    """Write what changed as a workbook or CSV file, mode 0600; raise :class:`OutputError`."""
+    format = output_format(target)
+    with publish_file(target) as temporary:
+        written = frames.as_written(changes.drop(KEY).with_columns(pl.col(CHANGE).list.join(", ")))
+        write_table(written, temporary, format, "utf-8-sig" if format == "csv" else None)

@@ -1,0 +1,384 @@
+"""One run of a scheduled job: every input verified or known to be the same, what changed found, written and told."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import polars as pl
+
+from bizverify.api import EngineRequest
+from bizverify.cancellation import CancelToken
+from bizverify.client.key import ApiKey
+from bizverify.enrichment import RunStart, enrich_file
+from bizverify.errors import BizverifyError, StoppedError, UsageError
+from bizverify.labels.history import read_history
+from bizverify.options import ReadOptions, ServiceKeywords, StatusOptions, WriteOptions, engine_kind, status_options
+from bizverify.report import Report
+from bizverify.run.engine import Progress
+from bizverify.scheduling.changes import (
+    CHANGE_SCHEMA,
+    SNAPSHOT,
+    advance,
+    of_kinds,
+    write_changes,
+)
+from bizverify.scheduling.inputs import JobInput, OutputNames, find_inputs, fingerprint
+from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
+from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
+from bizverify.scheduling.metrics_file import write_metrics
+from bizverify.scheduling.recorder import AnswerRecorder
+from bizverify.scheduling.run_message import compose_message, deliver_message
+from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore, state_folder
+from bizverify.schema import SEOUL
+from bizverify.tables import publish_file
+
+_log = logging.getLogger(__name__)
+
+_DAY: Final = 86_400.0
+
+
+def run_job(
+    path: str | Path,
+    *,
+    now: Callable[[], float] = time.time,
+    deadline: float | None = None,
+    progress: Progress | None = None,
+    cancel: CancelToken | None = None,
+    interrupt: Callable[[], None] | None = None,
+) -> JobReport:
+    """Run the job of a job file once; return what it did and what changed since the run before.
+
+    Every input is verified by itself: one that fails is told of, and the others go on. An input whose content, options
+    and reference files are as before is not verified again for ``skip_unchanged_days``. ``now``: the time in seconds
+    since 1970. ``deadline``: seconds after which nothing more is begun and what is being bought is settled; by default
+    the job file's. ``interrupt`` is called then, from a thread of its own, while an engine works that buys nothing: it
+    raises KeyboardInterrupt in this thread, as the command line's does; without it, such an input is verified to its
+    end. ``progress``, ``cancel``: as for :func:`bizverify.enrich`.
+
+    Raises :class:`JobRunningError` where a run of this job is under way; :class:`UsageError` for a job file that is not
+    right; :class:`StoreError` where the state cannot be used. Nothing was done then.
+    """
+    path = Path(path).resolve()
+    job = load_job_file(path)
+    name, state = job_place(path, job)
+    seconds = parse_duration(job.run.deadline) if deadline is None else deadline
+    with ExitStack() as stack:
+        store = stack.enter_context(RunStore.alone(state))
+        limit = stack.enter_context(_Deadline(seconds, cancel or CancelToken(), interrupt))
+        return _Run(job, name, path.parent, store, now, limit, progress).carry_out()
+
+
+def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
+    """Return a job's name and the file of its state. Without a name in it, a job file is a job where it lies."""
+    if job.name is not None:
+        return job.name, state_folder() / f"{job.name}.sqlite"
+    place = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    return path.stem, state_folder() / f"{path.stem}-{place}.sqlite"
+
+
+class _Deadline:
+    """The time by which a run must be done: what is under way is ended then, and nothing more begins."""
+
+    def __init__(self, seconds: float | None, cancel: CancelToken, interrupt: Callable[[], None] | None) -> None:
+        self.cancel = cancel
+        self.is_over = False
+        self._interrupt = interrupt
+        self._interruptible = False
+        self._lock = threading.Lock()
+        self._timer = None if seconds is None else threading.Timer(seconds, self._end)
+
+    def __enter__(self) -> Self:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @contextmanager
+    def ending(self, *, buys: bool) -> Iterator[None]:
+        """End the block when the time comes: what buys is cancelled, what does not is interrupted."""
+        with self._lock:
+            self._interruptible = not buys
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._interruptible = False
+
+    def _end(self) -> None:
+        with self._lock:
+            self.is_over = True
+            if self._interruptible and self._interrupt is not None:
+                self._interrupt()
+        self.cancel.cancel()
+
+
+class _Run:
+    """A run of a job under way."""
+
+    def __init__(
+        self,
+        job: JobFile,
+        name: str,
+        folder: Path,
+        store: RunStore,
+        now: Callable[[], float],
+        deadline: _Deadline,
+        progress: Progress | None,
+    ) -> None:
+        self._job = job
+        self._name = name
+        self._folder = folder
+        self._store = store
+        self._now = now
+        self._deadline = deadline
+        self._progress = progress
+        self._start = replace(RunStart.now(), at=datetime.fromtimestamp(now(), SEOUL))
+        self._names = OutputNames(folder, name, self._start.at.date())
+        self._budget = job.engine.budget
+        self._verified: dict[str, pl.DataFrame] = {}
+        self._known: dict[str, KnownInput] = {}
+
+    def carry_out(self) -> JobReport:
+        """Verify what must be, compare, write, remember, tell."""
+        inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs())
+        runs, earlier = self._store.runs(), self._store.known_inputs()
+        outcomes = [self._take(one, earlier.get(str(one.path))) for one in inputs]
+        outcomes += [InputOutcome(path, "failed", exit_code=2, error=error) for path, error in missing.items()]
+        after, changed = self._advance([one.path for one in outcomes], earlier, complete=not missing)
+        shown = of_kinds(changed, self._job.changes.kinds)
+        report = JobReport(
+            job=self._name,
+            run_id=self._start.run_id,
+            started=self._start.at,
+            seconds=time.monotonic() - self._start.clock,
+            inputs=tuple(outcomes),
+            changes=shown,
+            since=datetime.fromtimestamp(runs[-1].started, SEOUL) if runs else None,
+            changes_file=self._write_changes(shown),
+        )
+        report = replace(report, message=self._compose(report))
+        self._remember(report, after, changed)
+        report = replace(report, problems=tuple(self._tell()))
+        if (metrics := self._path(self._job.run.metrics)) is not None:
+            write_metrics(report, metrics)
+        return report
+
+    def _advance(
+        self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
+    ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
+        """Return the new snapshot, ``None`` where it stays as it was, and what changed.
+
+        Inputs that were not verified keep their rows; those of ``earlier`` that are no input any more lose them, unless
+        the list of inputs is not ``complete``.
+        """
+        nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
+        removed = set(earlier) - set(paths) if complete else set()
+        if not self._verified and not removed:
+            return None, nothing
+        before = self._store.snapshot()
+        if before is None:
+            return pl.concat(self._verified.values()), nothing
+        rest = before.filter(~pl.col("input").is_in([*self._verified, *removed]))
+        kept = rest.partition_by("input", as_dict=True)
+        parts = [self._verified[path] if path in self._verified else kept.pop((path,), None) for path in paths]
+        after = [part for part in parts if part is not None]
+        return advance(before, pl.concat([pl.DataFrame(schema=SNAPSHOT), *after, *kept.values()]))
+
+    def _take(self, one: JobInput, known: KnownInput | None) -> InputOutcome:
+        """Verify an input, or leave it as it was."""
+        path = str(one.path)
+        try:
+            if self._deadline.is_over:
+                return InputOutcome(path, "left", exit_code=PAUSED, error="the deadline came first")
+            now = fingerprint(self._job, one, self._folder)
+            if known is not None and self._is_fresh(known, now):
+                return self._reuse(one, known)
+            return self._verify(one, now)
+        except (StoppedError, KeyboardInterrupt):
+            if not self._deadline.is_over:
+                raise
+            reason = "the deadline came while it was verified; the next run goes on"
+            return InputOutcome(path, "left", exit_code=PAUSED, error=reason)
+        except BizverifyError as error:
+            _log.warning("%s: %s", path, error)
+            return InputOutcome(path, "failed", exit_code=error.exit_code, error=str(error))
+
+    def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
+        age = self._now() - known.verified
+        return (
+            known.fingerprint == fingerprint
+            and 0 <= age < self._job.run.skip_unchanged_days * _DAY
+            and Path(known.output).is_file()
+        )
+
+    def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
+        if Path(known.output) != one.output:
+            self._copy(Path(known.output), one.output)
+        if one.latest is not None and not one.latest.exists():
+            self._copy(one.output, one.latest)
+        self._known[str(one.path)] = replace(known, output=str(one.output))
+        return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
+
+    def _verify(self, one: JobInput, fingerprint: str) -> InputOutcome:
+        recorder = AnswerRecorder(str(one.path), self._job.changes.key)
+        one.output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
+            report = self._enrich(one, recorder)
+        self._set_mode(one.output)
+        if one.latest is not None:
+            self._copy(one.output, one.latest)
+        self._verified[str(one.path)] = recorder.snapshot()
+        finished = fingerprint if not report.exit_code else ""  # what is not finished is not as before tomorrow
+        self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), report.rows)
+        paid = report.purchase.paid if report.purchase else 0
+        if self._budget is not None:
+            self._budget = max(0, self._budget - paid)
+        return InputOutcome(
+            str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
+        )
+
+    def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report:
+        part, job, output = one.part, self._job, self._job.output
+        engine = EngineRequest(
+            job.engine.name,
+            self._service_keywords(),
+            *(self._path(name) for name in (job.reference.registry, job.reference.gazetteer, job.reference.model)),
+            job.lang,
+            self._start.at.date(),
+        )
+        known = read_history(self._path(job.reference.labels))
+        status = StatusOptions(
+            source=job.status.source,
+            max_age=job.status.max_age,
+            budget=job.status.budget,
+            store=self._path(job.status.store),
+            key_file=self._path(job.status.key_file),
+        )
+        return enrich_file(
+            one.path,
+            one.output,
+            engine.open(known.history if known else None),
+            ReadOptions(part.columns or None, part.sheet, part.encoding, part.json_path, part.has_header),
+            WriteOptions(
+                output_encoding=output.encoding,
+                select=output.select,
+                prefix=output.prefix,
+                summary=output.summary,
+                with_outcomes=output.with_outcomes,
+            ),
+            start=RunStart.now(),
+            known=known,
+            model=self._path(job.reference.model),
+            progress=self._progress,
+            cancel=self._deadline.cancel,
+            status=status_options(status, None, engine.kind, given=False),
+            observe=recorder.observe,
+        )
+
+    def _service_keywords(self) -> ServiceKeywords:
+        """The job file's ``[engine]`` as keywords of :class:`bizverify.ServiceOptions`, the key out of its variable."""
+        part = self._job.engine
+        given = {name: getattr(part, name) for name in part.__struct_fields__ if name not in ("name", "key_env")}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name in ("key_file", "ledger"):
+            if name in given:
+                given[name] = self._path(given[name])
+        if self._budget is not None:
+            given["budget"] = self._budget
+        if part.key_env is not None:
+            if not os.environ.get(part.key_env):
+                raise UsageError(f"the variable {part.key_env} holds no key; set it, or take `key_env` out of [engine]")
+            given["api_key"] = ApiKey(os.environ[part.key_env])
+        return given  # type: ignore[return-value]
+
+    def _path(self, name: str | None) -> Path | None:
+        return None if name is None else self._folder / Path(name).expanduser()
+
+    def _copy(self, source: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with publish_file(target) as temporary:
+            shutil.copyfile(source, temporary)
+        self._set_mode(target)
+
+    def _set_mode(self, path: Path) -> None:
+        mode = int(self._job.output.mode, 8)
+        if path.stat().st_mode & 0o777 != mode:
+            path.chmod(mode)
+
+    def _write_changes(self, changes: pl.DataFrame) -> str | None:
+        """Write what changed to the job's file of changes, where there is one and anything changed."""
+        if self._job.output.changes is None or changes.is_empty():
+            return None
+        target = self._names.fill(self._job.output.changes)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_changes(changes, target)
+        self._set_mode(target)
+        return str(target)
+
+    def _compose(self, report: JobReport) -> str | None:
+        """Return what this run has to tell; ``None`` where ``when`` says that it has nothing."""
+        part = self._job.notify
+        if not (part.webhook_env or part.command or part.file):
+            return None
+        failed = [
+            f"{one.path}: {one.error or f'exit code {one.exit_code}'}"
+            for one in report.inputs
+            if one.exit_code not in (0, PAUSED)
+        ]
+        paused = [f"{one.path}: {one.error or 'pending rows'}" for one in report.inputs if one.exit_code == PAUSED]
+        counts: dict[str, int] = {kind: report.counts[kind] for kind in part.kinds}
+        wanted = {"always": True, "failure": bool(failed), "changes": bool(failed) or any(counts.values())}
+        if not wanted[part.when]:
+            return None
+        since = None if report.since is None else report.since.timestamp()
+        return compose_message(self._job.lang, self._name, report.rows, since, counts, failed, paused)
+
+    def _remember(self, report: JobReport, snapshot: pl.DataFrame | None, changed: pl.DataFrame) -> None:
+        outputs = [one.output for one in report.inputs if one.output]
+        latest = [str(one) for one in self._latest_files()]
+        run = JobRun(
+            report.run_id,
+            self._start.at.timestamp(),
+            self._now(),
+            report.exit_code,
+            report.rows,
+            report.counts,
+            [one.as_dict() for one in report.inputs],
+            report.message,
+        )
+        written = [*outputs, *latest, *([report.changes_file] if report.changes_file else [])]
+        self._store.commit_run(run, snapshot, changed, self._known, written, self._job.run.keep_runs)
+
+    def _latest_files(self) -> Sequence[Path]:
+        if self._job.output.latest is None:
+            return ()
+        return [self._names.fill(self._job.output.latest, Path(path)) for path in self._known]
+
+    def _tell(self) -> list[str]:
+        """Deliver this run's message, and those of runs that were stopped before they could."""
+        problems: list[str] = []
+        for run in self._store.runs():
+            if run.waits:
+                failed = deliver_message(self._job.notify, self._folder, run.message or "")
+                problems += failed
+                if not failed:
+                    self._store.mark_delivered(run.id, self._now())
+        return problems

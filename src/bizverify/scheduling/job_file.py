@@ -1,0 +1,228 @@
+"""The job file: a TOML file that says what is enriched, how, and what is told. Errors name the line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+import msgspec
+
+from bizverify.errors import UsageError
+from bizverify.options import EngineName, StatusSource
+from bizverify.schema import Lang
+
+Change = Literal[
+    "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"
+]
+"""What may have become of a row since the run before; see :mod:`bizverify.scheduling.changes`."""
+CHANGES: Final[tuple[Change, ...]] = get_args(Change)
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Days = Annotated[float, msgspec.Meta(ge=0)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Mode = Annotated[str, msgspec.Meta(pattern="^0?[0-7]{3}$")]
+_KeyColumn = Literal["b_no", "name", "address", "zipcode"]
+_Variable = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the job file; a key that is not one of its fields is refused."""
+
+
+class InputPart(_Part, frozen=True):
+    """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bizverify.enrich`."""
+
+    path: _Text
+    sheet: str | None = None
+    encoding: str | None = None
+    json_path: str | None = None
+    has_header: bool = True
+    columns: dict[str, str | list[str]] = {}
+
+
+class EnginePart(_Part, frozen=True):
+    """``[engine]``: who answers, and what it may spend; see :class:`bizverify.ServiceOptions`."""
+
+    name: EngineName = "local"
+    base_url: str | None = None
+    key_env: _Variable | None = None
+    key_file: str | None = None
+    ledger: str | None = None
+    max_age: _Days | None = None
+    budget: _Count | None = None
+    priority: str | None = None
+    buy_suspect: bool | None = None
+    rate: _Positive | None = None
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    offline: bool | None = None
+    paid: bool | None = None
+
+
+class StatusPart(_Part, frozen=True):
+    """``[status]``: whether the tax authority is asked; see :class:`bizverify.StatusOptions`."""
+
+    source: StatusSource = "auto"
+    max_age: _Days = 30.0
+    budget: _Count | None = None
+    store: str | None = None
+    key_file: str | None = None
+
+
+class ReferencePart(_Part, frozen=True):
+    """``[reference]``: registry, gazetteer, scorecard and label store."""
+
+    registry: str | None = None
+    gazetteer: str | None = None
+    model: str | None = None
+    labels: str | None = None
+
+
+class OutputPart(_Part, frozen=True):
+    """``[output]``: names of what is written.
+
+    ``{name}`` is the input's name, ``{ext}`` its extension, ``{date}`` the day in Korea, ``{job}`` the job's name.
+    """
+
+    path: _Text = "{name}.enriched.{ext}"
+    latest: _Text | None = None
+    changes: _Text | None = None
+    mode: _Mode = "0600"
+    encoding: str | None = None
+    select: tuple[str, ...] | None = None
+    prefix: str = ""
+    summary: bool = False
+    with_outcomes: bool = False
+
+
+class ChangePart(_Part, frozen=True):
+    """``[changes]``: by which columns a row is known again, and what counts as a change."""
+
+    key: Annotated[tuple[_KeyColumn, ...], msgspec.Meta(min_length=1)] = ("b_no", "name", "address")
+    kinds: tuple[Change, ...] = CHANGES
+
+
+class NotificationPart(_Part, frozen=True):
+    """``[notify]``: who is told, and when: of changes only, of every run, or of failures only."""
+
+    when: Literal["changes", "always", "failure"] = "changes"
+    kinds: tuple[Change, ...] = ("closed", "suspended", "reopened", "risk_up")
+    webhook_env: _Variable | None = None
+    command: tuple[_Text, ...] = ()
+    file: str | None = None
+
+
+class RunPart(_Part, frozen=True):
+    """``[run]``: how long a run may take, and how long its traces are kept."""
+
+    deadline: _Text | None = None
+    skip_unchanged_days: _Days = 7.0
+    keep_runs: Annotated[int, msgspec.Meta(ge=1)] = 400
+    metrics: str | None = None
+
+
+class JobFile(_Part, frozen=True):
+    """A job file.
+
+    Paths in it are taken from the folder in which the file lies; keys, and URLs that are secrets, are named by the
+    environment variable that holds them.
+    """
+
+    inputs: Annotated[tuple[InputPart, ...], msgspec.Meta(min_length=1)]
+    name: Annotated[str, msgspec.Meta(pattern=r"^[\w.-]{1,64}$")] | None = None
+    lang: Lang = "en"
+    engine: EnginePart = EnginePart()
+    status: StatusPart = StatusPart()
+    reference: ReferencePart = ReferencePart()
+    output: OutputPart = OutputPart()
+    changes: ChangePart = ChangePart()
+    notify: NotificationPart = NotificationPart()
+    run: RunPart = RunPart()
+
+
+TEMPLATE: Final = resources.files("bizverify.scheduling").joinpath("job_template.toml").read_text(encoding="utf-8")
+"""A job file with every field and what it means, as ``bizverify run --init`` writes it."""
+
+_PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_STEP: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
+_UNKNOWN: Final = re.compile(r"unknown field `(?P<key>[^`]+)`")
+_DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+
+
+def load_job_file(path: str | Path) -> JobFile:
+    """Read a job file; raise :class:`UsageError` with file, line, what is wrong, and the value."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        values = tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; make one with `bizverify run --init`") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: is not TOML: {error}") from None
+    try:
+        job = msgspec.convert(values, JobFile)
+    except msgspec.ValidationError as error:
+        raise UsageError(_explain(path, text, str(error))) from None
+    try:
+        parse_duration(job.run.deadline)
+    except ValueError as error:
+        raise UsageError(f"{path}, line {_line_of(text, ['run', 'deadline'])}: run.deadline: {error}") from None
+    return job
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a job file, for editors that complete and check it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(JobFile)}
+
+
+def parse_duration(text: str | None) -> float | None:
+    """Return seconds: ``2h``, ``90m``, ``1h30m``, ``45s``; raise ValueError for anything else.
+
+    >>> parse_duration("1h30m"), parse_duration(None)
+    (5400.0, None)
+    """
+    if text is None:
+        return None
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not any(found.groups()):
+        raise ValueError(f"{text!r} is no duration; give it like 2h, 90m or 1h30m")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(hours * 3600 + minutes * 60 + seconds)
+
+
+def _explain(path: Path, text: str, message: str) -> str:
+    """Return what is wrong with which field, with its line."""
+    place = _PLACE.search(message)
+    steps = _steps(place["path"]) if place else []
+    reason = message[: place.start()] if place else message
+    if unknown := _UNKNOWN.search(reason):
+        steps.append(unknown["key"])
+    field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    return f"{path}, line {_line_of(text, steps)}: {field or 'the file'}: {reason}"
+
+
+def _steps(path: str) -> list[str | int]:
+    return [
+        step["key"] if step["key"] is not None else 0 if step["index"] == "..." else int(step["index"])
+        for step in _STEP.finditer(path)
+    ]
+
+
+def _line_of(text: str, steps: list[str | int]) -> int:
+    """Return the line of a field; of the last table on the way to it where the field itself is nowhere."""
+    lines, at = text.splitlines(), 1
+    start = 0
+    for place, step in enumerate(steps):
+        if isinstance(step, int):
+            heads = [i for i, line in enumerate(lines) if line.strip().startswith(f"[[{steps[place - 1]}]]")]
+            found = heads[step] if step < len(heads) else None
+        else:
+            name = re.escape(step)
+            pattern = re.compile(rf"""\s*(?:\[+\s*(?:[\w.]+\.)?["']?{name}["']?\s*\]+|["']?{name}["']?\s*[=.])""")
+            found = next((i for i in range(start, len(lines)) if pattern.match(lines[i])), None)
+        if found is not None:
+            start, at = found, found + 1
+    return at

@@ -1,0 +1,112 @@
+"""What one run of a job did, to its inputs and in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from bizverify.report import Report
+from bizverify.scheduling.changes import count_kinds
+from bizverify.schema import pluralize
+
+PAUSED: Final = 5
+"""The exit code of what the next run goes on with."""
+_SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
+"""Exit codes of inputs, the one that a run ends with first: what somebody must mend goes before what mends itself."""
+
+What = Literal["verified", "unchanged", "failed", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputOutcome:
+    """What became of one input of a run.
+
+    ``what``: ``verified``; ``unchanged``, its answers and output are those of before; ``failed``, with ``error``;
+    ``left`` for the next run, since the deadline came first. ``rows`` of the file, ``paid`` lookups.
+    """
+
+    path: str
+    what: What
+    output: str | None = None
+    rows: int = 0
+    paid: int = 0
+    exit_code: int = 0
+    error: str | None = None
+    report: Report | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outcome as plain values for JSON, as it is remembered: its report's warnings may name values of rows."""
+        names = ("path", "what", "output", "rows", "paid", "exit_code", "error")
+        return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What one run of a job did.
+
+    ``changes``: what changed since the run before, :data:`bizverify.scheduling.changes.CHANGE_SCHEMA`; empty in the
+    first run (``since`` is ``None``). ``message``: what was, or is to be, told; ``None`` where there is nothing to
+    tell. ``problems``: why it did not arrive, or a file could not be written.
+    """
+
+    job: str
+    run_id: str
+    started: datetime
+    seconds: float
+    inputs: tuple[InputOutcome, ...]
+    changes: pl.DataFrame = field(repr=False)
+    since: datetime | None = None
+    changes_file: str | None = None
+    message: str | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """That of the input for which somebody must do something first, else 5 (paused), else 0."""
+        codes = {outcome.exit_code for outcome in self.inputs}
+        return next(code for code in _SEVEREST if code in codes or not code)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by kind of change."""
+        return count_kinds(self.changes)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all inputs."""
+        return sum(outcome.rows for outcome in self.inputs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, as ``--json`` prints it."""
+        return {
+            "job": self.job,
+            "run_id": self.run_id,
+            "started": self.started.isoformat(),
+            "since": self.since.isoformat() if self.since else None,
+            "seconds": round(self.seconds, 3),
+            "exit_code": self.exit_code,
+            "rows": self.rows,
+            "inputs": [
+                one.as_dict() | {"warnings": list(one.report.warnings) if one.report else []} for one in self.inputs
+            ],
+            "changes": self.counts,
+            "changes_file": self.changes_file,
+            "message": self.message,
+            "problems": list(self.problems),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        found_kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items() if count)
+        found = [("job", f"{self.job}, run {self.run_id}, {self.seconds:.1f} s")]
+        for one in self.inputs:
+            about = one.error or f"{pluralize(one.rows, 'row')}{f', paid {one.paid:,}' if one.paid else ''}"
+            found.append((one.what, f"{one.path}: {about}"))
+            found += [("  written to", one.output)] if one.output and one.what != "failed" else []
+        since = "first run, nothing to compare with" if self.since is None else found_kinds or "none"
+        found.append(("changes", since))
+        found += [("  written to", self.changes_file)] if self.changes_file else []
+        return [*found, *(("attention", problem) for problem in self.problems)]

@@ -1,0 +1,54 @@
+"""Takes down the answers of a run while they are written, whatever format they are written in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from bizverify.run.records import DIGITS, ROW_ID
+from bizverify.scheduling.changes import KEY, SNAPSHOT, key_expr
+
+_RECORD: Final = ("b_no", "name", "address", "zipcode")
+
+
+class AnswerRecorder:
+    """Takes down the rows of one input: :meth:`observe` goes into the query, :meth:`snapshot` is what it saw."""
+
+    def __init__(self, input: str, key: Sequence[str]) -> None:
+        self._input = input
+        self._key = tuple(key)
+        self._parts: list[pl.DataFrame] = []
+        self._lock = threading.Lock()
+
+    def observe(self, answers: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the same rows; as they pass, from any thread and in any order, they are taken down."""
+        names = set(answers.collect_schema().names())
+        digits = pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)
+        cells = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _RECORD}
+        cells["b_no"] = pl.coalesce(digits, cells["b_no"])
+        answer = [pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input")]
+        taken = pl.struct(pl.col(ROW_ID), *(cell.alias(name) for name, cell in cells.items()), *answer)
+        index = pl.get_index_type()
+        return answers.with_columns(
+            taken.map_batches(self._take, return_dtype=index, is_elementwise=True).alias(ROW_ID)
+        )
+
+    def _take(self, rows: pl.Series) -> pl.Series:
+        frame = rows.struct.unnest()
+        with self._lock:
+            self._parts.append(frame)
+        return frame[ROW_ID]
+
+    def snapshot(self) -> pl.DataFrame:
+        """Return what was taken down, one row a key: :data:`SNAPSHOT`, in the order of the file."""
+        if not self._parts:
+            return pl.DataFrame(schema=SNAPSHOT)
+        rows = pl.concat(self._parts).sort(ROW_ID).with_columns(key_expr(self._key).alias(KEY))
+        return (
+            rows.filter(pl.col(KEY).hash().is_first_distinct())
+            .with_columns(pl.lit(self._input).alias("input"))
+            .select(pl.col(name).cast(dtype) for name, dtype in SNAPSHOT.items())
+        )

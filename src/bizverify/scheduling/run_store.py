@@ -1,0 +1,284 @@
+"""What a job remembers between its runs: one SQLite file of the common kind, mode 0600, a job.
+
+It holds the newest answers (the snapshot), what changed in each run, what was verified when, and what is still to be
+told. A run is written down in one transaction when its outputs are published: after a kill the next one finds the state
+before, and comes to the same.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import polars as pl
+
+from bizverify.errors import JobRunningError, StoreError
+from bizverify.scheduling.changes import CHANGE_SCHEMA, SNAPSHOT
+from bizverify.storage.filesystem import state_directory
+from bizverify.storage.sqlite import FileKind, rewrite_file
+
+DDL: Final = """
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    started REAL NOT NULL,
+    finished REAL NOT NULL,
+    exit_code INTEGER NOT NULL,
+    rows INTEGER NOT NULL CHECK (rows >= 0),
+    counts TEXT NOT NULL,
+    inputs TEXT NOT NULL,
+    changes BLOB,
+    message TEXT,
+    delivered REAL
+) STRICT;
+
+CREATE TABLE inputs (
+    path TEXT PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    verified REAL NOT NULL,
+    output TEXT NOT NULL,
+    rows INTEGER NOT NULL CHECK (rows >= 0)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+
+CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
+"""
+RUN_FILE: Final = FileKind("the state of a scheduled job", "job", 0x6276526E, DDL, {}, StoreError)  # "bvRn"
+_TAKEN: Final = "a run of this job is under way, so nothing was done; wait for it, or stop it"
+_PART: Final = 1_000_000
+"""Rows of a snapshot that are kept in one cell: SQLite's cells end at a gigabyte."""
+_RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, delivered"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run of a job, as it is remembered; times in seconds since 1970.
+
+    ``counts``: rows by kind of change; ``inputs``: what became of each, as ``bizverify run --json`` says it.
+    ``delivered``: when ``message`` was, ``None`` where it is still to be.
+    """
+
+    id: str
+    started: float
+    finished: float
+    exit_code: int
+    rows: int
+    counts: Mapping[str, int]
+    inputs: Sequence[Mapping[str, Any]] = field(repr=False)
+    message: str | None = None
+    delivered: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its message is still to be delivered."""
+        return self.message is not None and self.delivered is None
+
+    @property
+    def summary(self) -> str:
+        """What changed, by kind."""
+        return ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items() if count) or "none"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The run as plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInput:
+    """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows."""
+
+    fingerprint: str
+    verified: float
+    output: str
+    rows: int
+
+
+def state_folder() -> Path:
+    """Return the folder of the states of all jobs."""
+    return state_directory() / "jobs"
+
+
+class RunStore:
+    """The state of one job, open: ``with RunStore(path) as store``. All methods raise :class:`StoreError`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with RUN_FILE.errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not path.exists():
+                RUN_FILE.make(path)
+        self._db = RUN_FILE.open(path)
+
+    @classmethod
+    @contextmanager
+    def alone(cls, path: Path) -> Iterator[Self]:
+        """Open a job's state while no run of it is under way; raise :class:`JobRunningError` where one is."""
+        with RUN_FILE.errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            lock = RUN_FILE.lock(path, _TAKEN, wait=0)
+        except StoreError as error:
+            if not str(error).endswith(_TAKEN):
+                raise
+            raise JobRunningError(str(error)) from error
+        try:
+            with cls(path) as store:
+                yield store
+        finally:
+            lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._db.close()
+
+    def snapshot(self) -> pl.DataFrame | None:
+        """Return the newest answers, ``None`` before the first run."""
+        with RUN_FILE.errors(self.path):
+            parts = [_unpack(blob) for (blob,) in self._db.execute("SELECT rows FROM snapshot ORDER BY part")]
+        return pl.concat(parts) if parts else None
+
+    def known_inputs(self) -> dict[str, KnownInput]:
+        """Return what was verified, by the path of the input."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute("SELECT path, fingerprint, verified, output, rows FROM inputs").fetchall()
+        return {path: KnownInput(*rest) for path, *rest in rows}
+
+    def outputs(self) -> set[str]:
+        """Return the paths of all that this job ever wrote: no input of it, whatever a glob says."""
+        with RUN_FILE.errors(self.path):
+            return {path for (path,) in self._db.execute("SELECT path FROM outputs")}
+
+    def runs(self) -> list[JobRun]:
+        """Return the runs, the oldest first."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute(f"SELECT {_RUN} FROM runs ORDER BY number").fetchall()  # noqa: S608 - a constant
+        return [_run(row) for row in rows]
+
+    def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
+        """Return what changed in each run after one (``None``: from the first) up to another, by their ids."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute(
+                "SELECT changes FROM runs WHERE changes IS NOT NULL"
+                " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
+                " AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
+                (after, until),
+            ).fetchall()
+        return [_unpack(blob) for (blob,) in rows]
+
+    def commit_run(
+        self,
+        run: JobRun,
+        snapshot: pl.DataFrame | None,
+        changes: pl.DataFrame,
+        known: Mapping[str, KnownInput],
+        written: Sequence[str],
+        keep: int,
+    ) -> None:
+        """Write a run down: all of it or nothing.
+
+        ``snapshot``: ``None`` where it stays; inputs that it does not hold are forgotten. ``known``: inputs that were
+        verified; ``written``: paths of outputs; ``keep``: runs that are remembered.
+        """
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.execute(
+                "INSERT INTO runs (id, started, finished, exit_code, rows, counts, inputs, changes, message)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(run.id, run.started, run.finished, run.exit_code, run.rows),
+                    *(json.dumps(run.counts), json.dumps(run.inputs, ensure_ascii=False)),
+                    *(None if changes.is_empty() else _pack(changes), run.message),
+                ),
+            )
+            if snapshot is not None:
+                self._put_snapshot(snapshot)
+                held = json.dumps(snapshot["input"].unique().to_list())
+                self._db.execute("DELETE FROM inputs WHERE path NOT IN (SELECT value FROM json_each(?))", (held,))
+            self._db.executemany(
+                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?)",
+                [(path, one.fingerprint, one.verified, one.output, one.rows) for path, one in known.items()],
+            )
+            self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(path,) for path in written])
+            self._db.execute(
+                "DELETE FROM runs WHERE number <= (SELECT max(number) FROM runs) - ?"
+                " AND (message IS NULL OR delivered IS NOT NULL)",
+                (keep,),
+            )
+
+    def _put_snapshot(self, snapshot: pl.DataFrame) -> None:
+        self._db.execute("DELETE FROM snapshot")
+        for part, rows in enumerate(snapshot.iter_slices(_PART)):
+            self._db.execute("INSERT INTO snapshot VALUES (?, ?)", (part, _pack(rows)))
+        if snapshot.is_empty():
+            self._db.execute("INSERT INTO snapshot VALUES (0, ?)", (_pack(snapshot),))
+
+    def mark_delivered(self, run_id: str, now: float) -> None:
+        """Note that a run's message was delivered."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.execute("UPDATE runs SET delivered = ? WHERE id = ?", (now, run_id))
+
+    def holdings(self, numbers: Sequence[str]) -> dict[str, int]:
+        """Return how many rows are held of business numbers, by kind."""
+        held = pl.col("b_no").is_in(list(numbers))
+        snapshot = self.snapshot()
+        changes = self._changes()
+        return {
+            "answers": 0 if snapshot is None else snapshot.filter(held).height,
+            "changes": sum(frame.filter(held).height for frame in changes.values()),
+        }
+
+    def erase(self, numbers: Sequence[str]) -> None:
+        """Erase business numbers from answers and changes; messages hold none."""
+        kept = ~pl.col("b_no").is_in(list(numbers)).fill_null(False)
+        with RUN_FILE.errors(self.path):
+            with self._transaction():
+                if (snapshot := self.snapshot()) is not None:
+                    self._put_snapshot(snapshot.filter(kept))
+                for number, frame in self._changes().items():
+                    packed = _pack(frame.filter(kept))
+                    self._db.execute("UPDATE runs SET changes = ? WHERE number = ?", (packed, number))
+            rewrite_file(self._db)
+
+    def _changes(self) -> dict[int, pl.DataFrame]:
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute("SELECT number, changes FROM runs WHERE changes IS NOT NULL").fetchall()
+        return {number: _unpack(blob) for number, blob in rows}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A transaction that is committed at the end of the block, and undone where that fails."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+
+
+def _pack(rows: pl.DataFrame) -> bytes:
+    """Return rows as Parquet: small, and read by every later version."""
+    buffer = io.BytesIO()
+    rows.write_parquet(buffer, compression="zstd", compression_level=1)
+    return buffer.getvalue()
+
+
+def _unpack(blob: bytes) -> pl.DataFrame:
+    rows = pl.read_parquet(io.BytesIO(blob))
+    schema = SNAPSHOT if "row_status" in rows.columns else CHANGE_SCHEMA
+    return rows.select(schema.names())
+
+
+def _run(row: tuple[Any, ...]) -> JobRun:
+    id_, started, finished, exit_code, rows, counts, inputs, message, delivered = row
+    return JobRun(id_, started, finished, exit_code, rows, json.loads(counts), json.loads(inputs), message, delivered)

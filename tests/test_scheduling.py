@@ -1,0 +1,456 @@
+"""Scheduled jobs: the job file, runs one after the other, what changed, and what is told."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from filelock import FileLock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bizverify as bv
+from bizverify.scheduling import changes
+from bizverify.scheduling.changes import (
+    BEFORE,
+    CHANGE,
+    KEY,
+    SNAPSHOT,
+    advance,
+    combine,
+    compare,
+    count_kinds,
+    of_kinds,
+    settle,
+)
+from bizverify.scheduling.job import run_job
+from bizverify.scheduling.job_file import CHANGES, TEMPLATE, json_schema, load_job_file
+from bizverify.scheduling.run_store import RunStore, state_folder
+from bizverify.schema import SEOUL
+from bizverify.testing import FakeService
+from conftest import write
+from customers import KEY as API_KEY
+from customers import customers, numbers
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+WORDS = {"active": "계속사업자", "suspended": "휴업자", "closed": "폐업자"}
+FIRST_NIGHT = datetime(2026, 11, 20, 2, tzinfo=SEOUL).timestamp()
+DAY = 86_400.0
+
+
+@dataclass
+class Nights:
+    """A folder with a job that runs each night over ``in.csv`` with ``registry.parquet``; both change between."""
+
+    folder: Path
+    job: str = ""
+    statuses: dict[str, str] = field(default_factory=dict)
+    night: int = 0
+
+    def write_job(self, text: str = "", inputs: str = 'path = "in.csv"', end: str = "") -> None:
+        write(
+            self.folder / "job.toml", f"{text}\n[[inputs]]\n{inputs}\n[reference]\nregistry = 'registry.parquet'\n{end}"
+        )
+
+    def write_inputs(self, rows: Sequence[str] | None = None) -> None:
+        """Write the list of customers, and the registry of this night."""
+        rows = list(self.statuses) if rows is None else rows
+        lines = [f"{b_no},상사 {b_no},서울시 중구 세종대로 {int(b_no) % 97}" for b_no in rows]
+        write(self.folder / "in.csv", "\n".join(["사업자번호,상호,주소", *lines, ""]))
+        lines = [f"{b_no},{WORDS[status]}" for b_no, status in self.statuses.items()]
+        source = write(self.folder / "statuses.txt", "\n".join(["b_no,상태", *lines, ""]))
+        day = datetime.fromtimestamp(self.now(), SEOUL).date()
+        bv.build_registry([source], self.folder / "registry.parquet", as_of=day)
+
+    def now(self) -> float:
+        return FIRST_NIGHT + self.night * DAY
+
+    def run(self, **more: Any) -> bv.JobReport:
+        """Run the job of this night; the next call is the next night's."""
+        report = run_job(self.folder / "job.toml", now=self.now, **more)
+        self.night += 1
+        return report
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    found = Nights(tmp_path, statuses=dict.fromkeys(numbers(12), "active"))
+    found.write_inputs()
+    found.write_job()
+    return found
+
+
+def kinds(report: bv.JobReport) -> dict[str, int]:
+    return {kind: count for kind, count in report.counts.items() if count}
+
+
+# ── the job file ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_template_is_a_job_file_and_names_every_field(tmp_path: Path) -> None:
+    """What `run --init` writes can be run, and no field of a job file is missing from it."""
+    job = load_job_file(write(tmp_path / "job.toml", TEMPLATE))
+    assert job.inputs[0].path == "customers.csv"
+    schema = json_schema()
+    missing = {
+        name
+        for part in schema["$defs"].values()
+        for name in part["properties"]
+        if f"{name} =" not in TEMPLATE and f"[{name}]" not in TEMPLATE and f"[[{name}]]" not in TEMPLATE
+    }
+    assert missing <= UNTOLD
+
+
+UNTOLD = {"json_path", "has_header", "ledger", "key_file", "priority", "buy_suspect", "rate", "concurrency", "offline",
+          "paid", "store", "model", "labels", "select", "prefix", "summary", "with_outcomes"}  # fmt: skip
+"""Fields that the template leaves to the documentation."""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[[inputs]]\npath = "a"\n\n[engine]\nnam = "local"\n', "line 5: engine.nam: Object contains unknown field"),
+        (
+            '[[inputs]]\npath = "a"\n[[inputs]]\nsheet = "b"\n',
+            "line 3: inputs[1]: Object missing required field `path`",
+        ),
+        ('[[inputs]]\npath = "a"\n[output]\nmode = "rw"\n', "line 4: output.mode: Expected `str` matching regex"),
+        ('[[inputs]]\npath = "a"\n[run]\ndeadline = "soon"\n', "line 4: run.deadline: 'soon' is no duration"),
+        ('[[inputs]]\npath = "a"\n[engine]\nname = "cloud"\n', "line 4: engine.name: Invalid enum value 'cloud'"),
+        ('[[inputs]]\npath = "a"\n[changes]\nkey = []\n', "line 4: changes.key: Expected `array` of length >= 1"),
+        ("[[inputs]\n", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_with_a_job_file_is_said_with_its_line(text: str, told: str, tmp_path: Path, run: Run) -> None:
+    """A job file that is not right is exit code 2, with file, line, field and reason."""
+    write(tmp_path / "job.toml", text)
+    done = run("run", "job.toml")
+    assert done.returncode == 2
+    assert str(tmp_path / "job.toml") in done.stderr
+    assert told in done.stderr
+
+
+def test_init_writes_a_job_file_and_its_schema_once(tmp_path: Path, run: Run) -> None:
+    """`run --init` makes both files, and replaces no job file."""
+    assert run("run", "--init", "nightly.toml").returncode == 0
+    assert json.loads((tmp_path / "bizverify-job.schema.json").read_text("utf-8"))["$defs"]
+    (tmp_path / "nightly.toml").write_text("mine")
+    assert run("run", "--init", "nightly.toml").returncode == 2
+    assert (tmp_path / "nightly.toml").read_text() == "mine"
+
+
+# ── what changed ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def snapshot(**rows: dict[str, Any]) -> pl.DataFrame:
+    usual = {"input": "in", "biz_status": "active", "grade": "B", "action": "send", "row_status": "verified"}
+    return pl.DataFrame([usual | {KEY: key} | row for key, row in rows.items()], schema=SNAPSHOT)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({}, {"biz_status": "closed"}, ["closed"]),
+        ({}, {"biz_status": "suspended"}, ["suspended"]),
+        ({"biz_status": "closed"}, {}, ["reopened"]),
+        ({"biz_status": "unknown"}, {"biz_status": "closed"}, ["closed"]),
+        ({}, {"grade": "D", "action": "hold"}, ["risk_up", "action_up"]),
+        ({"grade": "D", "action": "hold"}, {}, ["risk_down", "action_down"]),
+        ({"fixed_address": "a"}, {"fixed_address": "b"}, ["address"]),
+        ({}, {"fixed_address": "b"}, []),
+        ({}, {"biz_status": "unknown"}, None),
+        ({}, {"row_status": "pending", "biz_status": None, "grade": None, "action": None}, None),
+        ({}, {"bounce_prob": 0.9}, None),
+    ],
+)
+def test_each_kind_of_change(before: dict[str, Any], after: dict[str, Any], found: list[str] | None) -> None:
+    """A row counts as what became of it; what could not be found out this time is no change."""
+    old = snapshot(a=before)
+    changed = compare(old, settle(snapshot(a=after), old))
+    assert changed[CHANGE].to_list() == ([] if found is None else [found])
+
+
+def test_new_and_gone_rows_count_as_nothing_else() -> None:
+    """A closed business that is new on the list is new, and one that is gone is gone."""
+    old, new = snapshot(a={}, b={"biz_status": "closed"}), snapshot(a={}, c={"biz_status": "closed", "name": "가"})
+    changed = compare(old, settle(new, old))
+    assert dict(changed.select(KEY, CHANGE).iter_rows()) == {"c": ["new"], "b": ["gone"]}
+
+
+ROW = st.fixed_dictionaries(
+    {
+        "biz_status": st.sampled_from(["active", "closed", "suspended", "unknown"]),
+        "grade": st.sampled_from(["A", "C", "E"]),
+        "row_status": st.sampled_from(["verified", "pending"]),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), ROW, max_size=4), min_size=2, max_size=5))
+def test_what_changed_over_several_runs_is_what_changed_from_the_first_to_the_last(
+    states: list[dict[str, dict[str, Any]]],
+) -> None:
+    """Put together, the changes of the runs between are those of the first and the last; hashes change nothing."""
+    settled, steps = [snapshot(**states[0])], []
+    for state in states[1:]:
+        after, changed = advance(settled[-1], snapshot(**state))
+        assert after.equals(settle(snapshot(**state), settled[-1]))
+        assert changed.equals(compare(settled[-1], after))
+        settled.append(after)
+        steps.append(changed)
+    kept = (KEY, CHANGE, "biz_status", f"biz_status{BEFORE}", "grade", f"grade{BEFORE}")
+    direct, over = (frame.select(kept).sort(KEY) for frame in (compare(settled[0], settled[-1]), combine(steps)))
+    assert over.equals(direct)
+
+
+def test_the_changes_of_a_row_are_those_that_the_job_names() -> None:
+    """Kinds that a job does not name are not told, and rows that have no other are left out."""
+    old = snapshot(a={}, b={})
+    changed = compare(old, snapshot(a={"biz_status": "closed", "grade": "E"}, b={"grade": "C"}))
+    assert of_kinds(changed, ["closed"])[CHANGE].to_list() == [["closed"]]
+    assert count_kinds(changed) == dict.fromkeys(CHANGES, 0) | {"closed": 1, "risk_up": 2}
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_closure_is_told_once(nights: Nights) -> None:
+    """The first run has nothing to compare with; the night after a closure tells it, and no later one does."""
+    nights.write_job(end='[notify]\nfile = "told.txt"\n')
+    assert (nights.run().since, kinds(nights.run())) == (None, {})
+    gone = list(nights.statuses)[3]
+    nights.statuses[gone] = "closed"
+    nights.write_inputs()
+    report = nights.run()
+    assert kinds(report)["closed"] == 1
+    assert report.changes.filter(pl.col(CHANGE).list.contains("closed"))["b_no"].to_list() == [gone]
+    assert kinds(nights.run()) == {}
+    told = (nights.folder / "told.txt").read_text("utf-8").splitlines()
+    assert len(told) == 1
+    assert "1 newly closed" in told[0]
+    assert gone not in told[0]
+
+
+def test_an_input_that_is_as_before_is_not_verified_again(nights: Nights) -> None:
+    """The second run leaves it, its output under the name of the day; another registry, or time, has it verified."""
+    outputs = '[output]\npath = "out/{name}.{date}.csv"\nlatest = "out/latest.csv"\n'
+    nights.write_job(end=f"{outputs}[run]\nskip_unchanged_days = 3\n")
+    whats = [nights.run().inputs[0].what for _ in range(5)]
+    assert whats == ["verified", "unchanged", "unchanged", "verified", "unchanged"]
+    written = sorted(path.name for path in (nights.folder / "out").iterdir())
+    assert written == [*(f"in.2026-11-{day}.csv" for day in range(20, 25)), "latest.csv"]
+    nights.write_inputs()  # a registry of another day
+    assert nights.run().inputs[0].what == "verified"
+
+
+def test_outputs_are_no_inputs_of_the_next_night(nights: Nights) -> None:
+    """What a job wrote into the folder that it reads is not verified by it, tonight or later."""
+    nights.write_job(
+        inputs='path = "*.csv"', end='[output]\npath = "{name}.{date}.csv"\nchanges = "changes.{date}.csv"\n'
+    )
+    for _ in range(3):
+        nights.statuses[list(nights.statuses)[nights.night]] = "closed"
+        nights.write_inputs()
+        assert [Path(one.path).name for one in nights.run().inputs] == ["in.csv"]
+
+
+def test_one_input_that_fails_does_not_stop_the_others_nor_lose_what_was_known(nights: Nights) -> None:
+    """It is told with its error and exit code 2; the others are verified; its rows are neither gone nor new later."""
+    nights.write_job(inputs='path = "*.csv"', end='[output]\npath = "out/{name}.csv"\n')
+    write(nights.folder / "second.csv", f"사업자번호,상호\n{numbers(14)[13]},나\n")
+    assert nights.run().exit_code == 0
+    whole = (nights.folder / "second.csv").read_bytes()
+    write(nights.folder / "second.csv", "")
+    report = nights.run()
+    assert (report.exit_code, [one.what for one in report.inputs]) == (2, ["unchanged", "failed"])
+    assert kinds(report) == {}
+    (nights.folder / "second.csv").write_bytes(whole)
+    assert kinds(nights.run()) == {}
+
+
+def test_an_input_that_is_not_there_is_told_and_its_rows_are_not_gone(nights: Nights) -> None:
+    """A file that did not arrive tonight fails alone; when it is back, nothing has changed."""
+    nights.write_job(inputs='path = "in.csv"\n[[inputs]]\npath = "second.csv"', end='[notify]\nfile = "told.txt"\n')
+    second = write(nights.folder / "second.csv", f"사업자번호,상호\n{numbers(14)[13]},나\n")
+    nights.run()
+    second.rename(nights.folder / "away")
+    report = nights.run()
+    assert (report.exit_code, kinds(report)) == (2, {})
+    assert "second.csv: does not exist" in (nights.folder / "told.txt").read_text("utf-8")
+    (nights.folder / "away").rename(second)
+    assert kinds(nights.run()) == {}
+
+
+def test_a_row_of_two_inputs_is_gone_only_when_both_lose_it(nights: Nights) -> None:
+    """A row that stands in two files is there while it stands in one."""
+    nights.write_job(inputs='path = "in.csv"\n[[inputs]]\npath = "second.csv"')
+    (nights.folder / "second.csv").write_bytes((nights.folder / "in.csv").read_bytes())
+    nights.run()
+    whole = list(nights.statuses)
+    nights.write_inputs(whole[1:])
+    assert kinds(nights.run()) == {}
+    (nights.folder / "second.csv").write_bytes((nights.folder / "in.csv").read_bytes())
+    assert kinds(nights.run()) == {"gone": 1}
+
+
+def test_a_run_that_was_killed_before_it_was_written_down_is_done_again(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after its outputs are there, it leaves the state before, and the next run tells the same closure."""
+    nights.run()
+    nights.statuses[next(iter(nights.statuses))] = "closed"
+    nights.write_inputs()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "commit_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            nights.run()
+    assert kinds(nights.run())["closed"] == 1
+
+
+def test_a_message_that_was_not_taken_is_told_by_the_next_run(nights: Nights) -> None:
+    """A command that fails is said; the next run delivers the message, with nothing new of its own."""
+    flag = nights.folder / "works"
+    mail = (
+        "import sys, pathlib; works = pathlib.Path('works').exists(); "
+        "open('mail.txt', 'a').write(sys.stdin.read()) if works else sys.exit(1)"
+    )
+    nights.write_job(
+        'lang = "ko"', end=f"[notify]\ncommand = [{json.dumps(sys.executable)}, '-c', {json.dumps(mail)}]\n"
+    )
+    nights.run()
+    nights.statuses[next(iter(nights.statuses))] = "closed"
+    nights.write_inputs()
+    failed = nights.run()
+    assert any("ended with 1" in problem for problem in failed.problems)
+    flag.touch()
+    assert nights.run().problems == ()
+    assert nights.run().problems == ()
+    assert (nights.folder / "mail.txt").read_text("utf-8").split("\n")[0].endswith("새로 폐업 1곳, 반송 위험 상승 1곳")
+    assert (nights.folder / "mail.txt").read_text("utf-8").count("새로 폐업") == 1
+
+
+def test_two_runs_of_a_job_do_not_overlap(nights: Nights, run: Run) -> None:
+    """A run that finds another under way does nothing, says so, and ends with exit code 6."""
+    nights.run()
+    state = next(state_folder().glob("*.sqlite"))
+    with FileLock(f"{state}.lock"):
+        done = run("run", "job.toml")
+    assert (done.returncode, "is under way" in done.stderr) == (6, True)
+    assert run("run", "job.toml").returncode == 0
+
+
+def test_quiet_is_quiet_unless_something_happened(nights: Nights, run: Run) -> None:
+    """Cron mails nothing after a night without changes, and the report after another one."""
+    assert run("run", "job.toml", "--quiet").stderr == ""
+    assert run("run", "job.toml", "--quiet").stderr == ""
+    nights.statuses[next(iter(nights.statuses))] = "closed"
+    nights.write_inputs()
+    done = run("run", "job.toml", "--quiet")
+    assert (done.returncode, "closed 1" in done.stderr, done.stdout) == (0, True, "")
+
+
+def test_runs_are_listed_shown_and_compared(nights: Nights, run: Run) -> None:
+    """`runs` knows each run; what changed over several is told as one comparison, as text and as a file."""
+    for night in range(3):
+        nights.run()
+        nights.statuses[list(nights.statuses)[night]] = "closed"
+        nights.write_inputs()
+    nights.run()
+    listed = json.loads(run("runs", "list", "job.toml", "--json").stdout)["runs"]
+    assert [one["counts"].get("closed", 0) for one in listed] == [0, 1, 1, 1]
+    assert "closed 1" in run("runs", "show", "job.toml", "last").stdout
+    done = run("runs", "diff", "job.toml", "last-2", "last", "-o", "changes.xlsx")
+    assert "closed 2" in done.stdout
+    assert pl.read_excel(nights.folder / "changes.xlsx").height == 2
+    assert run("runs", "diff", "job.toml", "last", "last-1").returncode == 2
+
+
+def test_what_is_paid_is_what_is_new(
+    nights: Nights, service: FakeService, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over nights, an engine that buys pays each distinct row once; a budget is one for all inputs, and carries on."""
+    monkeypatch.setenv("NIGHTLY_KEY", API_KEY)
+    for name in ("a", "b"):
+        customers(nights.folder / f"{name}.csv", 6 if name == "a" else 10)
+    engine = f'[engine]\nname = "verify"\nbase_url = "{url}"\nkey_env = "NIGHTLY_KEY"\nbudget = 4\n'
+    write(nights.folder / "job.toml", '[[inputs]]\npath = "[ab].csv"\n[output]\npath = "out/{name}.csv"\n' + engine)
+    reports = [nights.run() for _ in range(4)]
+    assert [sum(one.paid for one in report.inputs) for report in reports] == [4, 4, 2, 0]
+    assert [report.exit_code for report in reports] == [5, 5, 0, 0]
+
+
+def test_the_deadline_ends_a_run_in_good_order(nights: Nights) -> None:
+    """Inputs that do not begin before it are left for the next run, with exit code 5, and lose nothing."""
+    nights.run()
+    nights.statuses[next(iter(nights.statuses))] = "closed"
+    nights.write_inputs()
+    report = nights.run(deadline=0.0)
+    assert (report.exit_code, [one.what for one in report.inputs], kinds(report)) == (5, ["left"], {})
+    assert kinds(nights.run())["closed"] == 1
+
+
+def test_a_forgotten_number_leaves_the_state_of_jobs(nights: Nights, run: Run) -> None:
+    """`forget` reaches what jobs remember; the number is not told as gone when the list has it no more."""
+    nights.run()
+    gone = next(iter(nights.statuses))
+    nights.statuses[gone] = "closed"
+    nights.write_inputs()
+    nights.run()
+    report = json.loads(run("forget", gone, "--yes", "--json").stdout)
+    assert [store["counts"] for store in report["stores"] if store["store"] == "job"] == [{"answers": 1, "changes": 1}]
+    assert not any(gone.encode() in path.read_bytes() for path in state_folder().iterdir())
+    del nights.statuses[gone]
+    nights.write_inputs()
+    assert kinds(nights.run()) == {}
+
+
+def test_a_month_of_nights(nights: Nights) -> None:
+    """Rows come, go and close at random; every closure is told once, and the list is right at the end."""
+    chance = random.Random(7)
+    nights.statuses = dict.fromkeys(numbers(60), "active")
+    fresh = iter(numbers(200)[60:])
+    told: list[str] = []
+    closed: list[str] = []
+    for night in range(14):
+        nights.write_inputs()
+        if night == 5:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RunStore, "commit_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+                with pytest.raises(KeyboardInterrupt):
+                    nights.run()
+        report = nights.run()
+        told += report.changes.filter(pl.col(CHANGE).list.contains("closed"))["b_no"].to_list()
+        active = [b_no for b_no, status in nights.statuses.items() if status == "active"]
+        closing = chance.sample(active, 2)
+        closed += closing
+        nights.statuses |= dict.fromkeys(closing, "closed") | {next(fresh): "active"}
+    assert told == closed[: len(told)] or sorted(told) == sorted(closed[:-2])
+    assert len(told) == len(set(told)) == len(closed) - 2
+
+
+def test_figures_for_a_monitor_are_in_the_form_of_prometheus(nights: Nights) -> None:
+    """The file of `metrics` is one that Prometheus' own parser reads, readable for its collector."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    nights.write_job(end='[run]\nmetrics = "job.prom"\n')
+    nights.run()
+    target = nights.folder / "job.prom"
+    families = {family.name: family for family in parser.text_string_to_metric_families(target.read_text("utf-8"))}
+    assert families["bizverify_job_rows"].samples[0].value == 12
+    assert families["bizverify_job_rows"].samples[0].labels == {"job": "job"}
+    assert {one.labels["kind"] for one in families["bizverify_job_changes"].samples} == set(CHANGES)
+    assert target.stat().st_mode & 0o777 == 0o644
+
+
+def test_the_kinds_of_a_job_file_are_the_kinds_that_are_found() -> None:
+    """No kind of change is named in one place alone."""
+    assert set(changes._rules(pl.lit(True), pl.lit(True))) == set(CHANGES)
