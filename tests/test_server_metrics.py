@@ -143,6 +143,32 @@ def test_refusals_are_counted_by_code_and_by_the_bound_that_they_name(tmp_path: 
     assert found("refusals_total", code="internal", bound="") == 0
 
 
+def test_what_is_refused_before_there_is_a_request_is_counted(tmp_path: Path) -> None:
+    """What is no HTTP, and a connection more than an address may have; connections that are open are told."""
+    with monitored(tmp_path) as server:
+        place = "127.0.0.1", int(server.url.rpartition(":")[2])
+        with socket.create_connection(place), socket.create_connection(place) as line:
+            line.sendall(b"no HTTP at all\r\n\r\n")
+            assert line.recv(100).startswith(b"HTTP/1.1 400")
+            wait_until(lambda: metrics_of(server)("connections") == 1)  # the other one
+        wait_until(lambda: metrics_of(server)("connections") == 0)
+        assert metrics_of(server)("refusals_total", code="bad_http", bound="") == 1
+
+
+def test_connections_beyond_those_of_an_address_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none of an address's connections can make room, because all are being answered."""
+    begun, go = answers_held(monkeypatch)
+    with monitored(tmp_path, connections_per_address=1) as server, ThreadPoolExecutor(1) as pool:
+        key = {"X-API-Key": server.key()}
+        asking = pool.submit(HTTP.post, f"{server.url}/verify", json=LOOKUP, headers=key)
+        assert begun.wait(30)
+        assert HTTP.get(f"{server.url}/healthz").status_code == 429
+        found = metrics_of(server)
+        go.set()
+        assert asking.result().status_code == 200
+    assert found("refusals_total", code="limit_exceeded", bound="connections_per_address") == 1
+
+
 def test_lookups_that_wait_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = answers_held(monkeypatch)
     with monitored(tmp_path) as server, ThreadPoolExecutor(1) as pool:
@@ -189,7 +215,7 @@ def test_watches_that_are_overdue_and_notifications_that_nobody_takes_are_told(t
         file.execute("BEGIN")
         key, _ = key_table.create_key(file, plan="business", quota=1, now=0)
         gone, _ = key_table.create_key(file, plan="business", quota=1, now=0)
-        key_table.revoke_key(file, gone.id, 1)
+        key_table.revoke_key(file, gone.id, hand.seconds - 60)
         for owner in (key.id, gone.id):
             watch_store.add(file, owner, watch_store.Business("1248100998", None, None), hand.seconds - 3600)
         for number, due in ((1, hand.seconds + 60), (2, None)):

@@ -309,11 +309,15 @@ def server_for(
 ) -> UvicornServer:
     """The server of an app, quiet: what it logs goes through ``logging`` under ``bizverify.server``."""
     table = ConnectionTable(_connections(), settings.connections_per_address, settings.trusted_proxies)
+    app = create_app(settings, clock, status_sources=status_sources)
+    metrics: ServerMetrics = app.state.metrics
+    metrics.connections = table.__len__
+    connection = partial(BoundedConnection, table=table, on_refusal=metrics.count_refusal)
     config = uvicorn.Config(
-        create_app(settings, clock, status_sources=status_sources),
+        app,
         lifespan="on",
         ws="none",
-        http=partial(BoundedConnection, table=table),  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
+        http=connection,  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_keep_alive=_KEEP_ALIVE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -31,16 +32,17 @@ _HEAD_TOO_LARGE: Final = f"the head of the request is too large: at most {HEAD_B
 class BoundedConnection(H11Protocol):
     """An HTTP/1.1 connection with deadlines and a place in ``table``; what is no HTTP is refused in the one shape.
 
-    ``arguments``: uvicorn's.
+    ``on_refusal`` is called with what is refused here, before there is a request. ``arguments``: uvicorn's.
     """
 
     _awaits_head = True
     _deadline: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
-    def __init__(self, *, table: ConnectionTable, **arguments: Any) -> None:
+    def __init__(self, *, table: ConnectionTable, on_refusal: Callable[[Refusal], None], **arguments: Any) -> None:
         super().__init__(**arguments)
         self._table = table
+        self._on_refusal = on_refusal
         self._answering = self.app
         self.app = self._answer
 
@@ -50,6 +52,7 @@ class BoundedConnection(H11Protocol):
         self._wait(HEAD_SECONDS, self._too_slow)
         refusal = self._table.admit(self, self.client[0] if self.client else "")
         if refusal is not None:
+            self._on_refusal(refusal)
             self._answering = _refuse_with(refusal)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
@@ -155,6 +158,7 @@ class BoundedConnection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
+        self._on_refusal(Refusal(status, code, message))
         body = msgspec.json.encode({"error": {"code": code, "message": message}})
         headers = [("Content-Type", JSON), ("Content-Length", str(len(body))), ("Connection", "close")]
         for event in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, Info, ProcessCollector
@@ -14,20 +15,30 @@ _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _COMMIT_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _DELAY_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _MEASURED_EVERY: Final = 0.25
-_ALARMING: Final = ("busy", "insufficient_storage", "internal", "quota_exceeded", "timeout")
-"""Codes of refusals that are told from the start, as 0: a monitor does not see the first of a series as an increase."""
+_ALARMING: Final = (
+    ("busy", ""),
+    ("insufficient_storage", ""),
+    ("internal", ""),
+    ("invalid_key", ""),
+    ("limit_exceeded", "connections_per_address"),
+    ("quota_exceeded", ""),
+    ("timeout", ""),
+)
+"""Codes and bounds of refusals told from the start, as 0: a monitor sees no increase in a series' first value."""
 
 
 class ServerMetrics:
     """Counts what a server does. ``registry`` is the app's own, so that several may be in one process.
 
     Methods are called on the event loop or in threads, and take about a microsecond. No label holds anything of what a
-    client sent: routes are patterns, methods those that are known, codes those of refusals.
+    client sent: routes are patterns, methods those that are known, codes those of refusals. ``connections`` returns how
+    many are open, where that is known.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.under_way = 0
+        self.connections: Callable[[], int] | None = None
         Info("bizverify_build", "The version of bizverify.", registry=self.registry).info({"version": __version__})
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -46,8 +57,8 @@ class ServerMetrics:
         self._delays = self._histogram(
             "event_loop_delay_seconds", "Seconds that the event loop was late, four times a second.", _DELAY_SECONDS
         )
-        for code in _ALARMING:
-            self._refusals.labels(code, "")
+        for code, bound in _ALARMING:
+            self._refusals.labels(code, bound)
         for state in ("done", "failed"):
             self._jobs.labels(state)
 

@@ -53,6 +53,8 @@ class StateCollector(Collector):
         context = self._context
         lookups, acceptance, data = context.lookups.answerer, context.acceptance, context.engines.data
         yield _gauge("requests_under_way", "Requests whose answer is not sent yet.", context.metrics.under_way)
+        if context.metrics.connections is not None:
+            yield _gauge("connections", "Connections to the service that are open.", context.metrics.connections())
         yield _gauge("lookups_waiting", "Single lookups that wait or are being answered.", lookups.waiting)
         yield _gauge("lookups_waiting_limit", "Lookups beyond which further ones are refused.", lookups.most_waiting)
         yield _gauge("uploads_under_way", "Uploads that come in or are being read.", acceptance.uploads)
