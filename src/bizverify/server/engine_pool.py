@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -58,6 +59,12 @@ class ServedEngine(LocalEngine):
         )
         self.data = data
         self.letters = letters
+
+    def without_letters(self) -> ServedEngine:
+        """Return this engine with an empty history in place of its own, where it has one: the same for many scopes."""
+        other = copy(self)
+        other.letters, other.history = None, None if self.history is None else pl.LazyFrame(schema=HISTORY_SCHEMA)
+        return other
 
     def is_of(self, data: ReferenceData, today: date, agreed: AgreedLetters | None) -> bool:
         """Whether the engine answers from these files, on this day, and from this agreement of the pool."""

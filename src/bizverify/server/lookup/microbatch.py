@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -17,9 +17,11 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify.engine import LocalEngine
+from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError
-from bizverify.server.engine_pool import EnginePool
+from bizverify.server.engine_pool import EnginePool, ServedEngine
 from bizverify.server.errors import busy
+from bizverify.server.letters import ScopeLetters
 from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.status.known_status import KnownStatus
@@ -48,7 +50,14 @@ _LONGEST: Final = 500
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _LookupValues = tuple[str, str | None, str | None]
-_Asked = tuple[VerifyRequest, KnownStatus | None]
+
+
+class _Asked(NamedTuple):
+    """A lookup, its status where it is asked for, and the earlier letters to its business, if there are any."""
+
+    lookup: VerifyRequest
+    status: KnownStatus | None
+    letters: ScopeLetters | None
 
 
 class Microbatcher(Generic[Item, Result]):
@@ -153,7 +162,9 @@ class LookupAnswerer:
         self._waiting = 0
         self._of_scope: OrderedDict[tuple[str, bool], tuple[LocalEngine, _EngineQueue]] = OrderedDict()
         self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
-        self._cache: OrderedDict[tuple[int, _LookupValues, KnownStatus | None], VerificationPayload] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, _LookupValues, KnownStatus | None, int | None], VerificationPayload] = (
+            OrderedDict()
+        )
         self._reference_data: tuple[object, ...] = ()
         self._limiter = anyio.CapacityLimiter(_QUERIES)
 
@@ -192,14 +203,15 @@ class LookupAnswerer:
         try:
             statuses = None if offline else self._statuses
             status = None if statuses is None else await self._find_status(statuses, scope, lookup)
-            queue = await self._queue(scope, statuses)
+            engine, queue = await self._queue(scope, statuses)
             values = lookup.b_no, lookup.name, lookup.address
-            place = queue.number, values, status
+            letters = _letters_to(lookup, engine)
+            place = queue.number, values, status, None if letters is None else letters.number
             found = self._cache.get(place)
             if found is not None:
                 self._cache.move_to_end(place)
                 return found
-            found = await queue.batcher.submit((lookup, status))
+            found = await queue.batcher.submit(_Asked(lookup, status, letters))
             if len(values[1] or "") + len(values[2] or "") <= _LONGEST:
                 self._cache[place] = found
                 if len(self._cache) > _CACHED:
@@ -219,13 +231,13 @@ class LookupAnswerer:
         finally:
             known[1].expected += 1
 
-    async def _queue(self, scope: str, statuses: NtsStatuses | None) -> _EngineQueue:
-        """The queue of a scope's engine as it is now, of those who are told ``statuses`` or of the others."""
+    async def _queue(self, scope: str, statuses: NtsStatuses | None) -> tuple[LocalEngine, _EngineQueue]:
+        """A scope's engine as it is now and its queue, of those who are told ``statuses`` or of the others."""
         engine = await self._engines.open_engine(scope)
         place = scope, statuses is not None
         known = self._of_scope.get(place)
         if known is not None and known[0] is engine:
-            return known[1]
+            return known
         reference_data = engine.registry, engine.status, engine.gazetteer, engine.today
         if reference_data != self._reference_data:  # nothing must keep the files before in memory
             self._reference_data = reference_data
@@ -233,13 +245,14 @@ class LookupAnswerer:
         identity = *_engine_identity(engine), statuses is not None
         queue = self._queues.get(identity)
         if queue is None:
-            with_statuses = engine if statuses is None else engine.with_status(statuses.exchangeable())
+            shared = engine.without_letters() if isinstance(engine, ServedEngine) else engine
+            with_statuses = shared if statuses is None else shared.with_status(statuses.exchangeable())
             queue = self._queues[identity] = _EngineQueue(with_statuses, self._limiter)
         self._of_scope[place] = engine, queue
         self._of_scope.move_to_end(place)
         if len(self._of_scope) > _SCOPES:
             self._of_scope.popitem(last=False)
-        return queue
+        return engine, queue
 
 
 class _EngineQueue:
@@ -261,13 +274,21 @@ class _EngineQueue:
         return await anyio.to_thread.run_sync(self._run_query, asked, limiter=self._limiter)
 
     def _run_query(self, asked: Sequence[_Asked]) -> Sequence[VerificationPayload | BaseException]:
+        results: dict[int, VerificationPayload | BaseException] = {}
+        for part in _split_by_letters(asked):
+            results |= zip(part, self._run_part([asked[place] for place in part]), strict=True)
+        return [results[place] for place in range(len(asked))]
+
+    def _run_part(self, asked: Sequence[_Asked]) -> Sequence[VerificationPayload | BaseException]:
         if self._query is None:
             self._query = PreparedQuery(self._engine)
-        lookups = [lookup for lookup, _ in asked]
+        lookups = [one.lookup for one in asked]
         try:
-            if self._engine.status is None:
+            if self._engine.status is None and self._engine.history is None:
                 return self._query.answers(lookups)
-            return self._query.answers(lookups, [status for _, status in asked if status is not None])
+            statuses = [one.status for one in asked if one.status is not None]
+            letters = _collect_letters(asked) if isinstance(self._engine, ServedEngine) else None
+            return self._query.answers(lookups, statuses, letters)
         except BizverifyError:  # an index is damaged, for all alike
             raise
         except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
@@ -275,10 +296,45 @@ class _EngineQueue:
                 return [error]
             _log.warning("a query of %d lookups failed and is done in parts: %s", len(asked), type(error).__name__)
             half = len(asked) // 2
-            return [*self._run_query(asked[:half]), *self._run_query(asked[half:])]
+            return [*self._run_part(asked[:half]), *self._run_part(asked[half:])]
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """The same for engines that answer alike; reference data is compared by identity, while a queue keeps it alive."""
+    """The same for engines that answer alike, but for their letters, which are exchanged with the lookups.
+
+    Reference data is compared by identity, while a queue keeps it alive.
+    """
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
-    return *files, engine.model, engine.lang, engine.today, id(engine.history)
+    of_scope = isinstance(engine, ServedEngine)
+    history = engine.history is None if of_scope else id(engine.history)
+    return *files, engine.model, engine.lang, engine.today, of_scope, history
+
+
+def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> ScopeLetters | None:
+    """The letters of an engine's scope, if one went to the business that is asked about."""
+    letters = engine.letters if isinstance(engine, ServedEngine) else None
+    return letters if letters is not None and letters.mentions(int(lookup.b_no)) else None
+
+
+def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
+    """Split lookups, by their places, so that in no part one business is asked about with different letters to it."""
+    parts: list[tuple[dict[str, int | None], list[int]]] = []
+    for place, (lookup, _, letters) in enumerate(asked):
+        number = None if letters is None else letters.number
+        for seen, places in parts:
+            if seen.setdefault(lookup.b_no, number) == number:
+                places.append(place)
+                break
+        else:
+            parts.append(({lookup.b_no: number}, [place]))
+    return [places for _, places in parts]
+
+
+def _collect_letters(asked: Sequence[_Asked]) -> pl.DataFrame:
+    """The letters to the businesses of lookups that may share a query."""
+    numbers: dict[ScopeLetters, set[int]] = {}
+    for lookup, _, letters in asked:
+        if letters is not None:
+            numbers.setdefault(letters, set()).add(int(lookup.b_no))
+    found = [letters.of(pl.Series(sorted(of), dtype=pl.UInt64)) for letters, of in numbers.items()]
+    return pl.concat([pl.DataFrame(schema=HISTORY_SCHEMA), *found])

@@ -17,7 +17,6 @@ from bizverify.engine import LocalEngine
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.registry import STATUS_SCHEMA
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
-from bizverify.server.engine_pool import ServedEngine
 from bizverify.server.letters import ScopeLetters
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.status.known_status import KnownStatus
@@ -38,9 +37,10 @@ class PreparedQuery:
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
         self._rows = pl.DataFrame(schema=_SCHEMA)
+        self._letters: pl.DataFrame | None = None
         letters = None
         if engine.history is not None:
-            self._letters = _letters_of(engine, engine.history)
+            self._history = ScopeLetters(engine.history.select(list(HISTORY_SCHEMA)).collect().sort("b_no"))
             letters = _source(self._select_letters, pl.Schema(HISTORY_SCHEMA))
         inner = LocalEngine(
             engine.registry,
@@ -55,16 +55,22 @@ class PreparedQuery:
         self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
 
     def answers(
-        self, lookups: Sequence[VerifyRequest], statuses: Iterable[KnownStatus] = ()
+        self,
+        lookups: Sequence[VerifyRequest],
+        statuses: Iterable[KnownStatus] = (),
+        letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
         """Answer lookups in their order; ``statuses``: what the tax authority told of their numbers.
+
+        ``letters``: earlier letters to these numbers (:data:`bizverify.engine.letter_history.HISTORY_SCHEMA`), by
+        default those of the engine's history; an engine without one uses none.
 
         Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError` where an index is
         damaged.
         """
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
-        self._rows = pl.DataFrame(columns, schema=_SCHEMA)
+        self._rows, self._letters = pl.DataFrame(columns, schema=_SCHEMA), letters
         if self._engine.status is not None:
             self._engine.status.exchange(_status_frame(statuses))
         with self._engine.running():
@@ -74,14 +80,9 @@ class PreparedQuery:
 
     def _select_letters(self) -> pl.DataFrame:
         """Return the letters to the businesses that are asked about."""
-        return self._letters.of(self._rows["b_no"].cast(pl.UInt64).unique())
-
-
-def _letters_of(engine: LocalEngine, history: pl.LazyFrame) -> ScopeLetters:
-    """The letters of an engine by business: those of the pool are in memory once for all its keys."""
-    if isinstance(engine, ServedEngine) and engine.letters is not None:
-        return engine.letters
-    return ScopeLetters(history.select(list(HISTORY_SCHEMA)).collect().sort("b_no"))
+        if self._letters is not None:
+            return self._letters
+        return self._history.of(self._rows["b_no"].cast(pl.UInt64).unique())
 
 
 def _status_frame(statuses: Iterable[KnownStatus]) -> pl.DataFrame:
