@@ -321,6 +321,20 @@ def test_the_account_of_a_revoked_key_is_erased_when_its_time_has_come(kept: Kep
     assert [one["action"] for one in audited(kept.db, "--key", kept.key_id)][-1] == "kept long enough"
 
 
+def test_the_account_of_a_revoked_key_stays_until_its_jobs_have_ended(kept: Kept) -> None:
+    """However short its time: what is being answered is not deleted under the hands that answer it."""
+    keys("revoke", kept.key_id, "--db", kept.db)
+    hand = HandClock(time.time())
+    hand.forward(days=1)
+    for state in ("running", "done"):
+        with closing(sqlite3.connect(kept.db)) as db:
+            db.execute("UPDATE jobs SET state = ? WHERE id = ?", (state, kept.job))
+            db.commit()
+        assert kept.named(NUMBER)
+        retain(kept, hand, keep_revoked_days=0)
+    erased(kept)
+
+
 @pytest.mark.parametrize("step", STEPS[:2])
 def test_an_account_that_a_kill_left_half_erased_is_completed_the_next_time(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, step: str

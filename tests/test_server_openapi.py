@@ -19,7 +19,8 @@ import polars as pl
 import pytest
 
 from bizverify.server.handlers import IDEMPOTENCY
-from bizverify.server.routes import OPERATIONS, PARAMETERS, PUBLIC, REFUSALS, document, routes
+from bizverify.server.openapi import PARAMETERS, REFUSALS
+from bizverify.server.routes import OPERATIONS, PUBLIC, document, routes
 from bizverify.server.settings import load_plans
 from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
 from bizverify.watch.schema import DDL as SCHEMA

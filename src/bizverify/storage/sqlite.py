@@ -282,6 +282,7 @@ class FileKind:
             ours = _LOCKS.get(path)
             if ours is None or not ours.is_locked:
                 stack.enter_context(self._hold_alone(connection, path))
+            connection.execute("PRAGMA foreign_keys = OFF")  # a step may make a table anew that others refer to
             while (version := self._read_version(connection, path)) < self.version:
                 try:
                     connection.executescript(

@@ -111,7 +111,10 @@ class JobWorker:
             attempt.scope.cancel()
             await attempt.ended.wait()
         await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, [job_id])
-        self._disk.drop_jobs([job_id])
+        if results.job_folder(self._settings.files, job_id).exists():
+            _log.error("the files of the deleted job %s cannot be removed, tried again at the next start", job_id)
+        else:
+            self._disk.drop_jobs([job_id])
         return given_back
 
     async def run(self) -> None:

@@ -100,8 +100,11 @@ def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
 
 
 def keys_to_erase(db: sqlite3.Connection, before: float) -> list[str]:
-    """The keys that were revoked before a time, and whose account is not erased yet."""
-    query = "SELECT id FROM keys WHERE revoked < ? AND erased IS NULL ORDER BY revoked, id"
+    """The keys that were revoked before a time, whose account is not erased yet, and whose jobs have ended."""
+    query = (
+        "SELECT id FROM keys WHERE revoked < ? AND erased IS NULL AND NOT EXISTS"
+        " (SELECT 1 FROM jobs WHERE key_id = keys.id AND state IN ('queued', 'running')) ORDER BY revoked, id"
+    )
     return [id_ for (id_,) in db.execute(query, (before,))]
 
 
