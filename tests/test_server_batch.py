@@ -25,7 +25,7 @@ import bizverify as bv
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.jobs import accept, results, worker
+from bizverify.server.jobs import reading_slots, results, worker
 from bizverify.server.jobs.accept import JobAcceptance
 from bizverify.server.jobs.results import merge_slices
 from bizverify.server.reference_files import RegistrySnapshot, StatusSources
@@ -443,7 +443,7 @@ def test_an_end_is_told_once(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("isolated")
 def test_files_that_take_long_to_read_hold_up_their_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While several files of one key take long to be read, another key's file is accepted; all are, in the end."""
-    read_isolated, go, begun = accept.read_isolated, threading.Event(), threading.Event()
+    read_isolated, go, begun = reading_slots.read_isolated, threading.Event(), threading.Event()
 
     async def slow(file: Any, *more: Any) -> int:
         if file.name == "slow.csv":
@@ -452,7 +452,7 @@ def test_files_that_take_long_to_read_hold_up_their_own_key(tmp_path: Path, monk
                 await anyio.sleep(0.01)
         return await read_isolated(file, *more)
 
-    monkeypatch.setattr(accept, "read_isolated", slow)
+    monkeypatch.setattr(reading_slots, "read_isolated", slow)
     with served(tmp_path / "db.sqlite") as server, ThreadPoolExecutor(3) as pool:
         key, other = server.key(), server.key()
         slowly = [pool.submit(upload, server, key, name="slow.csv") for _ in range(3)]
@@ -469,14 +469,14 @@ def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job is accepted only if the key is good when it is queued."""
-    read_isolated = accept.read_isolated
+    read_isolated = reading_slots.read_isolated
 
     async def slow(*given: Any) -> int:
         with closing(open_server_file(tmp_path / "db.sqlite")) as db:
             db.execute("UPDATE keys SET revoked = 1")
         return await read_isolated(*given)
 
-    monkeypatch.setattr(accept, "read_isolated", slow)
+    monkeypatch.setattr(reading_slots, "read_isolated", slow)
     with served(tmp_path / "db.sqlite") as server:
         assert upload(server, server.key()).status_code == 401
     assert rows_of(tmp_path / "db.sqlite", "SELECT * FROM jobs") == []

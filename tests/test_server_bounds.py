@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +12,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 import bizverify as bv
 from bizverify.errors import LimitError, UsageError
+from bizverify.server.jobs import reading_slots
 from bizverify.server.jobs.disk_use import folder_bytes
+from bizverify.server.jobs.isolated_reader import ReadBounds
 from bizverify.server.settings import ServicePlan, load_plans
+from bizverify.server.upload_form import ReceivedUpload
+from bizverify.tables.isolation import IsolationError
 from customers import numbers
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, make_key, read_here, rows_of, served
@@ -108,10 +115,15 @@ class SlowUpload:
             return status, json.loads(said.read(length))
 
 
-def wait_for(server: Served, key: str, uploads: int) -> None:
+def wait_for(server: Served, key: str, uploads: int, size: int = 0) -> None:
+    """Wait until so many uploads are under way, for which so many bytes are set aside."""
     deadline = time.monotonic() + 20
-    while me(server, key)["in_use"]["uploads"] != uploads and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        in_use = me(server, key)["in_use"]
+        if in_use["uploads"] == uploads and in_use["disk_bytes"] >= size:
+            return
         time.sleep(0.01)
+    raise AssertionError("the uploads are not under way")
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +197,7 @@ def test_what_comes_in_is_bounded_also_without_a_length(tmp_path: Path, chunked:
         for _ in range(3):
             part = len(body) - 50
             closing.enter_context(SlowUpload(server, key, body, part, chunked=chunked).line)
-        wait_for(server, key, 3)
+        wait_for(server, key, 3, 3 * (len(body) - 50))
         status, told = SlowUpload(server, key, body, len(body) - 50 if chunked else 0, chunked=chunked).answer()
         assert (status, told["error"]["bound"]) == (429, "disk_bytes")
         assert uploaded(server) <= me(server, key)["in_use"]["disk_bytes"] <= 100_000
@@ -274,6 +286,68 @@ def test_requests_at_once_are_bounded_by_key(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
 
 
+class HeldReading:
+    """Reading of files named slow.csv takes until ``go`` is set; ``begun`` counts them. Its bounds are kept in mind."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.begun, self._read = threading.Event(), 0, reading_slots.read_isolated
+        monkeypatch.setattr(reading_slots, "read_isolated", self._hold)
+
+    async def _hold(self, upload: ReceivedUpload, *more: Any) -> int:
+        if upload.name == "slow.csv":
+            self.begun += 1
+            while not self.go.is_set():
+                await anyio.sleep(0.005)
+        return await self._read(upload, *more)
+
+    def until_begun(self, count: int) -> None:
+        deadline = time.monotonic() + 20
+        while self.begun < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
+def post_file(server: Served, key: str, name: str, content: bytes) -> httpx.Response:
+    return HTTP.post(f"{server.url}/batch?paid=false", files={"file": (name, content)}, headers={"X-API-Key": key})
+
+
+def test_slow_files_of_some_keys_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys with slow files leave slots for the large files of others, and all slots taken leave those for small."""
+    held, large = HeldReading(monkeypatch), rows(75_000)
+    assert len(large) > reading_slots.SMALL_FILE
+    with served(tmp_path / "db.sqlite", reading_slots=3) as server, ThreadPoolExecutor(9) as pool:
+        keys = [server.key("enterprise") for _ in range(5)]
+        # each sends two: one is read, the other waits for its own key's first
+        slow = [pool.submit(post_file, server, key, "slow.csv", large) for key in keys[:2] for _ in range(2)]
+        held.until_begun(2)
+        try:
+            assert post_file(server, keys[2], "in.csv", large).status_code == 200
+            slow.append(pool.submit(post_file, server, keys[2], "slow.csv", large))
+            held.until_begun(3)
+            waiting = pool.submit(post_file, server, keys[3], "in.csv", large)
+            assert post_file(server, keys[4], "in.csv", rows(10)).status_code == 200
+            assert (held.begun, waiting.done()) == (3, False)
+        finally:
+            held.go.set()
+        assert [one.result().status_code for one in [*slow, waiting]] == [200] * 6
+
+
+def test_a_small_file_that_takes_much_is_read_as_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of small files refuse nothing that a slot for large ones reads."""
+    read, asked = reading_slots.read_isolated, []
+
+    async def needs_more(upload: ReceivedUpload, target: Path, most: int, bounds: ReadBounds) -> int:
+        asked.append(bounds.memory)
+        if len(asked) == 1:
+            raise IsolationError("memory")
+        return await read(upload, target, most, bounds)
+
+    monkeypatch.setattr(reading_slots, "read_isolated", needs_more)
+    with served(tmp_path / "db.sqlite") as server:
+        assert post_file(server, server.key(), "in.csv", rows(10)).status_code == 200
+    assert len(asked) == 2
+    assert asked[0] < asked[1]
+
+
 def test_plans_of_before_get_bounds(tmp_path: Path) -> None:
     """A file of plans without the newer fields is read, with bounds that follow from the others."""
     names = ("api", "quota", "watch_history", "watches", "recheck_hours", "upload_bytes", "rows", "jobs")
@@ -291,7 +365,7 @@ def test_plans_of_before_get_bounds(tmp_path: Path) -> None:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Served]:
     """A server whose plan lets a key ask hardly at all."""
-    allowed = plans(requests_per_second=20, request_burst=2, requests_at_once=2, uploads=1, jobs=4)
+    allowed = plans(requests_per_second=30, request_burst=10, requests_at_once=2, uploads=1, jobs=4)
     with served(tmp_path / "db.sqlite", plans=allowed) as server:
         yield server
 
@@ -299,14 +373,16 @@ def small(tmp_path: Path) -> Iterator[Served]:
 @pytest.mark.parametrize("engine", ["verify", "batch"])
 def test_a_run_waits_where_the_server_says_too_often(small: Served, tmp_path: Path, engine: str) -> None:
     """Our client goes on after 429 that is not the quota: every row is answered, and each lookup is paid once."""
-    key, count = small.key(), 30
+    key, count = small.key(), 14
     table = tmp_path / "in.csv"
     table.write_text("\n".join(["b_no,name", *(f"{number},x" for number in numbers(count))]))
     options = bv.ServiceOptions(
-        base_url=small.url, api_key=key, ledger=tmp_path / "ledger", concurrency=8, rate=1_000.0, chunk=10, poll=0.05
+        base_url=small.url, api_key=key, ledger=tmp_path / "ledger", concurrency=8, rate=1_000.0, chunk=2, poll=0.02
     )
     report = bv.enrich(table, tmp_path / "out.csv", engine=bv.ServiceEngine(engine, options))
     assert report.exit_code == 0
+    refusals = generate_latest(small.app.state.metrics.registry).decode()
+    assert 'code="limit_exceeded"' in refusals
     assert rows_of(small.db, "SELECT used FROM usage") == [(count,)]
     assert not any("quota is used up" in str(warning) for warning in report.warnings)
 

@@ -154,6 +154,14 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     help="Connections at once of one address; of a trusted proxy, as many as come.",
 )
 @click.option(
+    "--reading-slots",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Large uploads that are read at once, each in at most 1.2 GB of memory, and small ones, each in 0.3 GB.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",

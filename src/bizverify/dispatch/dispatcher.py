@@ -32,9 +32,7 @@ MAX_FAILURES: Final = 100
 FAILURE_WEIGHT: Final = 10
 _MAX_RETRIES: Final = 6
 _MAX_DELAYS: Final = 200
-"""How often a request is sent again that a bound held up, before the run pauses: after ten minutes or more."""
-_STEADY: Final = 4
-"""The retry from which on the waits for a bound grow no more."""
+"""How often a request is sent again that a bound held up, before the run pauses: after some minutes or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +253,7 @@ class Dispatcher:
         if self.is_cancelled or attempt >= _MAX_DELAYS or is_long_wait(retry_after):
             return False
         self.counts.retries += 1
-        await self.back_off(min(attempt + 1, _STEADY), retry_after)
+        await self.back_off(attempt + 1 if retry_after is None else 1, retry_after)
         return not self.is_cancelled
 
     async def back_off(self, attempt: int, retry_after: float | None = None) -> None:

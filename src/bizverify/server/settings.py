@@ -84,12 +84,12 @@ class Settings:
     ``queue``: jobs of all keys that may wait; ``body_seconds``: how long the body of a request may take to come in, and
     ``stall_seconds`` how long nothing of it may come; ``refresh_seconds``: how often the indexes' files are looked at
     for newer ones; ``learn_hours``: how often outcomes are learned from; ``pool_keys``: how many keys of the pool must
-    agree before another learns of it. ``status``: whether the tax authority is asked
-    for statuses, and how; its ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in
-    front that say whose request they pass on; ``connections_per_address``: connections at once of any other address.
-    ``metrics_port``: where metrics are answered on ``metrics_host``, an
-    address of their own; nowhere without it. ``webhook_networks``: networks that are not public, to which webhooks may
-    be posted all the same.
+    agree before another learns of it. ``status``: whether the tax authority is asked for statuses, and how; its
+    ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in front that say whose request
+    they pass on; ``connections_per_address``: connections at once of any other address; ``reading_slots``: large
+    uploads that are read at once, and small ones beside them. ``metrics_port``: where metrics are answered on
+    ``metrics_host``, an address of their own; nowhere without it. ``webhook_networks``: networks that are not public,
+    to which webhooks may be posted all the same.
     """
 
     db: Path
@@ -112,6 +112,7 @@ class Settings:
     pool_keys: int = 3
     trusted_proxies: TrustedProxies = _NO_PROXIES
     connections_per_address: int = 256
+    reading_slots: int = 4
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
 

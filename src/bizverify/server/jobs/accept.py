@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
-from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -20,7 +19,7 @@ from bizverify.server.errors import Refusal, busy, invalid_key, limit_exceeded, 
 from bizverify.server.idempotency import mismatch
 from bizverify.server.jobs import results
 from bizverify.server.jobs.disk_use import DiskUse
-from bizverify.server.jobs.isolated_reader import read_isolated
+from bizverify.server.jobs.reading_slots import ReadingSlots
 from bizverify.server.jobs.worker import JobWorker
 from bizverify.server.payloads import BatchCreatedPayload, InUsePayload, encode
 from bizverify.server.settings import ServicePlan, Settings
@@ -29,7 +28,6 @@ from bizverify.server.store.job_table import StoredJob
 from bizverify.server.store.key_table import Key
 from bizverify.server.upload_form import DiskFullRefusal, ReceivedUpload
 
-_READ_AT_ONCE: Final = 2
 _AGAIN: Final = 5
 """Seconds after which it is worth to try again."""
 
@@ -87,8 +85,7 @@ class JobAcceptance:
         self._disk = disk
         self._coming: Counter[str] = Counter()
         self._uploads: Counter[str] = Counter()
-        self.reading = anyio.CapacityLimiter(_READ_AT_ONCE)
-        self._reading_of: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self.reading = ReadingSlots(settings.reading_slots)
 
     @property
     def uploads(self) -> int:
@@ -140,11 +137,8 @@ class JobAcceptance:
         try:
             with DiskFullRefusal():
                 await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
-            own = self._reading_of.setdefault(
-                request.key.id, anyio.Lock()
-            )  # one key's files must not hold up all others
-            async with own, self.reading:
-                total = await read_isolated(upload, results.records_path(home, job_id), request.plan.rows)
+            records = results.records_path(home, job_id)
+            total = await self.reading.read(request.key.id, upload, records, request.plan.rows)
             size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
             self._disk.put_job(job_id, request.key.id, request.plan, size)
             place.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +22,9 @@ from bizverify.server.errors import Refusal, invalid, too_large
 from bizverify.server.upload_form import ReceivedUpload, disk_full, unsupported_file
 from bizverify.tables import open_table, publish_file, reading
 from bizverify.tables.isolation import IsolationError, run_isolated
-from bizverify.tables.size_limits import drop_limit_remedy, limits
+from bizverify.tables.size_limits import drop_limit_remedy
 
 _FUNCTION: Final = "bizverify.server.jobs.isolated_reader:write_records"
-_SECONDS: Final = 120.0
 _THREADS: Final = 2
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _GROUP: Final = 20_000
@@ -38,27 +38,33 @@ _ABANDONED: Final = {
 """Status, code and message of the refusal of a file whose process gave no result, by the reason."""
 
 
-async def read_isolated(upload: ReceivedUpload, target: Path, most: int) -> int:
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """What reading a file may take: bytes of memory, and seconds."""
+
+    memory: int
+    seconds: float
+
+
+async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds: ReadBounds) -> int:
     """Write the records of an uploaded file to ``target`` and return how many there are.
 
     Raises :class:`Refusal`: 400 for a file that cannot be read or has no number column, in the words of the reader,
-    who names file, sheet, row and column; 413 for more than ``most`` rows or too much memory; 415; 507.
+    who names file, sheet, row and column; 413 for more than ``most`` rows; 415; 507. Raises :class:`IsolationError`
+    where that took more than ``bounds``, or the process broke down (:func:`abandoned_file`).
     """
     call = partial(
         run_isolated,
         _FUNCTION,
         {"path": upload.path.name, "target": os.fspath(target.absolute()), "most": most},
-        memory=limits().memory,
-        seconds=_SECONDS,
+        memory=bounds.memory,
+        seconds=bounds.seconds,
         threads=_THREADS,
         folder=upload.folder,
         checkpoint=anyio.from_thread.check_cancelled,
     )
     try:
         found = await anyio.to_thread.run_sync(call)
-    except IsolationError as error:
-        status, code, why = _ABANDONED[error.reason]
-        raise Refusal(status, code, f"{upload.name} {why}") from None
     except BizverifyError as error:
         message = drop_limit_remedy(str(error)).replace(upload.path.name, upload.name)
         if isinstance(error, ColumnError):
@@ -71,6 +77,12 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int) -> int:
     if "kind" in found:
         raise unsupported_file(f"{found['kind']} are not taken")
     return int(found["total"])
+
+
+def abandoned_file(upload: ReceivedUpload, error: IsolationError) -> Refusal:
+    """Return the refusal, 413 or 400, of a file that could not be read within any bounds."""
+    status, code, why = _ABANDONED[error.reason]
+    return Refusal(status, code, f"{upload.name} {why}")
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
