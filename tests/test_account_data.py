@@ -103,7 +103,7 @@ def test_an_export_has_all_that_is_stored_of_a_key_and_nothing_of_another(kept: 
         **{"months": 1, "jobs": 1, "watches": 1, "notices": 1, "repeatable answers": 1, "learned mailings": 1}
     }
     assert json.loads((out / "account.json").read_text("utf-8"))["note"] == "김대리"
-    assert lines(out / "usage.jsonl") == [{"month": "2026-11", "lookups": 2}]
+    assert lines(out / "usage.jsonl") == [{"month": "2026-11", "lookups": 2, "watch_changes": 1}]
     (job,) = lines(out / "jobs.jsonl")
     assert (job["id"], job["state"], job["charged"], job["outcomes"]) == (kept.job, "done", 1, 1)
     assert [pl.read_parquet(out / name)["b_no"].to_list() for name in job["files"]] == [[NUMBER], [NUMBER]]

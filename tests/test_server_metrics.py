@@ -237,6 +237,7 @@ def test_the_last_check_of_watches_is_told(tmp_path: Path) -> None:
     hand = HandClock()
     with monitored(tmp_path, hand.clock) as server:
         HTTP.post(f"{server.url}/watch", json={"biz_no": "1248100998"}, headers={"X-API-Key": server.key()})
+        hand.forward(days=1)
         hand.until(lambda: metrics_of(server)("watch_last_check_timestamp_seconds") is not None, seconds=1)
         found = metrics_of(server)
     assert (found("watches"), found("watches_overdue")) == (1, 0)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from ipaddress import ip_network
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import bizverify as bv
+from bizverify import watch
 from bizverify.cli import app as command_line
 from bizverify.engine import LocalEngine
 from bizverify.server.payloads import WatchHistory, WatchListPayload
@@ -161,7 +164,7 @@ def test_keys_do_not_see_each_other(tmp_path: Path, hand: HandClock) -> None:
 
 def test_what_the_plan_does_not_allow(tmp_path: Path, hand: HandClock) -> None:
     """More watches than the plan has are 409 until one is removed; history is 403 in a plan without it."""
-    plans = {"business": PLAN, "small": ServicePlan(True, 100, False, 1, 24, 1_000, 10, 1)}
+    plans = {"business": PLAN, "small": ServicePlan(True, 100, False, 1, 24, 1_000, 10, 1, watch_changes=9)}
     with serving(tmp_path, hand, plans=plans) as (server, _, _):
         key, _ = account(server.db, server.url, plan="small")
         watch_id = key.watch().json()["watch_id"]
@@ -175,6 +178,108 @@ def test_what_the_plan_does_not_allow(tmp_path: Path, hand: HandClock) -> None:
         assert key.watch(OTHER).status_code == 201
 
 
+def test_the_watch_list_is_no_lookup_without_quota(tmp_path: Path, hand: HandClock) -> None:
+    """A number that is added, looked at, removed and added again shows no status and no grade, nor is it due sooner."""
+    path = registry(tmp_path, n1248100998="폐업자")
+    with serving(tmp_path, hand, registry=path) as (_, key, _):
+        shown, due = set(), []
+
+        def has_waited(until: float) -> bool:
+            shown.update((one["biz_status"], one["grade"]) for one in key.list())
+            return hand.seconds >= until
+
+        for _ in range(4):
+            entry = key.watch(name="가").json()
+            due.append(entry["next_check_at"])
+            hand.until(partial(has_waited, hand.seconds + 11 * 3600), minutes=20)
+            key.ask("DELETE", f"/watch/{entry['watch_id']}")
+        assert shown == {(None, None)}
+        assert due == sorted(due)
+        key.watch()
+        hand.forward(days=1)
+        hand.until(key.is_checked, seconds=1)
+        assert key.list()[0]["biz_status"] == "closed"
+        me = key.ask("GET", "/me").json()
+        assert me["quota"]["used"] == 0
+
+
+def test_another_address_is_looked_at_when_it_is_time(tmp_path: Path, hand: HandClock) -> None:
+    """Another name or address leaves the time of the next check as it is, so that changing is no lookup either."""
+    with serving(tmp_path, hand) as (_, key, _):
+        key.watch(name="가", address="서울")
+        hand.forward(days=1)
+        hand.until(key.is_checked, seconds=1)
+        (before,) = key.list()
+        hand.forward(hours=2)
+        changed = key.watch(name="나", address="부산 해운대구 우동 1").json()
+        assert changed["next_check_at"] == before["next_check_at"]
+        hand.forward(hours=6)
+        assert key.list() == [changed]
+        hand.until(lambda: key.list()[0]["checked_at"] > before["checked_at"], hours=1)
+
+
+def test_first_checks_are_spread_and_come_in_groups(tmp_path: Path, hand: HandClock) -> None:
+    """A list is checked first in the second half of the plan's interval, at a dozen times: after a day all of it is."""
+    began = hand.seconds
+    with serving(tmp_path, hand) as (server, key, _):
+        for number in range(60):
+            key.watch(f"{number + 1:010}")
+        waits = [due - began for (due,) in rows_of(server.db, "SELECT due FROM watches")]
+        assert 12 * 3600 <= min(waits) <= max(waits) <= 24 * 3600
+        assert 6 <= len({round(wait) for wait in waits}) <= 13
+        hand.forward(days=1)
+        hand.until(key.is_checked, seconds=1)
+
+
+def test_changes_of_the_list_are_bounded_a_month(tmp_path: Path, hand: HandClock) -> None:
+    """Additions and changes of a month are refused beyond the plan's bound, with all of it; a removal never is."""
+    plans = {"business": msgspec.structs.replace(PLAN, watch_changes=4)}
+    with serving(tmp_path, hand, plans=plans) as (_, key, _):
+        watch_id = key.watch(name="가").json()["watch_id"]
+        assert [key.watch(name="가").status_code for _ in range(5)] == [200] * 5, "nothing new is no change"
+        assert key.watch(name="나").status_code == 200
+        key.ask("DELETE", f"/watch/{watch_id}")
+        assert key.ask("DELETE", f"/watch/{watch_id}").status_code == 404
+        kept = key.watch(OTHER).json()["watch_id"]
+        month = {"limit": 4, "used": 4, "remaining": 0, "month": "2026-11", "resets_at": "2026-12-01T00:00:00+09:00"}
+        assert key.ask("GET", "/me").json()["watch_changes"] == month
+        for refused in (key.watch(), key.watch(OTHER, name="다")):
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"], error["bound"]) == (429, "limit_exceeded", "watch_changes")
+            assert (error["limit"], error["used"], error["resets_at"]) == (4, 4, month["resets_at"])
+            assert int(refused.headers["Retry-After"]) == round(10.5 * 86400)
+            assert "2026-12-01" in error["message"]
+        assert [entry["name"] for entry in key.list()] == [None]
+        assert key.ask("DELETE", f"/watch/{kept}").status_code == 200
+        assert key.ask("GET", "/me").json()["watch_changes"]["used"] == 5
+        hand.forward(days=11)
+        assert key.watch().status_code == 201
+        assert key.ask("GET", "/me").json()["watch_changes"]["used"] == 1
+
+
+def test_a_sync_says_when_the_first_check_is_and_stops_at_the_bound(tmp_path: Path, hand: HandClock) -> None:
+    """`watch sync` says by when what it added is checked; at the month's bound it removes what goes, and pauses."""
+    file = tmp_path / "customers.csv"
+    plans = {"business": msgspec.structs.replace(PLAN, watches=50, watch_changes=6)}
+    with serving(tmp_path, hand, plans=plans) as (server, key, _):
+        terms: Any = {"base_url": server.url, "api_key": key.secret, "apply": True, "force": True}
+        file.write_text("\n".join(["사업자번호", *(f"{n:010}" for n in range(1, 6))]), "utf-8")
+        made = watch.sync(file, **terms)
+        assert (made.exit_code, made.done.added) == (0, 5)
+        due = max(datetime.fromisoformat(entry["next_check_at"]) for entry in key.list())
+        assert datetime.fromisoformat(str(made.as_dict()["first_check_by"])) == due
+        assert "first check" in str(made)
+        file.write_text("\n".join(["사업자번호", *(f"{n:010}" for n in range(4, 14))]), "utf-8")
+        paused = watch.sync(file, **terms, concurrency=1)
+        assert (paused.exit_code, paused.done.added, paused.done.removed, paused.left) == (5, 1, 3, 7)
+        assert paused.done.halt is not None
+        assert paused.done.halt.why == "limit"
+        for told in ("watch_changes", "2026-12-01", "6"):
+            assert told in str(paused)
+        hand.forward(days=11)
+        assert (watch.sync(file, **terms).done.added, len(key.list())) == (6, 9)
+
+
 def test_a_closure_is_told_on_both_channels(tmp_path: Path, hand: HandClock) -> None:
     """A registry replaced while serving: the closure is in the history, once in the file and once at the webhook."""
     file, path = tmp_path / "closures.jsonl", registry(tmp_path, n1248100998="계속사업자", n2208162517="계속사업자")
@@ -184,6 +289,7 @@ def test_a_closure_is_told_on_both_channels(tmp_path: Path, hand: HandClock) -> 
     ):
         watch_id = key.watch(name="삼성전자", address="경기 수원시 영통구 삼성로 129").json()["watch_id"]
         key.watch(OTHER)
+        hand.forward(days=1)
         hand.until(key.is_checked, seconds=1)
         assert [entry["biz_status"] for entry in key.list()] == ["active", "active"]
         assert (key.history(watch_id), lines(file), receiver.received) == ([], [], [])
@@ -221,6 +327,7 @@ def test_a_source_that_knows_better_is_asked(tmp_path: Path, hand: HandClock) ->
     more = {"notices": tmp_path / "closures.jsonl", "status_sources": [Closing()]}
     with serving(tmp_path, hand, **more) as (_, key, _):
         key.watch()
+        hand.forward(days=1)
         hand.until(lambda: key.list()[0]["biz_status"] == "closed", seconds=1)
         hand.until(lambda: bool(lines(tmp_path / "closures.jsonl")), seconds=1)
 
@@ -235,10 +342,9 @@ def test_a_list_with_old_closures_is_one_notice(tmp_path: Path, hand: HandClock)
         receiving() as receiver,
         serving(tmp_path, hand, receiver.url, registry=path, notices=file, plans=plans) as (_, key, secret),
     ):
-        for at, number in enumerate(numbers):
+        for number in numbers:
             key.watch(number)
-            if at % 10 == 9:
-                hand.until(key.is_checked, seconds=1)  # lists come slower than they are checked
+        hand.forward(days=1)
         hand.until(lambda: bool(lines(file) and receiver.received), seconds=1)
         (got,), (line,) = receiver.received, lines(file)
         assert got.notice == line
@@ -261,6 +367,7 @@ def test_a_slow_source_does_not_make_the_next_check_later(tmp_path: Path, hand: 
     with serving(tmp_path, hand) as (server, key, _):
         server.app.state.context.watches.sources = StatusSources(Slow())
         key.watch()
+        hand.forward(days=1)
         hand.until(key.is_checked, seconds=1)
         ((wait,),) = rows_of(server.db, "SELECT due - checked FROM watches")
         assert wait <= 19 * 3600
@@ -274,6 +381,7 @@ def test_the_plan_says_how_often(tmp_path: Path, hand: HandClock) -> None:
         for one in (key, often):
             one.watch()
             one.watch(OTHER)
+        hand.forward(days=1)
         hand.until(lambda: key.is_checked() and often.is_checked(), seconds=1)
         rows = rows_of(server.db, "SELECT owner, due - checked FROM watches")
         for one, hours in ((key, 24), (often, 1)):
@@ -291,6 +399,7 @@ def test_who_is_not_served_is_not_checked(tmp_path: Path, hand: HandClock) -> No
         others = [account(server.db, server.url)[0] for _ in range(2)]
         for one in (key, *others):
             one.watch()
+        hand.forward(days=1)
         hand.until(lambda: all(one.is_checked() for one in (key, *others)), seconds=1)
         with closing(open_server_file(server.db)) as connection:
             key_table.revoke_key(connection, others[0].id, hand.seconds)
@@ -318,6 +427,7 @@ def test_an_engine_that_fails_loses_nothing(
     monkeypatch.setattr(LocalEngine, "answer", answer)
     with serving(tmp_path, hand) as (_, key, _):
         key.watch(name="가나다")
+        hand.forward(days=1)
         hand.until(key.is_checked, seconds=3)
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert len(asked) == 4
@@ -349,6 +459,7 @@ def test_one_key_that_fails_does_not_keep_the_others(
         monkeypatch.setattr(store, "record", record)
         for one in (first, second, third):
             one.watch()
+        hand.forward(days=1)
         hand.until(third.is_checked, seconds=1)
         assert not first.is_checked()
         assert not second.is_checked()
@@ -362,6 +473,7 @@ def test_no_watch_waits_longer_than_its_plan_says(tmp_path: Path, hand: HandCloc
     with serving(tmp_path, hand, plans=plans) as (server, _, _):
         key, _ = account(server.db, server.url, plan="seldom")
         key.watch()
+        hand.forward(days=30)
         hand.until(key.is_checked, seconds=1)
         (before,) = key.list()
         with closing(open_server_file(server.db)) as connection:
@@ -389,6 +501,7 @@ def test_a_notice_put_off_by_a_wrong_clock_is_sent(tmp_path: Path, hand: HandClo
         serving(tmp_path, hand, receiver.url, registry=path) as (server, key, _),
     ):
         key.watch()
+        hand.forward(days=1)
         hand.until(lambda: rows_of(server.db, "SELECT attempts FROM deliveries") == [(1,)], seconds=1)
         answers.append(OK)
         hand.seconds = began
@@ -408,6 +521,7 @@ def test_a_webhook_that_fails_is_tried_again(tmp_path: Path, hand: HandClock) ->
     with receiving(answer) as receiver, serving(tmp_path, hand, receiver.url, registry=path) as (server, key, secret):
         key.watch()
         known_open(server.db)
+        hand.forward(days=1)
         hand.until(lambda: len(at) == 4, seconds=2)
         hand.until(
             lambda: rows_of(server.db, "SELECT attempts, delivered IS NULL FROM deliveries") == [(4, 0)], seconds=1
@@ -430,6 +544,7 @@ def test_a_webhook_that_never_answers_is_given_up_and_listed(tmp_path: Path, han
     ):
         key.watch()
         known_open(server.db)
+        hand.forward(days=1)
         hand.until(key.is_checked, seconds=1)
         given_up = "SELECT count(*) FROM deliveries WHERE delivered IS NULL AND due IS NULL"
         hand.until(lambda: rows_of(server.db, given_up) == [(1,)], hours=2)
@@ -465,6 +580,7 @@ def test_a_private_receiver_gets_nothing_unless_it_is_allowed(tmp_path: Path, ha
         serving(tmp_path, hand, receiver.url, registry=path, webhook_networks=()) as (server, key, _),
     ):
         key.watch()
+        hand.forward(days=1)
         hand.until(lambda: rows_of(server.db, "SELECT 1 FROM deliveries WHERE error IS NOT NULL") == [(1,)], seconds=1)
         (row,) = json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"]
         assert "127.0.0.1 is no public address" in row["error"]
@@ -485,6 +601,7 @@ def test_one_receiver_that_hangs_does_not_keep_the_others(tmp_path: Path, hand: 
             key.watch(number)
         other.watch()
         known_open(server.db)
+        hand.forward(days=1)
         hand.until(lambda: bool(good.received), seconds=1)
         assert len(hanging.received) <= 1
 
@@ -495,6 +612,7 @@ def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock)
     with receiving() as receiver, serving(tmp_path, hand, registry=path) as (server, key, _):
         key.watch()
         known_open(server.db)
+        hand.forward(days=1)
         hand.until(key.is_checked, seconds=1)
         (row,) = json.loads(command("notices", "list", "--db", server.db, "--json").stdout)["undelivered"]
         assert (row["state"], row["channel"]) == ("nowhere", None)

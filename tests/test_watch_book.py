@@ -67,8 +67,8 @@ def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection
     assert store.ids(db, "k2", [NUMBER]) == {}
     assert not store.remove(db, "k2", watch.watch_id)
     assert not store.remove_many(db, "k2", [watch.watch_id])
-    other, is_new = store.add(db, "k2", Business(NUMBER, "나", None), 0.0)
-    assert (is_new, other.name) == (True, "나")
+    other, done = store.add(db, "k2", Business(NUMBER, "나", None), 0.0)
+    assert (done, other.name) == ("added", "나")
     assert store.every(db, OWNER) == [watch]
     assert store.history(db, OWNER, watch.watch_id) == []
 
@@ -184,8 +184,8 @@ def test_a_later_watch_does_not_inherit_an_answer(db: sqlite3.Connection) -> Non
     watch, _ = store.add(db, OWNER, Business(NUMBER), 1.0)
     checked = answered(store.due(db, 2.0, 10), "closed", "E")
     assert store.remove(db, OWNER, watch.watch_id)
-    again, is_new = store.add(db, OWNER, Business(NUMBER), 2.0)
-    assert is_new
+    again, done = store.add(db, OWNER, Business(NUMBER), 2.0)
+    assert done == "added"
     assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
     assert payloads(db) == []
     assert again.watch_id != watch.watch_id

@@ -16,7 +16,7 @@ from bizverify.client import ApiKey
 from bizverify.server.settings import load_plans
 from bizverify.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
 from bizverify.watch.reconcile import LISTED, reconcile
-from bizverify.watch.stores import parse_time
+from bizverify.watch.service_times import parse_time
 from conftest import SAMPLE, write
 from serving import Served, served
 

@@ -221,9 +221,11 @@ def test_watching_costs_no_lookups(target: Target) -> None:
 def test_the_account_says_what_programs_need(target: Target) -> None:
     """§2.7, not shown: plan, quota with what is left, limits, and how requests are made safe to repeat."""
     me = target.account.ask("GET", "/me").json()
-    assert list(me) == ["key_id", "plan", "quota", "limits", "idempotency"]
-    assert me["quota"]["limit"] - me["quota"]["used"] == me["quota"]["remaining"]
-    assert set(me["limits"]) == {"upload_bytes", "upload_rows", "watches", "watch_recheck_hours"}
+    assert list(me) == ["key_id", "plan", "quota", "watch_changes", "limits", "in_use", "idempotency"]
+    for month in ("quota", "watch_changes"):
+        assert max(0, me[month]["limit"] - me[month]["used"]) == me[month]["remaining"]
+    assert set(me["limits"]) >= {"upload_bytes", "upload_rows", "watches", "watch_recheck_hours"}
+    assert set(me["in_use"]) <= set(me["limits"])
     assert me["idempotency"]["header"] == "Idempotency-Key"
     assert me["idempotency"]["endpoints"] == ["POST /verify", "POST /batch"]
 

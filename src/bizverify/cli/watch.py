@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,10 +113,12 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
 
     placed = put(b_no, local=_local(local), **_given_options(options))
     if as_json:
-        print_json({"watch_id": placed.watch_id, "biz_no": placed.biz_no, "state": placed.state})
+        print_json(asdict(placed))
         return
     words = {"added": "is watched now", "changed": "was watched; name or address changed", "unchanged": "was watched"}
     print_out(f"{business_number.format(placed.biz_no)} {words[placed.state]} (watch {placed.watch_id})")
+    if placed.first_check_at is not None:
+        print_out(f"its first check is due at {placed.first_check_at}; until then it has no status")
 
 
 @watch.command("list", short_help="Show the list.")

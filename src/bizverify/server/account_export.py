@@ -75,8 +75,11 @@ class _AccountExport:
         """Write all files; return the number of rows by kind."""
         self._write_text("README.txt", GUIDE.read_text(encoding="utf-8"))
         self._write_text("account.json", json.dumps(self._account(), ensure_ascii=False, indent=2) + "\n")
-        usage = self._db.execute("SELECT month, used FROM usage WHERE key_id = ? ORDER BY month", (self._key.id,))
-        months = [{"month": month, "lookups": used} for month, used in usage.fetchall()]
+        usage = self._db.execute(
+            "SELECT month, used, watch_changes FROM usage WHERE key_id = ? ORDER BY month", (self._key.id,)
+        )
+        names = ("month", "lookups", "watch_changes")
+        months = [dict(zip(names, row, strict=True)) for row in usage.fetchall()]
         answers = self._db.execute(
             "SELECT created, answer FROM idempotency WHERE key_id = ? AND answer IS NOT NULL ORDER BY created",
             (self._key.id,),

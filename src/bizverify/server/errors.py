@@ -97,6 +97,17 @@ def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds:
     )
 
 
+def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) -> Refusal:
+    """The month's changes of the watch list are used up, which is not the quota of lookups; nothing was changed."""
+    message = (
+        f"watch_changes: the plan allows {limit:,} changes of the watch list a month, and {used:,} were made; "
+        f"nothing was done, it begins anew on {resets:%Y-%m-%d}"
+    )
+    wait = {"Retry-After": str(max(1, round(resets.timestamp() - now)))}
+    more = {"bound": "watch_changes", "limit": limit, "used": used, "resets_at": resets.isoformat()}
+    return Refusal(429, "limit_exceeded", message, headers=wait, **more)
+
+
 def invalid(message: str, *, code: str = "invalid_request") -> Refusal:
     """The request itself is not as it should be."""
     return Refusal(400, code, message)

@@ -14,7 +14,7 @@ from bizverify.server import idempotency
 from bizverify.server.auth import KeyCache, key_of
 from bizverify.server.clock import Clock, as_text
 from bizverify.server.engine_pool import EnginePool
-from bizverify.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan
+from bizverify.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan, watch_changes_exceeded
 from bizverify.server.expiry import Retention
 from bizverify.server.http_limits import read_json
 from bizverify.server.idempotency import IdempotentRequests, identity_of, token_from
@@ -46,7 +46,7 @@ from bizverify.server.upload_form import UploadBounds, hash_upload, receive_uplo
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
 from bizverify.watch import store as watch_store
-from bizverify.watch.store import Business
+from bizverify.watch.store import Addition, Business
 
 if TYPE_CHECKING:
     from bizverify.server.status.nts_statuses import NtsStatuses
@@ -100,13 +100,20 @@ async def show_account(request: Request) -> Response:
     """Answer what the key may do, and how much of the month's quota is left (INTERFACE §4.9). Costs nothing."""
     context, key = context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
-    used = await context.store.read(lambda db: key_table.used_lookups(db, key.id, month))
+    used, changes = await context.store.read(
+        lambda db: (key_table.used_lookups(db, key.id, month), key_table.used_watch_changes(db, key.id, month))
+    )
     resets = context.clock.month_ends().isoformat()
+
+    def quota(limit: int, used: int) -> QuotaPayload:
+        return QuotaPayload(limit, used, max(0, limit - used), month, resets)
+
     return _reply(
         Me(
             key_id=key.id,
             plan=key.plan,
-            quota=QuotaPayload(key.quota, used, max(0, key.quota - used), month, resets),
+            quota=quota(key.quota, used),
+            watch_changes=quota(plan.watch_changes, changes),
             limits=LimitsPayload(
                 upload_bytes=plan.upload_bytes,
                 upload_rows=plan.rows,
@@ -198,27 +205,31 @@ async def record_label(request: Request) -> Response:
 async def add_watch(request: Request) -> Response:
     """Put a business on the list: 201 with the new entry, or 200 with that which was there, name and address updated.
 
-    Refused with 409 `watch_limit` when the plan's number of watches is reached: neither a function that the plan does
-    not have (403) nor the monthly quota (429), and remedied by removing a watch. Watches cost no quota (INTERFACE §4.5
-    to §4.8).
+    It is checked when the list is checked next: at once, it would be a lookup without quota. Refused with 409
+    `watch_limit` when the plan's number of watches is reached: neither a function that the plan does not have (403) nor
+    the monthly quota (429), and remedied by removing a watch; with 429 `limit_exceeded` when the month's changes are
+    used up. Watches cost no quota (INTERFACE §4.5 to §4.8).
     """
     context, key = context_of(request), key_of(request)
     wanted = await read_json(request, WatchRequest)
-    limit, now = context.keys.plan(key).watches, context.clock.now()
+    plan, clock = context.keys.plan(key), context.clock
+    entry, now, month = Business(wanted.biz_no, wanted.name, wanted.address), clock.now(), clock.month()
+    first_check = context.watches.first_check(key, entry.biz_no, now)
 
-    def add(db: sqlite3.Connection) -> tuple[int, bytes, bool, bool]:
-        watch, is_new = watch_store.add(db, key.id, Business(wanted.biz_no, wanted.name, wanted.address), now)
-        if is_new and (count := watch_store.count(db, key.id)) > limit:
-            raise _watch_limit(limit, count - 1)
+    def add(db: sqlite3.Connection) -> tuple[int, bytes, Addition]:
+        watch, done = watch_store.add(db, key.id, entry, now, first_check)
+        if done == "added" and (count := watch_store.count(db, key.id)) > plan.watches:
+            raise _watch_limit(plan.watches, count - 1)
+        if done != "unchanged" and (used := key_table.count_watch_change(db, key.id, month)) >= plan.watch_changes:
+            raise watch_changes_exceeded(plan.watch_changes, used, clock.month_ends(), now)
         written = watch_store.rendered_entry(db, key.id, watch.watch_id)
         assert written is not None  # noqa: S101 - in this transaction
-        return *written, is_new, watch.due <= now
+        return *written, done
 
-    number, entry, is_new, is_due = await context.store.write(add)
-    if is_due:  # one that is known, and given with nothing new, is not
+    number, rendered, done = await context.store.write(add)
+    if done != "unchanged":
         context.watches.lists.mark_stale(key.id, [number])
-        context.watches.wake()
-    return Response(entry, 201 if is_new else 200, media_type=JSON)
+    return Response(rendered, 201 if done == "added" else 200, media_type=JSON)
 
 
 async def list_watches(request: Request) -> Response:
@@ -228,9 +239,17 @@ async def list_watches(request: Request) -> Response:
 
 
 async def remove_watch(request: Request) -> Response:
-    """Take a business off the list, its history with it."""
+    """Take a business off the list, its history with it. It counts as a change, and is never refused as one."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
-    number = await context.store.write(lambda db: watch_store.remove(db, key.id, watch_id))
+    month = context.clock.month()
+
+    def remove(db: sqlite3.Connection) -> int | None:
+        number = watch_store.remove(db, key.id, watch_id)
+        if number is not None:
+            key_table.count_watch_change(db, key.id, month)
+        return number
+
+    number = await context.store.write(remove)
     if number is None:
         raise not_found("the watch")
     context.watches.lists.mark_stale(key.id, [number])

@@ -212,7 +212,7 @@ class ClosedAlready(Struct):
 
 
 class QuotaPayload(Struct):
-    """The month's lookups (calendar month in Asia/Seoul)."""
+    """What is counted by calendar month (Asia/Seoul): lookups, or changes of the watch list."""
 
     limit: int
     used: int
@@ -257,6 +257,7 @@ class Me(Struct):
     key_id: str
     plan: str
     quota: QuotaPayload
+    watch_changes: QuotaPayload
     limits: LimitsPayload
     in_use: InUsePayload
     idempotency: IdempotencyPayload
@@ -353,6 +354,7 @@ _ACCOUNT: Final = Me(
     key_id="b63f1d46",
     plan="business",
     quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
+    watch_changes=QuotaPayload(20_000, 3, 19_997, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
     limits=LimitsPayload(
         upload_bytes=64_000_000,
         upload_rows=200_000,

@@ -22,13 +22,16 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 _DISK_BYTES: Final = 2_000_000_000
 _FILES_KEPT: Final = 32
 """Files of the plan's size for which a key has room where its plan does not say how much it has."""
+_NOT_GIVEN: Final = -1
+_CHANGES: Final = 2
+"""How often a list may be changed whole in a month where the plan does not say how many changes it may have."""
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a plan allows; the fields are explained in ``plans.toml``.
 
-    Those with a default may be missing in a file: 0 is what follows from the others then.
+    Those with a default may be missing in a file: 0, or -1, is what follows from the others then.
     """
 
     api: bool
@@ -44,6 +47,7 @@ class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_second: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] = 100.0
     request_burst: _Size = 1_000
     requests_at_once: _Size = 256
+    watch_changes: _Count = _NOT_GIVEN
 
     def __post_init__(self) -> None:
         """Set what was not given; raise :class:`ValueError` for a plan under which no file of its size has room."""
@@ -52,6 +56,8 @@ class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             set_field(self, "uploads", self.jobs)
         if not self.disk_bytes:
             set_field(self, "disk_bytes", max(_DISK_BYTES, _FILES_KEPT * self.upload_bytes))
+        if self.watch_changes == _NOT_GIVEN:
+            set_field(self, "watch_changes", _CHANGES * self.watches)
         if self.disk_bytes < self.upload_bytes:
             raise ValueError(f"disk_bytes ({self.disk_bytes:,}) must be at least upload_bytes ({self.upload_bytes:,})")
 

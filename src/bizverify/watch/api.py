@@ -16,7 +16,7 @@ from bizverify.options import hide_key
 from bizverify.schema import Choice, pluralize
 from bizverify.tables import open_table, reading
 from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
-from bizverify.watch.report import History
+from bizverify.watch.report import History, local_iso
 from bizverify.watch.service_sync import Done, Progress, Steps
 from bizverify.watch.store import Business
 from bizverify.watch.stores import Local, ServiceTerms, WatchStore, open_store
@@ -28,11 +28,16 @@ _SMALL: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A business on a watch list: what became of it, and the identifier of its watch."""
+    """A business on a watch list: what became of it, and the identifier of its watch.
+
+    ``first_check_at``: when the service checks what was added for the first time (ISO 8601, in the machine's time
+    zone), ``None`` where it does not say it, or does so at once.
+    """
 
     watch_id: str
     biz_no: str
     state: Literal["added", "changed", "unchanged"]
+    first_check_at: str | None = None
 
 
 def sync(
@@ -103,7 +108,7 @@ def add(
     state: Literal["added", "changed"] = "changed" if plan.change.height else "added"
     done = _settle_doubts(watches, entry, watches.carry_out(_plan_steps(plan), lambda _done, _total: None))
     _raise_for(done)
-    return Placed(_watch_id(watches, entry), entry["biz_no"].item(), state)
+    return Placed(_watch_id(watches, entry), entry["biz_no"].item(), state, local_iso(done.first_check_by))
 
 
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from bizverify.engine.text_values import is_blank
 from bizverify.report_display import Shown
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 from bizverify.schema import Choice, pluralize
-from bizverify.watch.report import SHOWN, format_number, name_first
+from bizverify.watch.report import SHOWN, format_number, local_iso, name_first
 from bizverify.watch.service_sync import Done
 
 LISTED: Final = {
@@ -237,6 +237,7 @@ class SyncReport(Shown):
             "added": self.done.added,
             "changed": self.done.changed,
             "removed": self.done.removed,
+            "first_check_by": local_iso(self.done.first_check_by),
             "left": self.left if self.applied else self.to_do,
             "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
             "in_doubt": list(self.done.doubts),
@@ -280,6 +281,9 @@ class SyncReport(Shown):
             yield "", "nothing was changed; `apply=True` does it" if self.to_do else "nothing is to be done"
             return
         yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
+        if self.done.first_check_by is not None:
+            by = local_iso(self.done.first_check_by)
+            yield "first check", f"by {by} at the latest; until then what was added has no status"
         for name, note in self.done.refused[:SHOWN]:
             yield "refused", f"{format_number(name)}: {note}"
         if len(self.done.refused) > SHOWN:

@@ -9,9 +9,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
+from bizverify.dispatch import Action, Dispatcher, Halt, HaltReason, OutgoingRequest, Slot, Task
 from bizverify.dispatch.error_actions import error_action
-from bizverify.errors import NotFoundError, RejectedError, ServiceError
+from bizverify.errors import LimitError, NotFoundError, RejectedError, ServiceError
+from bizverify.watch.service_times import watch_time
 from bizverify.watch.store import Business
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Done:
 
     ``refused``: numbers that the service does not take, and why. ``doubts``: numbers (of removals: watch_id) of which
     it is not known whether the service did as it was told. ``halt``: why the rest was left, ``None`` if none was.
+    ``first_check_by``: when the last of the added businesses is first checked (seconds since 1970), as far as the
+    service says it, and does not do so at once.
     """
 
     added: int = 0
@@ -50,6 +53,7 @@ class Done:
     refused: list[tuple[str, str]] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     halt: Halt | None = None
+    first_check_by: float | None = None
 
     @property
     def settled(self) -> int:
@@ -67,7 +71,7 @@ class ServiceSync:
         self._done = done
         self._total = total
         self._progress = progress
-        self._list_full: RejectedError | None = None
+        self._refusal: ServiceError | None = None
         self._postponed: list[_StepRequest] = []
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
@@ -75,21 +79,29 @@ class ServiceSync:
         await self._carry_out(
             (
                 *(_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add),
-                *(_StepRequest(self, entry.biz_no, self._change(watch_id, entry)) for watch_id, entry in change),
+                *(
+                    _StepRequest(self, entry.biz_no, self._change(watch_id, entry), changes=True)
+                    for watch_id, entry in change
+                ),
             )
         )
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
-        """Remove watches; one that is not there any more is removed. What had no place before is added then."""
+        """Remove watches; one that is not there any more is removed. What had no place before is added then.
+
+        What was refused since the month's changes are used up is left: removals make no room for it.
+        """
         await self._carry_out(
             [_StepRequest(self, watch_id, partial(self._remove, watch_id), safe=True) for watch_id in watch_ids]
         )
         postponed, self._postponed = self._postponed, []
-        if watch_ids and postponed and not self.dispatcher.is_cancelled:
-            self._list_full = None
+        is_full = self._refusal is not None and _is_list_full(self._refusal)
+        if watch_ids and is_full and not self.dispatcher.is_cancelled:
+            self._refusal = None
             await self._carry_out(postponed)
-        if self._list_full is not None:
-            self.dispatcher.cancel(Halt("quota", str(self._list_full), self._list_full))
+        if self._refusal is not None:
+            why: HaltReason = "quota" if _is_list_full(self._refusal) else "limit"
+            self.dispatcher.cancel(Halt(why, str(self._refusal), self._refusal))
 
     async def _carry_out(self, steps: Sequence[_StepRequest]) -> None:
         source = iter(steps)
@@ -102,8 +114,11 @@ class ServiceSync:
             await self.dispatcher.run(next_task, self._concurrency, min(self._concurrency, len(steps)))
 
     async def _add(self, entry: Business) -> None:
-        await self._client.watch_add(entry.biz_no, entry.name, entry.address)
+        made = await self._client.watch_add(entry.biz_no, entry.name, entry.address)
         self._done.added += 1
+        checked, due = (watch_time(made, of) for of in ("checked", "due"))
+        if checked is None and due is not None:
+            self._done.first_check_by = max(due, self._done.first_check_by or due)
 
     def _change(self, watch_id: str, entry: Business) -> Callable[[], Awaitable[None]]:
         made: WatchEntry | None = None
@@ -132,7 +147,8 @@ class _StepRequest(OutgoingRequest[None]):
     """One step of a sync; ``name`` is what its outcome is listed under.
 
     ``safe``: it may be sent again though it may have been done: removing twice is removing once. ``adds``: it takes a
-    place on the list.
+    place on the list. ``changes``: it needs none, but may be refused, as an addition, where the list may not be changed
+    any more.
     """
 
     def __init__(
@@ -143,15 +159,17 @@ class _StepRequest(OutgoingRequest[None]):
         *,
         safe: bool = False,
         adds: bool = False,
+        changes: bool = False,
     ) -> None:
-        self._sync, self._name, self._go, self._safe, self._adds = sync, name, go, safe, adds
+        self._sync, self._name, self._go, self._safe = sync, name, go, safe
+        self._adds, self._changes = adds, changes
 
     async def skip(self) -> bool:
-        """Postpone an addition while the list is full: a removal makes room, asking again does not."""
-        is_full = self._adds and self._sync._list_full is not None
-        if is_full:
+        """Postpone what would be refused as another was: a removal may make room, asking again does not."""
+        is_refused = self._sync._refusal is not None and self._is_held_back(self._sync._refusal)
+        if is_refused:
             self._sync._postponed.append(self)
-        return is_full
+        return is_refused
 
     async def send(self, slot: Slot) -> None:
         del slot
@@ -159,7 +177,7 @@ class _StepRequest(OutgoingRequest[None]):
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
         del attempt
-        if self._adds and _is_list_full(error):
+        if self._is_held_back(error):
             return Action.DROP
         action = error_action(error)
         return Action.RETRY_OR_HOLD if action is Action.HOLD and self._safe else action
@@ -169,14 +187,18 @@ class _StepRequest(OutgoingRequest[None]):
         self._report_progress()
 
     def give_up(self, error: ServiceError, action: Action) -> None:
-        if action is Action.DROP and isinstance(error, RejectedError):
-            self._sync._list_full = error
+        if action is Action.DROP:
+            self._sync._refusal = error
             self._sync._postponed.append(self)
         elif action is Action.REFUSE:
             self._sync._done.refused.append((self._name, str(error)))
         elif action in (Action.HOLD, Action.RETRY_OR_HOLD):
             self._sync._done.doubts.append(self._name)
         self._report_progress()
+
+    def _is_held_back(self, error: ServiceError) -> bool:
+        """Return whether an error will come to every step of this kind, and to no removal."""
+        return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and _are_changes_spent(error))
 
     def _report_progress(self) -> None:
         self._sync._progress(self._sync._done.settled, self._sync._total)
@@ -186,3 +208,8 @@ def _is_list_full(error: ServiceError) -> bool:
     """Return whether a service says that the list has no place left, in the words of `bizverify serve`."""
     is_conflict = isinstance(error, RejectedError) and error.status == HTTPStatus.CONFLICT
     return is_conflict and "watch_limit" in (error.detail or "")
+
+
+def _are_changes_spent(error: ServiceError) -> bool:
+    """Return whether a service says that the list may not be changed any more this month, in the same words."""
+    return isinstance(error, LimitError) and "watch_changes" in (error.detail or "")

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import polars as pl
@@ -128,31 +128,43 @@ class CheckResult:
         return self.watches.filter("closed_already")
 
 
-def add(db: sqlite3.Connection, owner: str, entry: Business, now: float) -> tuple[WatchedBusiness, bool]:
-    """Put a business on an owner's list, due at once; return it and whether it is new.
+Addition = Literal["added", "changed", "unchanged"]
+"""What came of an addition: a new watch, another name or address of a known one, or nothing new."""
 
-    A business is on a list once: given again, its name and address are replaced as far as they are given, and only if
-    one of them changed it is due again.
+
+def add(
+    db: sqlite3.Connection, owner: str, entry: Business, now: float, first_check: float | None = None
+) -> tuple[WatchedBusiness, Addition]:
+    """Put a business on an owner's list; return it, and what came of it.
+
+    A business is on a list once: given again, its name and address are replaced as far as they are given. A new one is
+    due at ``first_check``, and a changed one when it is due anyway; without it both are due at once.
     """
+    done: Addition = "added"
     found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
     if found is None:
         id_ = secrets.token_hex(8)
         db.execute(
             "INSERT INTO watches (id, owner, biz_no, name, address, created, due) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (id_, owner, entry.biz_no, entry.name or None, entry.address or None, now, now),
+            (
+                *(id_, owner, entry.biz_no, entry.name or None, entry.address or None),
+                *(now, now if first_check is None else first_check),
+            ),
         )
     else:
         before = WatchedBusiness(*found)
         id_, name, address = before.watch_id, entry.name or before.name, entry.address or before.address
-        if (name, address) != (before.name, before.address):
-            db.execute("UPDATE watches SET name = ?, address = ?, due = ? WHERE id = ?", (name, address, now, id_))
+        done = "unchanged" if (name, address) == (before.name, before.address) else "changed"
+        if done == "changed":
+            due = now if first_check is None else before.due
+            db.execute("UPDATE watches SET name = ?, address = ?, due = ? WHERE id = ?", (name, address, due, id_))
     stored = get(db, owner, id_)
     assert stored is not None  # noqa: S101 - it was written in this transaction
-    return stored, found is None
+    return stored, done
 
 
 def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], now: float) -> Added:
-    """Put many businesses on an owner's list, each as :func:`add` does."""
+    """Put many businesses on an owner's list, each as :func:`add` does; what is new or changed is due at once."""
     before = count(db, owner)
     done = db.executemany(
         "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"

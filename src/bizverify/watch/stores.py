@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 import polars as pl
 
@@ -21,6 +18,7 @@ from bizverify.watch import store
 from bizverify.watch.local_file import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
 from bizverify.watch.service_sync import Done, Progress, ServiceSync, Steps
+from bizverify.watch.service_times import WATCH_TIMES, parse_time, watch_time
 from bizverify.watch.store import Change
 
 if TYPE_CHECKING:
@@ -193,26 +191,15 @@ def local_frame(db: Any) -> pl.DataFrame:
     )
 
 
-_TIMES: Final = {
-    "created": ("created_at", "created", "added_at", "createdAt"),
-    "checked": ("checked_at", "checked", "last_checked_at", "checkedAt"),
-    "due": ("next_check_at", "next_check", "nextCheckAt"),
-    "closed": ("closed_at", "closedAt"),
-}
-"""Field names of a watch's times at services; INTERFACE.md does not give them."""
-
-
 async def _list_frame(client: Client) -> pl.DataFrame:
     return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
 
 
 def _row(entry: WatchEntry) -> tuple[object, ...]:
-    more = entry.model_extra or {}
-    times = (next((parse_time(more[name]) for name in names if name in more), None) for names in _TIMES.values())
     given = entry.model_fields_set
     return (
         *(entry.watch_id, entry.biz_no, entry.name, entry.address, entry.biz_status, entry.grade),
-        *times,
+        *(watch_time(entry, of) for of in WATCH_TIMES),
         "name" in given,
         "address" in given,
     )
@@ -239,32 +226,3 @@ def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
         except KeyboardInterrupt:
             task.cancel()
             raise
-
-
-_MILLISECONDS: Final = 1e11
-"""A number of seconds that large is in the year 5138, so it is milliseconds."""
-
-
-def parse_time(text: object) -> float | None:
-    """A time that a service wrote, as seconds since 1970; ``None`` for what is none.
-
-    It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
-
-    >>> parse_time("2026-11-22T09:00:00+09:00") == parse_time("1795305600") == parse_time(1795305600000)
-    True
-    """
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        return None
-    if isinstance(text, str) and re.fullmatch(r"\s*\d{1,4}-\d.*", text, flags=re.A | re.S):
-        try:
-            read = datetime.fromisoformat(text.strip())
-        except ValueError:
-            return None
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    try:
-        number = float(text)
-    except (ValueError, OverflowError):
-        return None
-    if not math.isfinite(number) or not 0 <= number < _MILLISECONDS * 1000:
-        return None
-    return number / 1000 if number >= _MILLISECONDS else number

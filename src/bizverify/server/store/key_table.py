@@ -174,8 +174,26 @@ def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: 
     db.execute("UPDATE usage SET used = max(0, used - ?) WHERE key_id = ? AND month = ?", (lookups, key_id, month))
 
 
+def used_watch_changes(db: sqlite3.Connection, key_id: str, month: str) -> int:
+    """Additions, changes and removals on a key's watch list in a month (``2026-11``)."""
+    row = db.execute("SELECT watch_changes FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def count_watch_change(db: sqlite3.Connection, key_id: str, month: str) -> int:
+    """Count one change of a key's watch list; return how many there were before in the month."""
+    before = used_watch_changes(db, key_id, month)
+    db.execute(
+        "INSERT INTO usage (key_id, month, used, watch_changes) VALUES (?, ?, 0, 1)"
+        " ON CONFLICT DO UPDATE SET watch_changes = watch_changes + 1",
+        (key_id, month),
+    )
+    return before
+
+
 def _add_usage(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
     db.execute(
-        "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = used + excluded.used",
+        "INSERT INTO usage (key_id, month, used) VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET used = used + excluded.used",
         (key_id, month, lookups),
     )

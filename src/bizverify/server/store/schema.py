@@ -64,6 +64,7 @@ CREATE TABLE usage (
     key_id TEXT NOT NULL REFERENCES keys,
     month TEXT NOT NULL,
     used INTEGER NOT NULL CHECK (used >= 0),
+    watch_changes INTEGER NOT NULL DEFAULT 0 CHECK (watch_changes >= 0),
     PRIMARY KEY (key_id, month)
 ) STRICT, WITHOUT ROWID;
 
@@ -135,6 +136,7 @@ INSERT INTO accounts (id, plan, quota, note, pool, created, last_used, revoked, 
 DROP TABLE keys;
 ALTER TABLE accounts RENAME TO keys;
 {_JOBS_BY_AGE}
+ALTER TABLE usage ADD COLUMN watch_changes INTEGER NOT NULL DEFAULT 0 CHECK (watch_changes >= 0);
 {_AUDIT}"""  # noqa: S608 - put together from constants of this module
 
 MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4}

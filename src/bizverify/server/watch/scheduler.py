@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Callable
 from functools import partial
 from typing import Final
+from zlib import crc32
 
 import anyio.to_thread
 import polars as pl
 from polars.exceptions import PanicException
 
-from bizverify.server.clock import Clock, WakeUp
+from bizverify.server.clock import Clock
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.logs import loggable_message
 from bizverify.server.reference_files import StatusSource, StatusSources, fetch_statuses_of
@@ -34,10 +35,12 @@ _LONGEST: Final = 60.0
 """Seconds after which the keys are looked at again, whatever is due: one may be new, or revoked."""
 _SHORTEST: Final = 5.0
 """Seconds between rounds: what falls due in them is checked together."""
-_COLLECTED: Final = 0.5
-"""Seconds that new watches wait for others, so that a list that is being sent is not checked one by one."""
+_SOONEST: Final = 0.5
+"""The part of the plan's interval that a new watch waits for its first check at least."""
+_SLOTS: Final = 24
+"""First checks are made at so many times in the plan's interval: those of a list are asked for, and told, together."""
 _SUMMARY: Final = 60.0
-"""Seconds that what is closed at its first check waits for more: a list that is being sent is one notification."""
+"""Seconds that what is closed at its first check waits for more: what is found together is one notification."""
 _SPREAD: Final = 0.1
 """How much earlier than the plan says a watch may be due, so that those added together part with time."""
 _MAX_AGE: Final = 0.0
@@ -74,7 +77,6 @@ class WatchScheduler:
         self._clock = clock
         self._channels = [FILE] if settings.notices is not None else []
         self._on_notification = on_notification
-        self._wake_up = WakeUp(clock)
         self._failed: dict[str, tuple[int, float]] = {}
         self.last_check: float | None = None
 
@@ -82,16 +84,24 @@ class WatchScheduler:
         """Return how many watches of the keys that are served should have been checked a quarter of an hour ago."""
         return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE)
 
-    def wake(self) -> None:
-        """Check now: there are watches that are due."""
-        self._wake_up.ring()
+    def first_check(self, key: Key, biz_no: str, now: float) -> float:
+        """Return when a business that a key watches from now on is checked for the first time.
+
+        It is in the second half of the plan's interval, where in it depends on the number alone: a check is neither
+        quick nor, by removing and adding the number again, ever sooner.
+        """
+        interval = self._interval(key)
+        slot = interval / _SLOTS
+        place = crc32(f"{key.id} {biz_no}".encode()) / 2.0**32
+        after = now + interval * (_SOONEST + (1 - _SOONEST) * place) - slot * place
+        offset = crc32(key.id.encode()) / 2.0**32 * slot  # the lists of different keys are not checked together
+        return math.ceil((after - offset) / slot) * slot + offset
 
     async def run(self) -> None:
         """Check what is due, for ever."""
         while True:
             await self._bring_forward()
-            if await self._wake_up.wait(await self._round()):
-                await self._clock.sleep(_COLLECTED)
+            await self._clock.sleep(await self._round())
 
     async def _round(self) -> float:
         """Check a chunk of each key that has something due, until none has; return how many seconds there are then."""
