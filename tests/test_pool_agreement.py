@@ -15,7 +15,7 @@ import pytest
 from bizverify.engine import Scorecard
 from bizverify.labels.label_store import LabelStore
 from bizverify.model_store import ModelStore
-from bizverify.server.pool_agreement import write_training_store
+from bizverify.server.pool_agreement import find_agreed, write_training_store
 from handclock import HandClock
 from mailings import NOW, letters, mail
 from outcome_scene import Asking, Scene, scene
@@ -127,6 +127,37 @@ def test_at_every_moment_no_key_has_more_than_its_share(tmp_path: Path) -> None:
     assert rows.height > 100
 
 
+def change_rows(store: LabelStore, name: str, **columns: pl.Expr) -> None:
+    rows, about = store.read(store.path(name))
+    store.put(rows.with_columns(**columns), about)
+
+
+def test_three_keys_agree_on_an_addressee(tmp_path: Path) -> None:
+    """What three keys say of their newest paid letter within a year is agreed on, as of the day of asking."""
+    members = {f"key{place}": LabelStore(tmp_path / f"key{place}") for place in range(3)}
+    for store in members.values():
+        record(store, mailed_to(7, 1).with_columns(bounced=pl.lit(True)), "job")
+        change_rows(store, "job", reason_code=pl.lit("moved"))
+    found = find_agreed(members, QUORUM, TODAY)
+    assert found.rows() == [(1_000_000_007, "서울강남구테헤란로1000000007", "moved", TODAY)]
+    assert find_agreed(members, QUORUM, date(2027, 6, 1)).is_empty()
+    assert find_agreed(members, QUORUM + 1, TODAY).is_empty()
+    last = members["key2"]
+    record(last, mailed_to(7, 1).with_columns(bounced=pl.lit(False)), "later", mailed=date(2026, 6, 2))
+    assert find_agreed(members, QUORUM, TODAY).is_empty()
+
+
+def test_rows_that_were_given_back_say_nothing(tmp_path: Path) -> None:
+    """A row of a paid job that could not be looked up has no probability, was not charged, and teaches nobody."""
+    members = {f"key{place}": LabelStore(tmp_path / f"key{place}") for place in range(3)}
+    for store in members.values():
+        record(store, mailed_to(7, 1).with_columns(bounced=pl.lit(True)), "job")
+        change_rows(store, "job", reason_code=pl.lit("moved"))
+    change_rows(members["key1"], "job", bounce_prob=pl.lit(None))
+    assert find_agreed(members, QUORUM, TODAY).is_empty()
+    assert training_letters(members, tmp_path / "training").is_empty()
+
+
 @contextmanager
 def learned_from(folder: Path, mailers: int) -> Iterator[tuple[Scene, list[Asking]]]:
     """A server on which so many of four keys of the pool have mailed, when it has learned from that."""
@@ -152,6 +183,7 @@ def model_of(one: Scene, key: Asking) -> str:
     return str(rows_of(one.server.db, "SELECT model FROM jobs WHERE id = ?", job)[0][0])
 
 
+@pytest.mark.fuzz
 def test_a_scorecard_of_several_keys_answers_all_members(tmp_path: Path) -> None:
     """Three keys that mailed make a scorecard: it answers them and a fourth, no key outside, and after a restart."""
     expert = Scorecard.load().version
@@ -169,6 +201,7 @@ def test_a_scorecard_of_several_keys_answers_all_members(tmp_path: Path) -> None
         assert not (one.learning / "pool" / "labels").exists()
 
 
+@pytest.mark.fuzz
 def test_a_key_alone_makes_no_scorecard_for_others(tmp_path: Path) -> None:
     """One key that mailed is answered by its own scorecard; the others by the built-in one."""
     expert = Scorecard.load().version

@@ -326,6 +326,18 @@ def test_few_outcomes_leave_the_scorecard(tmp_path: Path, caplog: pytest.LogCapt
         assert [event.kind for event in ModelStore(models).history()] == ["refused"]
 
 
+def test_a_label_store_that_was_emptied_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where all outcomes of a key were forgotten or expired nothing is learned, and nothing is said to have failed."""
+    with scene(tmp_path, learn_hours=1) as one:
+        key = one.key()
+        key.label(key.batch(one.clock), 0, True)
+        one.learned()
+        [book] = one.learning.glob("*/labels/*.parquet")
+        book.unlink()
+        rounds(one)
+    assert "learning failed" not in caplog.text
+
+
 def test_a_given_model_is_not_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Started with --model a server records outcomes, knows of them, and learns no scorecard."""
     with ripe(tmp_path, 60, caplog, model="builtin", learn_hours=1) as one:

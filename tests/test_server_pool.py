@@ -150,10 +150,10 @@ def test_one_key_has_one_voice_for_an_addressee(here: Scene) -> None:
     loud, victim = members(here, 2)
     before = all_answers(victim)
     b_no, name, address = ADDRESSEES[0]
-    rows = "\n".join(["사업자등록번호,상호,주소", *[f"{b_no},{name},{address}"] * 4, ""])
-    for _ in range(3):
+    rows = "\n".join(["사업자등록번호,상호,주소", *[f"{b_no},{name},{address}"] * 3, ""])
+    for _ in range(2):
         job = loud.batch(here.clock, rows)
-        for row in range(4):
+        for row in range(3):
             loud.label(job, row, True, MOVED)
     here.learned()
     let_them_be_told(here, victim)

@@ -244,9 +244,11 @@ class OutcomeLearner:
         else:
             self._engines.share(agreed, day)
 
-    async def _calibrate(self, scope: str, at: float) -> Calibrated | None:
-        labels = self._engines.folder(scope) / "labels"
-        return await anyio.to_thread.run_sync(self._calibrate_from, scope, labels, at)
+    async def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
+        labels = self._engines.folder(key_id) / "labels"
+        if not any(labels.glob("*.parquet")):  # all of it was forgotten, or expired
+            return None
+        return await anyio.to_thread.run_sync(self._calibrate_from, key_id, labels, at)
 
     async def _calibrate_pool(self, at: float) -> Calibrated | None:
         """Calibrate from the letters of the pool's keys, which are put together for as long as that takes."""
