@@ -61,11 +61,11 @@ def customers(rows: int = ROWS, seed: int = 5) -> pl.DataFrame:
         "서울특별시 강남구 테헤란로 152 (3층)",
     ]
     known = [*real["사업자등록번호"], *numbers(rows // 2), "1234567890", "", None, "합계"]
-    respelled = [f"{one[:3]}-{one[3:5]}-{one[5:]}" for one in known[300:600] if one and len(one) == 10]
+    known += [f"{one[:3]}-{one[3:5]}-{one[5:]}" for one in known[300:600] if one and len(one) == 10]
     return pl.DataFrame(
         {
             "고객번호": [f"C{place:06}" for place in range(rows)],
-            "사업자등록번호": [dice.choice([*known, *respelled]) for _ in range(rows)],
+            "사업자등록번호": [dice.choice(known) for _ in range(rows)],
             "상호": [dice.choice(["상사", "주식회사 한빛", "", None]) for _ in range(rows)],
             "주소": [dice.choice(few) if dice.random() < 0.02 else dice.choice(addresses) for _ in range(rows)],
         },

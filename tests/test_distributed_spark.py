@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,8 @@ def test_each_worker_process_opens_the_files_once(session: Any, tmp_path: Path) 
     """Eight partitions on two workers: no process opens the engine twice, and polars has one thread in each."""
     from bizverify.distributed import spark, verify_batches
 
-    frame = customers(8000)
-    verifier = verify_batches(frame.head(100), **FILES, today=TODAY, labels=False)
+    frame, another_day = customers(8000), date(2026, 11, 20)  # so no earlier test has opened this engine
+    verifier = verify_batches(frame.head(100), **FILES, today=another_day, labels=False)
     for path in verifier.engine.files:
         session.sparkContext.addFile(path)
     verifier = verifier.at(find_file=spark.find_shipped_file, place=spark.describe_partition)

@@ -13,15 +13,23 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bizverify.distributed.batch_verifier import ADDED_SCHEMA as ADDED_SCHEMA
+    from bizverify.distributed.batch_verifier import KEYS_SCHEMA as KEYS_SCHEMA
     from bizverify.distributed.batch_verifier import BatchVerifier as BatchVerifier
     from bizverify.distributed.batch_verifier import verify_batches as verify_batches
+    from bizverify.run.cross_row_features import ALIKE as ALIKE
+    from bizverify.run.cross_row_features import CROWD as CROWD
 
 _HOMES = {
+    "ADDED_SCHEMA": "bizverify.distributed.batch_verifier",
+    "ALIKE": "bizverify.run.cross_row_features",
     "BatchVerifier": "bizverify.distributed.batch_verifier",
+    "CROWD": "bizverify.run.cross_row_features",
+    "KEYS_SCHEMA": "bizverify.distributed.batch_verifier",
     "verify_batches": "bizverify.distributed.batch_verifier",
 }
 
-__all__ = ["BatchVerifier", "verify_batches"]
+__all__ = ["ADDED_SCHEMA", "ALIKE", "CROWD", "KEYS_SCHEMA", "BatchVerifier", "verify_batches"]
 
 
 def __getattr__(name: str) -> object:

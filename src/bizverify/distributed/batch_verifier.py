@@ -195,11 +195,18 @@ class BatchVerifier:
             yield from self._at_place(self._verify, table, first).to_batches(max_chunksize=_LARGEST_BATCH)
             first += table.num_rows
 
+    def read_keys(self, table: pa.Table, first: int = 0) -> pa.Table:
+        """Return :data:`KEYS_SCHEMA` of each row, by which the cluster finds what only the whole file tells.
+
+        For the verifier that :meth:`for_keys` returns. ``first``: the number of the first row, for messages.
+        """
+        return self._at_place(self._read_keys, table, first)
+
     def map_keys(self, batches: Iterable[pa.RecordBatch], beside: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Return :data:`bizverify.run.cross_row_features.KEYS` of each row, and the columns ``beside``."""
+        """Yield what :meth:`read_keys` returns of a partition, with the columns ``beside`` behind it."""
         first = 0
         for table in gather_batches(batches):
-            keys = self._at_place(self._read_keys, table.drop_columns(list(beside)), first)
+            keys = self.read_keys(table.drop_columns(list(beside)), first)
             both = [keys.column(name) for name in KEYS] + [table.column(name) for name in beside]
             yield from pa.table(both, names=[*KEYS, *beside]).to_batches(max_chunksize=_LARGEST_BATCH)
             first += table.num_rows
