@@ -30,7 +30,8 @@ from bizverify.watch.local_file import WATCH_FILE, LocalFile, alone
 
 _PAID: Final = "paid answers"
 OUT_OF_REACH: Final = {
-    "outputs": "files that were read or written, and their backups (.bak): delete them, or the row in them",
+    "outputs": "files that were read or written, their backups (.bak), exports of a server's keys: delete them, or the "
+    "row in them",
     "reference": "registries, and statuses written to files: build them again without the number",
     "closures": "files and receivers that were told of closures (`notify=`, `webhook=`, `notices=`), and logs",
     "scorecards": "points learned from letters: sums over many, in which no business can be told apart",
