@@ -51,7 +51,8 @@ def test_the_page_about_privacy_names_every_store() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [f"docs/{name}.md" for name in ("buying", "scheduling", "service", "testing", "watch")] + ["README.md"]
+    "page",
+    ["README.md", *(f"docs/{name}.md" for name in ("buying", "runbook", "scheduling", "service", "testing", "watch"))],
 )
 def test_the_lines_for_the_shell_are_understood(page: str) -> None:
     """Each `bizverify …` line parses: its command and its options exist."""
