@@ -265,7 +265,7 @@ def test_what_came_back_makes_a_scorecard_that_answers_from_then_on(
     clock = HandClock()
     upload, registry, bounced = world(tmp_path, 1_500)
     with caplog.at_level("INFO", "bizverify.server"), scene(tmp_path, clock, registry=registry) as one:
-        secret, other = one.server.key(), Asking(one.server.url, one.server.key())
+        secret, other = one.server.key("enterprise"), Asking(one.server.url, one.server.key())
         key = Asking(one.server.url, secret)
         job = key.batch(clock, upload)
         preview = HTTP.get(f"{key.url}/batch/{job}?preview=1500", headers=key.headers, timeout=60).json()["results"]
