@@ -453,6 +453,7 @@ def test_the_watch_list_asks_for_what_is_due(tmp_path: Path) -> None:
         numbers = [fresh(number) for number in range(120)]
         for number in numbers:
             it.ask("POST", "/watch", json={"biz_no": number})
+        it.hand.forward(days=1)
         it.hand.until(lambda: all(entry["checked_at"] for entry in watched(it).values()), seconds=1)
         assert {entry["biz_status"] for entry in watched(it).values()} == {"active"}
         assert fake.numbers == 120
@@ -471,6 +472,7 @@ def test_an_outage_closes_and_opens_nobody(tmp_path: Path) -> None:
     with asking(tmp_path, fake, registry=registry, notices=notices) as it:
         for number in (NUMBER, OTHER):
             it.ask("POST", "/watch", json={"biz_no": number})
+        it.hand.forward(days=1)
         it.hand.until(lambda: all(entry["checked_at"] for entry in watched(it).values()), seconds=1)
         fake.faults.add(Fault("status", NTS_FAULTS["unavailable"]))
         for _ in range(2):
@@ -688,6 +690,7 @@ def test_a_call_that_hangs_holds_up_the_watch_list_once(tmp_path: Path) -> None:
     registry = build_registry(tmp_path, n1248100998="폐업자")
     with asking(tmp_path, fake, registry=registry, timeout=0.2) as it:
         it.ask("POST", "/watch", json={"biz_no": NUMBER})
+        it.hand.forward(days=1)
         it.hand.until(lambda: bool(watched(it)[NUMBER]["checked_at"]), seconds=1)
         assert watched(it)[NUMBER]["biz_status"] == "closed"
         assert fake.calls <= FAILURES
@@ -698,6 +701,7 @@ def test_a_server_that_asks_nobody_any_more_opens_nobody(tmp_path: Path) -> None
     registry, notices = build_registry(tmp_path, n1248100998="계속사업자"), tmp_path / "closures.jsonl"
     with asking(tmp_path, known(n1248100998="closed"), registry=registry, notices=notices) as it:
         it.ask("POST", "/watch", json={"biz_no": NUMBER})
+        it.hand.forward(days=1)
         it.hand.until(lambda: bool(watched(it)[NUMBER]["checked_at"]), seconds=1)
         key, found = it.key, watched(it)[NUMBER]
     with asking(tmp_path, known(), registry=registry, notices=notices, source="none") as it:
