@@ -265,6 +265,16 @@ def test_another_version_on_a_worker_is_refused_by_name(tmp_path: Path) -> None:
         verifier(customers(20).to_arrow())
 
 
+def test_a_relative_path_is_the_programs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has another working directory: the file is that of where the program runs."""
+    shutil.copy(SAMPLE / "registry.parquet", tmp_path)
+    (tmp_path / "worker").mkdir()
+    monkeypatch.chdir(tmp_path)
+    verifier = verify_batches(customers(20), registry="registry.parquet", today=TODAY, labels=False)
+    monkeypatch.chdir(tmp_path / "worker")
+    assert verifier(customers(20).to_arrow()).num_rows == 20
+
+
 def test_other_columns_than_the_samples_are_refused() -> None:
     """A batch of other columns would be read by the wrong ones."""
     verifier = verify_batches(customers(20), labels=False)

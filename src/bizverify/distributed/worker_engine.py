@@ -57,8 +57,8 @@ class WorkerEngine:
             other.status = StatusOverlay(pl.read_parquet(engine.status.path), aged_before=engine.status.aged_before)
         registry, gazetteer = engine.registry, engine.gazetteer
         return cls(
-            FileVersion(str(registry.path), registry.version) if registry else None,
-            FileVersion(str(gazetteer.path), gazetteer.version) if gazetteer else None,
+            FileVersion(str(registry.path.absolute()), registry.version) if registry else None,
+            FileVersion(str(gazetteer.path.absolute()), gazetteer.version) if gazetteer else None,
             pickle.dumps(other),
         )
 
