@@ -7,5 +7,6 @@ has the plans, ``http_limits``, ``bounded_connection``, ``key_bounds`` and ``upl
 ``engine_pool`` has the engine of each key, ``reference_files`` its files and the sources of statuses, ``learning`` what
 outcomes teach (``pool_agreement`` what keys learn from each other, ``letters`` what a scope knows of both,
 ``former_pool`` what earlier releases left). ``lookup/`` answers single lookups, ``jobs/`` files, ``watch/`` checks and
-notifies, ``status/`` asks the tax authority, ``store/`` is the one SQLite file. ``clock`` and ``logs`` serve them all.
+notifies, ``status/`` asks the tax authority, ``store/`` is the one SQLite file. ``clock`` and ``logs`` serve them all,
+``metrics/`` tells a monitor of them, ``request_id`` names each request in the log.
 """
