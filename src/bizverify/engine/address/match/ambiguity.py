@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import regions
-from bizverify.engine.address.batches import ROW
+from bizverify.engine.address.batches import ROW, lacks_any
 from bizverify.engine.address.match import candidates
 from bizverify.engine.address.match.decide import find_outvoted
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
@@ -33,6 +33,8 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     postal district.
     """
     by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
+    if lacks_any(rows, "main"):
+        return by_lot
     rows = rows.filter(
         pl.col("main").is_not_null() & (pl.col("lot_main").is_not_null() | candidates.names_further_road())
     )
@@ -63,6 +65,8 @@ def _with_region_of(lookups: Lookups, rows: pl.DataFrame, place: str) -> pl.Data
 
 def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows found by their lot that name another lot, too, on which other buildings stand."""
+    if lacks_any(rows, "lot_main"):
+        return rows.select(ROW).clear()
     beside = pl.when(~pl.col("brackets").str.contains(candidates.OLD_ADDRESS)).then("brackets")
     text = pl.concat_str("detail", beside, separator=" , ", ignore_nulls=True)
     rows = rows.filter(pl.col("main").is_null() & pl.col("lot_main").is_not_null() & text.str.contains(_OTHER_LOT))
@@ -95,6 +99,8 @@ def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
 
     From 100 up it is a unit, unless there is such a part of the lot.
     """
+    if lacks_any(rows, "lot_sub", "detail"):
+        return rows.select(ROW).clear()
     detail = pl.col("detail")
     whole = pl.col("main").is_null() & (pl.col("lot_sub") == 0)
     rows = rows.filter(whole & detail.str.contains(_PART) & ~detail.str.contains(_FLOORS))
@@ -109,6 +115,8 @@ def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
 
 def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows found by their lot that name a road and a number too, which are not the building's and not alike."""
+    if lacks_any(rows, "road", "main", "lot_main"):
+        return rows.select(ROW).clear()
     written = rows.filter(
         pl.all_horizontal(pl.col("road", "main", "lot_main").is_not_null()) & (pl.col("road") != pl.col("lot_dong"))
     )
@@ -134,12 +142,13 @@ def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame
     long = pl.col("region_typed").str.len_chars() > _SHORT
     found = [
         _find_elsewhere(lookups, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
-        for text, pattern, counts in (
-            (behind, _REGION_AND_NUMBER, numbered),
-            (pl.col("ahead"), _REGION, district | long),
+        for given, text, pattern, counts in (
+            (("detail", "brackets"), behind, _REGION_AND_NUMBER, numbered),
+            (("ahead",), pl.col("ahead"), _REGION, district | long),
         )
+        if not all(lacks_any(rows, name) for name in given)
     ]
-    return pl.concat(found).unique()
+    return pl.concat(found).unique() if found else rows.select(ROW).clear()
 
 
 def _find_elsewhere(

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import ROW, Index, text_key
+from bizverify.engine.address.batches import ROW, Index, lacks_any, text_key
 from bizverify.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
 from bizverify.engine.address.match.gazetteer_lookups import (
     Lookups,
@@ -44,6 +44,8 @@ def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     is called so; the words that were taken for the detail, if they are stuck to it too, then belong to the name
     (``loose_road``): ``상도로15카 9`` is 9 on 상도로15카길.
     """
+    if lacks_any(rows, "detail"):
+        return rows
     name, main = pl.coalesce("road", "loose_road"), pl.coalesce("main", "loose_main").cast(pl.String)
     sub = pl.coalesce("sub", "loose_sub").fill_null(0)
     stuck = pl.col("text").str.replace_all(" ", "").str.contains(pl.concat_str(name, main), literal=True)
@@ -79,6 +81,8 @@ def find_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def find_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Road and number as they stand, wherever the words allow: a province, a city, or anywhere."""
+    if lacks_any(rows, "main"):
+        return NO_CANDIDATES
     rows = rows.filter(pl.col("main").is_not_null())
     roads = lookups.roads_anywhere.find(rows, text_key("road"), "road_id", _ROAD_KEPT)
     return _find_buildings(lookups, _keep_in_scope(lookups, roads, lookups.tables.roads, "road_id"))
@@ -86,7 +90,7 @@ def find_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The road's name after the name of a dong without a space between (``거창읍하동1길``), or all of it the name."""
-    rows = rows.filter(_HAS_REGION_AND_NUMBER)
+    rows = rows.clear() if lacks_any(rows, "region", "main") else rows.filter(_HAS_REGION_AND_NUMBER)
     if rows.is_empty():
         return NO_CANDIDATES
     whole, place = pl.col("road_pre"), pl.col("_cut")
@@ -209,7 +213,7 @@ def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
 
 
 def _find_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    rows = rows.filter(_HAS_REGION_AND_NUMBER)
+    rows = rows.clear() if lacks_any(rows, "region", "main") else rows.filter(_HAS_REGION_AND_NUMBER)
     return lookups.roads_here.find(rows, text_key("region", "road"), "road_id", _ROAD_KEPT)
 
 
@@ -278,6 +282,8 @@ def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """``712번지 4호 한빛빌딩`` as lot 712, where there is no lot 712-4 and the building on lot 712 is called so."""
+    if lacks_any(rows, "lot_ho", "building"):
+        return NO_CANDIDATES
     rows = rows.filter(pl.col("lot_ho").fill_null(False) & pl.col("building").is_not_null())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -311,6 +317,8 @@ def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
     Words that say what it is and not which (마을회관) name no building.
     """
+    if lacks_any(rows, "region", "building"):
+        return NO_CANDIDATES
     rows = rows.filter(
         pl.col("region").is_not_null()
         & pl.col("building").is_not_null()
@@ -367,6 +375,8 @@ _EVERY_ROW: Final = pl.lit(True)
 
 def _with_lot(rows: pl.DataFrame, those: pl.Expr = _EVERY_ROW) -> pl.DataFrame:
     """Those rows with a lot number in a 동·리·가; in a whole 읍 or 면 it says nothing: lots count anew in each 리."""
+    if lacks_any(rows, "lot_main"):
+        return rows.clear()
     return rows.filter(pl.col("lot_main").is_not_null() & those & ~pl.col("lot_dong").str.contains("[읍면]$"))
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import ROW, PreparedStep, for_few, text_key
+from bizverify.engine.address.batches import ROW, PreparedStep, for_few, lacks_any, text_key
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.match.decide import judge_support
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
@@ -123,6 +123,8 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
 
 def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Put ``301호`` of ``713번지 301호`` before the detail where it was no part of the lot's number after all."""
+    if lacks_any(rows, "lot_ho", "place"):
+        return rows
     read_as_lot = rows.filter(pl.col("lot_ho") & pl.col("place").is_not_null())
     if read_as_lot.is_empty():
         return rows
@@ -141,6 +143,8 @@ def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _with_names_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Put words before the road that end like a place and are none, ``홍길동``, at the end of the detail."""
+    if lacks_any(rows, "ahead", "place"):
+        return rows
     named = rows.filter(pl.col("ahead").is_not_null() & pl.col("place").is_not_null())
     if named.is_empty():
         return rows
@@ -210,6 +214,8 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
     An administrative one, or a wrong one. All other words in brackets are somebody's: 홍길동, 김미리, 성북동주민센터.
     """
+    if lacks_any(rows, "hint_dong", "brackets", "of_emd"):
+        return rows.with_columns(dong_replaced=pl.lit(False))
     other = ~pl.col("of_emd").str.contains(_TOWN) & (pl.col("hint_dong") != pl.col("of_emd"))
     behind = pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars())
     whole = pl.col("brackets").str.starts_with(pl.col("hint_dong")) & behind.str.contains(_ALONE)

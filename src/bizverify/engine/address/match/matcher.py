@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import ROW, text_key
+from bizverify.engine.address.batches import ROW, lacks_any, text_key
 from bizverify.engine.address.match import ambiguity, candidates
 from bizverify.engine.address.match.decide import Trust, decide_candidates, keep_tenable
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
@@ -228,6 +228,8 @@ def _read_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Road and number, or dong and lot, in another ward of the city that is written: their borders move."""
+    if lacks_any(rows, "sido", "sigungu"):
+        return candidates.NO_CANDIDATES
     rows = rows.filter(pl.col("sido").is_not_null() & pl.col("sigungu").str.contains(" ", literal=True))
     if rows.is_empty():
         return candidates.NO_CANDIDATES
@@ -238,9 +240,9 @@ def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _read_elsewhere(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Road and number, or dong and lot, in another region than the one that is written."""
-    rows = rows.filter(pl.col("zipcode_given").is_not_null())
-    if rows.is_empty():
+    if lacks_any(rows, "zipcode_given"):
         return candidates.NO_CANDIDATES
+    rows = rows.filter(pl.col("zipcode_given").is_not_null())
     return candidates.find_in_scope(lookups, rows.with_columns(scope=pl.lit(None, pl.UInt64)))
 
 
