@@ -12,12 +12,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final, Generic, TypeVar
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 ROW: Final = "row"
 """The number of a row within its batch; every frame of candidates has it."""
@@ -216,7 +215,9 @@ class _ExchangeableQuery:
 
     def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> None:
         self._rows, self._columns = pl.DataFrame(schema=schema), list(schema)
-        self._query = step(register_io_source(self._read, schema=schema))
+        # no io source: the streaming engine reads it, and its threads begin other batches meanwhile, one within another
+        pushed = dict.fromkeys(("predicate_pushdown", "projection_pushdown", "slice_pushdown"), False)
+        self._query = step(self._rows.lazy().map_batches(self._select_rows, schema=schema, **pushed))
         self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
 
     def run(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -229,14 +230,8 @@ class _ExchangeableQuery:
         finally:
             self._rows = rows.clear()
 
-    def _read(
-        self, columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, size: int | None
-    ) -> Iterator[pl.DataFrame]:
-        del size
-        rows = self._rows.select(self._columns if columns is None else columns)
-        if predicate is not None:
-            rows = rows.filter(predicate)
-        yield rows if limit is None else rows.head(limit)
+    def _select_rows(self, _: pl.DataFrame) -> pl.DataFrame:
+        return self._rows.select(self._columns)
 
 
 _MOST_UNOPTIMISED: Final = 1_024
