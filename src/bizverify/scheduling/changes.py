@@ -179,5 +179,6 @@ def write_changes(changes: pl.DataFrame, target: Path) -> None:
     """Write what changed as a workbook or CSV file, mode 0600; raise :class:`OutputError`."""
     format = output_format(target)
     with publish_file(target) as temporary:
-        written = frames.as_written(changes.drop(KEY).with_columns(pl.col(CHANGE).list.join(", ")))
+        shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]
+        written = frames.as_written(changes.select(pl.col(CHANGE).list.join(", "), *shown, "input"))
         write_table(written, temporary, format, "utf-8-sig" if format == "csv" else None)
