@@ -34,10 +34,9 @@ print([rows.group_by(name).agg(pl.len(), pl.col("bounced").sum()).collect(engine
 REFIT = """
 import polars as pl, sys
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.fit import fitted
-from bizverify.learning.fit import patterns
-counted = patterns(pl.scan_parquet(sys.argv[1]))
-print(counted.height, fitted(counted, Scorecard.load()).base)
+from bizverify.learning.fit import count_patterns, fit_points
+counted = count_patterns(pl.scan_parquet(sys.argv[1]))
+print(counted.height, fit_points(counted, Scorecard.load()).base)
 """
 CALIBRATION = """
 import sys

@@ -288,7 +288,8 @@ def main() -> None:
     parser.add_argument("--forms", default="near,shifted,misjudged,logit,trees,segments")
     parser.add_argument("--conditions", default=",".join(CONDITIONS))
     parser.add_argument("--labels", type=int, default=10_000, choices=MARKS)
-    parser.add_argument("--each", action="store_true", help="print every world")
+    parser.add_argument("--each", action="store_true", help="print every world as it is done")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
     asked = parser.parse_args()
     seeds = range(asked.first, asked.first + asked.worlds)
     wanted = [
@@ -297,10 +298,12 @@ def main() -> None:
         for form in asked.forms.split(",")
         for seed in seeds
     ]
-    with ProcessPoolExecutor(2) as pool:
-        runs = list(pool.map(run, *zip(*wanted, strict=True)))
-    if asked.each:
-        print(*runs, sep="\n")
+    runs = []
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        for one in pool.map(run, *zip(*wanted, strict=True)):
+            runs.append(one)
+            if asked.each:
+                print(one, flush=True)
     print("\n".join(table(runs)))
 
 
