@@ -219,7 +219,7 @@ def test_the_bound_of_the_disk_holds_for_uploads_at_once(tmp_path: Path) -> None
 
 
 def test_room_on_the_disk_is_counted_from_the_files_when_a_server_starts(tmp_path: Path) -> None:
-    """A restart counts the same bytes, and those of jobs that were deleted meanwhile no more."""
+    """A restart counts the same bytes: those of the files that are there."""
     db = tmp_path / "db.sqlite"
     key = make_key(db)
     with served(db) as server:
