@@ -80,7 +80,13 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
     folder = tmp_path_factory.mktemp("fuzzed")
     plans = dict(load_plans())
     plans["business"] = msgspec.structs.replace(
-        plans["business"], jobs=10**6, watches=300, requests_per_second=10**6, request_burst=10**9, disk_bytes=10**12
+        plans["business"],
+        jobs=10**6,
+        watches=300,
+        watch_changes=10**9,
+        requests_per_second=10**6,
+        request_burst=10**9,
+        disk_bytes=10**12,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))

@@ -139,7 +139,7 @@ class Watcher:
 @contextmanager
 def small_server(folder: Path) -> Iterator[Served]:
     plans = dict(load_plans())
-    plans["business"] = msgspec.structs.replace(plans["business"], upload_bytes=1_000, watches=2)
+    plans["business"] = msgspec.structs.replace(plans["business"], upload_bytes=1_000, watches=2, watch_changes=3)
     with served(folder / "db.sqlite", plans=plans) as server:
         yield server
 
@@ -200,6 +200,7 @@ def walk_watches(ask: Watcher, key: str) -> None:
     ids = {"watch_id": listed["watches"][0]["watch_id"]}
     ask(key, "GET", "/watch/{watch_id}/history", ids=ids)
     ask(key, "DELETE", "/watch/{watch_id}", ids=ids)
+    ask(key, "POST", "/watch", json={"biz_no": "1208147521"})  # the month's changes are used up
 
 
 def test_what_is_answered_is_what_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,8 @@ REFUSALS: Final[Mapping[int, str]] = {
     "job is not done (`job_not_done`), the watch list is full (`watch_limit`, with `limit` and `used`).",
     413: "The file or request is too large (`too_large`, with `limit` and `unit`); nothing was taken.",
     415: "The body is of another kind (`unsupported_media_type`).",
-    429: "The monthly quota does not suffice (`quota_exceeded`, with `limit`, `used`, `remaining`, `resets_at`); "
-    "nothing was taken.",
+    429: "The monthly quota does not suffice (`quota_exceeded`, with `limit`, `used`, `remaining`, `resets_at`), or a "
+    "bound of the key's plan is reached (`limit_exceeded`, with `bound`, `limit`, `used`); nothing was taken.",
     500: "The server failed (`internal`).",
     503: "The server has as much to do as it takes on, or cannot use its disk (`busy`); nothing was done.",
     507: "The server has no room to store the file (`insufficient_storage`); nothing was done.",

@@ -101,7 +101,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             201: ("It is watched from now on.", payloads.WatchEntryPayload),
             200: ("It was watched already; name and address are replaced where given.", payloads.WatchEntryPayload),
         },
-        refusals=(*_BODY, 409),
+        refusals=(*_BODY, 409, 429),
         links={"watch_id": ("getHistory", "removeWatch")},
     ),
     ("GET", "/watch"): Operation(
