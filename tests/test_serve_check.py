@@ -177,6 +177,28 @@ def test_without_a_key_the_tax_authority_cannot_be_asked(tmp_path: Path, monkeyp
     assert (found.code, "secret" in found.text) == (0, False), found.text
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "proxy.internal"), "--trusted-proxy proxy.internal: "),
+        (("--notices", "{here}"), "notices: name a file"),
+        (("--db", "{here}/none/db.sqlite"), "folder: make it"),
+        (("--status", "nts", "--nts-key-file", "{key}", "--status-store", "{here}/none/s"), "status store: make"),
+        (("--status", "nts", "--nts-key-file", "{key}", "--status-store", "{other}"), "of another application"),
+    ],
+)
+def test_what_would_end_a_start_ends_the_check(tmp_path: Path, options: tuple[str, ...], says: str) -> None:
+    """A start with the same options raises an error, too."""
+    key, other = tmp_path / "key", tmp_path / "other.sqlite"
+    key.write_text("a-key", encoding="utf-8")
+    make_key(other)
+    given = [option.format(here=tmp_path, key=key, other=other) for option in options]
+    found = check(tmp_path / "db.sqlite", *given)
+    assert (found.code, says in found.text) == (2, True), found.text
+    start = ["serve", "--port", "0", "--db", str(tmp_path / "db.sqlite"), *given]
+    assert isinstance(CliRunner().invoke(app, start).exception, bv.BizverifyError)
+
+
 def test_a_folder_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bizverify.diagnosis import checks
 

@@ -189,7 +189,7 @@ def serve(
     With --check nothing is started or changed, also beside a running server: exit code 2 where a start would fail.
     """
     if check:
-        _check(host=host, port=port, plans=plans, **settings)
+        _check(host=host, port=port, plans=plans, trusted_proxies=trusted_proxies, **settings)
     needs_server()
     from bizverify.server import logs
     from bizverify.server.app import run

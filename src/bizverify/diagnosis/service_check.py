@@ -34,6 +34,7 @@ from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_store import STATUS_FILE
 from bizverify.schema import SEOUL, pluralize
+from bizverify.server.client_address import TrustedProxies
 from bizverify.server.settings import ServicePlan, load_plans
 from bizverify.server.store import SERVER_FILE, key_table, open_server_file
 from bizverify.server.store.key_table import Key
@@ -59,6 +60,7 @@ class ServiceToCheck:
     model: str | None = None
     notices: Path | None = None
     webhook_networks: tuple[IpNetwork, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
 
@@ -84,6 +86,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
         ("gazetteer", lambda: look_at_gazetteer(service.gazetteer, today)),
         ("tax authority's key", lambda: _look_at_nts(service, today)),
         ("notices", lambda: _look_at_notices(service.notices)),
+        ("trusted proxies", lambda: _look_at_proxies(service.trusted_proxies)),
         ("port", lambda: _look_at_port("port", service.host, service.port, running=running)),
         ("metrics", lambda: _look_at_metrics(service, running=running)),
     )
@@ -175,7 +178,11 @@ def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[
 
 
 def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
-    yield from look_at_folder("folder", service.db.absolute().parent, _OWNER)
+    folder = service.db.absolute().parent
+    if not folder.exists():
+        yield Finding("folder", "error", f"{folder}: does not exist", "make it, for the user as whom the server runs")
+        return
+    yield from look_at_folder("folder", folder, _OWNER)
     if service.files.exists():
         yield from look_at_folder("folder", service.files, _OWNER)
         yield from look_at_mode("folder", service.files, 0o700)
@@ -187,7 +194,10 @@ def _look_at_nts(service: ServiceToCheck, today: date) -> Iterator[Finding]:
     NtsKey.load(service.status.key_file)
     yield Finding("tax authority's key", "ok", "is there; it is never shown")
     store = Path(service.status.store) if service.status.store is not None else service.files / "statuses.sqlite"
-    if STATUS_FILE.stored_version(store) in (0, STATUS_FILE.version):  # opening would bring an older one forward
+    if service.status.store is not None and not store.absolute().parent.is_dir():
+        remedy = "make it, for the user as whom the server runs, or choose another `status_store=`"
+        yield Finding("status store", "error", f"{store}: its folder does not exist", remedy)
+    elif not 0 < STATUS_FILE.stored_version(store) < STATUS_FILE.version:  # opening would bring an older one forward
         yield from look_at_statuses(store, today)
 
 
@@ -195,13 +205,20 @@ def _look_at_notices(path: Path | None) -> Iterator[Finding]:
     if path is None:
         return
     there = path if path.exists() else path.absolute().parent
-    if not os.access(there, os.W_OK):
-        yield Finding("notices", "error", f"{path}: closures cannot be written there", _OWNER)
+    if path.is_dir() or not os.access(there, os.W_OK):
+        remedy = "name a file in a folder to which the user as whom the server runs can write"
+        yield Finding("notices", "error", f"{path}: closures cannot be written there", remedy)
     elif path.exists():
         yield Finding("notices", "ok", f"{path}: {path.stat().st_size / 1e6:,.1f} MB")
         yield from look_at_mode("notices", path, 0o600)
     else:
         yield Finding("notices", "ok", f"{path}: will be made")
+
+
+def _look_at_proxies(given: tuple[str, ...]) -> Iterator[Finding]:
+    TrustedProxies(given)
+    if given:
+        yield Finding("trusted proxies", "ok", ", ".join(given))
 
 
 def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator[Finding]:
