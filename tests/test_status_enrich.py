@@ -268,6 +268,25 @@ def test_async_code_asks_as_well(asked: FakeNts, source: Path) -> None:
 # ── what cannot be asked ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of a process cannot be set here")
+@pytest.mark.parametrize("zone", ["Etc/GMT+12", "Etc/GMT-14"])  # one of them has another day than Korea at any moment
+def test_ages_are_reckoned_from_the_day_in_korea(
+    zone: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a status that is as old as it may be, and of one a day older, a machine in any time zone says the same."""
+    seen: dict[str, list[list[str]]] = {}
+    for local in ("Asia/Seoul", zone):
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", local)
+            time.tzset()
+            seen[local] = [
+                reasons_of(bv.enrich(source, tmp_path / "out.csv", status="none", registry=registry))
+                for registry in [registry_of(tmp_path, days, *NUMBERS[:4]) for days in (90, 91)]
+            ]
+    time.tzset()
+    assert seen[zone] == seen["Asia/Seoul"]
+
+
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("days", [22, 40])
 def test_an_outage_ends_in_exit_0_with_the_age_of_each_status(

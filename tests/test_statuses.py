@@ -20,8 +20,8 @@ import pytest
 import bizverify as bv
 from bizverify.engine.registry import MORE, SCHEMA
 from bizverify.errors import AuthenticationError, UsageError
-from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.status_store import StatusStore
+from bizverify.schema import seoul_day
 from bizverify.testing import Fault, Faults, serve
 from bizverify.testing.fake_nts import FakeNts, nts_row
 from bizverify.testing.nts_faults import NTS_FAULTS

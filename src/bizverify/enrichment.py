@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -55,7 +55,16 @@ from bizverify.run.output_layout import (
 )
 from bizverify.run.records import records
 from bizverify.run.status_counts import StatusCounts, statuses_of
-from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, OUR_COLUMNS, RECORD_COLUMNS, Alert, Choice
+from bizverify.schema import (
+    ADDED_COLUMNS,
+    CONTEXT_COLUMNS,
+    LABEL_COLUMNS,
+    OUR_COLUMNS,
+    RECORD_COLUMNS,
+    Alert,
+    Choice,
+    seoul_day,
+)
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import Chosen, kept_columns, named_column, own_columns
@@ -391,7 +400,7 @@ class EnrichmentRun:
         local = self.engine.local
         if not self.engine.kind.answers_locally or local.gazetteer is None or "address" not in self.prepared.chosen:
             return ()
-        return local.gazetteer.cautions(local.today or date.today())
+        return local.gazetteer.cautions(local.today or seoul_day())
 
 
 def open_statuses(

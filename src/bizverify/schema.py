@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Final, Literal
 
 Lang = Literal["en", "ko"]
@@ -12,6 +12,12 @@ LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
 SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 """The time zone of days and months. Korea has had no summer time since 1988, so that no time zone database is
 needed."""
+
+
+def seoul_day() -> date:
+    """Return the day in Korea: a server elsewhere still has the day before until nine in the morning there."""
+    return datetime.now(SEOUL).date()
+
 
 ANSWER_COLUMNS: Final = (
     "biz_status",

@@ -16,14 +16,13 @@ from bizverify.cancellation import CancelToken, run_async
 from bizverify.enrichment import prepare_table
 from bizverify.errors import AuthenticationError, ColumnError, InputError, UsageError
 from bizverify.options import StatusOptions, choose_options
-from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.registry_builder import check_registry_name
 from bizverify.reference.registry_fetch import FetchedRegistry, fetch_registry
 from bizverify.reference.run_statuses import numbers_of, status_files
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses
 from bizverify.reference.status_store import StatusStore
 from bizverify.run.output_layout import keep_apart
-from bizverify.schema import Lang
+from bizverify.schema import Lang, seoul_day
 from bizverify.tables import frames, open_table, reading
 from bizverify.tables.publish import same_file
 

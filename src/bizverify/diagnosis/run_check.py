@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,7 +25,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.status_store import STATUS_FILE
-from bizverify.schema import SEOUL, pluralize
+from bizverify.schema import pluralize, seoul_day
 from bizverify.storage.filesystem import state_directory
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class DoctorOptions:
 
 def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
     """Look at everything that a run needs. Raises nothing: what is wrong is a finding."""
-    today = today or datetime.now(SEOUL).date()
+    today = today or seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         ("versions", look_at_versions),
         ("extras", look_at_extras),

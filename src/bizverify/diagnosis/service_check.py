@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,7 @@ from bizverify.model_store import BUILTIN
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_store import STATUS_FILE
-from bizverify.schema import SEOUL, pluralize
+from bizverify.schema import pluralize, seoul_day
 from bizverify.server.client_address import TrustedProxies
 from bizverify.server.settings import ServicePlan, load_plans
 from bizverify.server.store import SERVER_FILE, key_table, open_server_file
@@ -72,7 +72,7 @@ class ServiceToCheck:
 
 def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
     """Look at everything that a server is given. Raises nothing: what is wrong is a finding."""
-    today = today or datetime.now(SEOUL).date()
+    today = today or seoul_day()
     running = _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         ("versions", look_at_versions),

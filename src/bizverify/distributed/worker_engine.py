@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from bizverify.engine import Gazetteer, LocalEngine, Registry
 from bizverify.engine.registry import ATTACHED
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import GazetteerError, RegistryError
+from bizverify.schema import seoul_day
 
 FindFile = Callable[[str], Path]
 """Returns where a worker has a file that is known by its path where the program runs; picklable."""
@@ -51,7 +51,7 @@ class WorkerEngine:
     def of(cls, engine: LocalEngine) -> WorkerEngine:
         """Take an engine apart; a day is chosen for all workers where it has none."""
         other = copy(engine)
-        other.today = engine.today or date.today()
+        other.today = engine.today or seoul_day()
         other.registry = other.gazetteer = None
         if engine.status is not None and engine.status.path is not None:  # of a file; statuses are few, and travel
             other.status = StatusOverlay(pl.read_parquet(engine.status.path), aged_before=engine.status.aged_before)

@@ -23,7 +23,7 @@ from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.engine.text_values import day_expr, day_given, may_be_days
 from bizverify.errors import GazetteerError, RegistryError, UsageError
-from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
+from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, seoul_day
 
 _HOME: Final = "row:"
 """Stands before the names of the caller's columns while the engine works, so that none can be one of its own."""
@@ -75,7 +75,7 @@ class LocalEngine:
     ``gazetteer``: one built by ``bizverify data build-gazetteer`` (without one no address is corrected, and a postal
     code is only held against the district that the address names).
     ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes.
-    ``today``: the day on which ages are reckoned, default the current one. ``history``: what became of earlier letters,
+    ``today``: the day on which ages are reckoned, by default Korea's. ``history``: what became of earlier letters,
     as :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
 
     Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError`,
@@ -184,15 +184,15 @@ class LocalEngine:
         )
         work = self._attach_statuses(work, names="name" in schema)
         work = attach(work.with_columns(_blank_invalid_rows()), self.gazetteer, self.lang)
-        work = attach_history(work, self.history, self.today or date.today())
+        work = attach_history(work, self.history, self.today or seoul_day())
         possible = levels(
-            self.today or date.today(),
+            self.today or seoul_day(),
             registry=bool(self.registry),
             gazetteer=bool(self.gazetteer),
             stale_after=self.model.stale_after,
             columns=self._known_besides(schema),
         )
-        origin = StatusOrigin(self.today or date.today(), self.status.aged_before) if self.status else None
+        origin = StatusOrigin(self.today or seoul_day(), self.status.aged_before) if self.status else None
         work = self.model.assess(work, possible, self.lang, origin)
         work = for_few(work, pl.col("key").is_null(), self._note, ("b_no", ROW_PROBLEM), {"row_note": pl.String})
         return work.select(

@@ -28,7 +28,7 @@ from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.output_layout import keep_apart
-from bizverify.schema import pluralize
+from bizverify.schema import pluralize, seoul_day
 
 _LABELLED: Final = (
     pl.col("row_id"),
@@ -100,7 +100,7 @@ def label(
     """
     hide_key(service)
     now, path = datetime.now(UTC), Path(outcomes)
-    today, mailed = day_given("today", today) or date.today(), day_given("mailed", mailed)
+    today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
     labelled, unused = (None if given is None else Path(given) for given in (output, unmatched))
     outputs = _Outputs(labelled, output_encoding, unused)

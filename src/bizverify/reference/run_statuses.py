@@ -18,10 +18,9 @@ from bizverify.engine.registry import STATUS_SCHEMA
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import AuthenticationError, StoppedError
 from bizverify.options import ENV_NTS_KEY_FILE, StatusOptions
-from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bizverify.reference.status_store import STATUS_FILE, StatusStore, find_status_store
-from bizverify.schema import pluralize
+from bizverify.schema import pluralize, seoul_day
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,8 @@ from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, 
 from bizverify.errors import BizverifyError, QuotaError, ServiceError, UsageError, parameter
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
-from bizverify.reference.nts.nts_client import seoul_day
 from bizverify.reference.status_store import DayUsage, StatusStore
-from bizverify.schema import pluralize
+from bizverify.schema import pluralize, seoul_day
 
 _COMMIT_EVERY: Final = 0.2
 """Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""

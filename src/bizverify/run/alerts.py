@@ -13,7 +13,7 @@ from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.run.accounting import LookupPlan, RowCounts
 from bizverify.run.records import ROW_ID
-from bizverify.schema import Alert, pluralize
+from bizverify.schema import Alert, pluralize, seoul_day
 
 COMMON_FAILURE: Final = "common_failure"
 
@@ -86,7 +86,7 @@ def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -
     """
     if local.status is not None:
         return ()
-    today = local.today or date.today()
+    today = local.today or seoul_day()
     if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, today)):
         return (stale,)
     if local.registry is not None or missing is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bizverify.errors import parameter
 from bizverify.run.accounting import RowCounts
 from bizverify.run.alerts import CHECK_STATUSES, is_majority
-from bizverify.schema import pluralize
+from bizverify.schema import pluralize, seoul_day
 
 if TYPE_CHECKING:
     from bizverify.run.engine import Engine
@@ -111,7 +111,7 @@ def statuses_of(
         stale_after=local.model.stale_after,
         registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
         bought=engine.kind.buys,
-        nts=_nts_counts(tallied, local.today or date.today(), halt) if "status:nts" in tallied else None,
+        nts=_nts_counts(tallied, local.today or seoul_day(), halt) if "status:nts" in tallied else None,
     )
 
 

@@ -21,7 +21,7 @@ from bizverify.labels.history import Labels, read_history
 from bizverify.model_store import resolve_model
 from bizverify.options import StatusOptions, StatusSource
 from bizverify.run.alerts import stale_registry_alert
-from bizverify.schema import Lang
+from bizverify.schema import Lang, seoul_day
 from bizverify.watch import notifications, store
 from bizverify.watch.local_file import OWNER, LocalFile, alone, watch_path
 from bizverify.watch.notifications import (
@@ -352,7 +352,7 @@ class _CheckRun:
                 notifications.mark_failed(db, [(one.number, channel, error, now) for one in deliveries])
 
     def _warnings(self) -> tuple[str, ...]:
-        registry, today = self.engine.registry, self.engine.today or date.today()
+        registry, today = self.engine.registry, self.engine.today or seoul_day()
         caution = None if self.statuses is None else self.statuses.caution(registry)
         notes: list[str] = [] if caution is None else [caution]
         if self.statuses is None and registry is None:

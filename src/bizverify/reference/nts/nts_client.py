@@ -6,7 +6,7 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import date
 from functools import partial
 from typing import Final, Self
 
@@ -21,7 +21,7 @@ from bizverify.errors import DoubtError, ServiceError, ShapeError, UnavailableEr
 from bizverify.reference.nts.nts_key import NtsKey
 from bizverify.reference.nts.replies import StatusReply, read_reply
 from bizverify.reference.nts.reply_errors import reply_error
-from bizverify.schema import SEOUL
+from bizverify.schema import seoul_day
 
 ENV_NTS_URL: Final = "BIZVERIFY_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"
@@ -32,11 +32,6 @@ _PATH: Final = ("api", "nts-businessman", "v1", "status")
 _SUBJECT: Final = "the tax authority's API"
 _TIMEOUT: Final = 35.0
 """Seconds: an overloaded portal says so (504) after 30."""
-
-
-def seoul_day() -> date:
-    """Return today's date in Asia/Seoul."""
-    return datetime.now(SEOUL).date()
 
 
 class NtsClient:
