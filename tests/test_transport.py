@@ -31,6 +31,7 @@ from bizverify.errors import (
     BizverifyError,
     DoubtError,
     LedgerError,
+    LimitError,
     NotFoundError,
     NotSentError,
     PlanError,
@@ -234,6 +235,23 @@ async def test_what_the_service_asks_to_wait_is_in_the_error(status: int, header
         error = await verify(server)
     assert isinstance(error, ServiceError)
     assert error.retry_after == seconds
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"error": {"code": "limit_exceeded", "message": "too many"}}', LimitError),
+        (b'{"code": "rate_limited"}', LimitError),
+        (b'{"error": {"code": "quota_exceeded"}}', QuotaError),
+        (b'{"error": {"message": "too many requests a second"}}', QuotaError),
+        (b"", QuotaError),
+    ],
+)
+async def test_a_429_is_the_quota_unless_its_code_says_another_bound(body: bytes, kind: type[ServiceError]) -> None:
+    """G35: what somebody says in words is not believed: a run that takes the quota for a short bound asks for ever."""
+    with serving(answering(429, body)) as server:
+        assert type(await verify(server)) is kind
 
 
 def test_a_wait_is_seconds_or_a_date_and_nothing_else() -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -31,9 +32,9 @@ IMPORT_ALL = """
 import importlib, os, pkgutil, bizverify
 assert not hasattr(os, "fchmod"), "this process is no poorer than others"
 for module in pkgutil.walk_packages(bizverify.__path__, "bizverify."):
-    if not module.name.endswith("__main__"):
+    if not module.name.endswith("__main__") and (module.name != "bizverify.distributed.spark" or {spark}):
         importlib.import_module(module.name)
-"""
+""".replace("{spark}", str(find_spec("pyspark") is not None))  # an extra that `dev` does not have
 REFUSED = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)', re.IGNORECASE)
 """Names that no file can have on Windows."""
 

@@ -52,7 +52,7 @@ class AddressPolicy:
         if not self.is_allowed(parsed):
             raise RefusedAddressError(
                 f"{address} is no public address; if it is a receiver of your own, start the server with "
-                f"--webhook-network {_embedded_address(parsed).compressed.partition('%')[0]}"
+                f"`bizverify serve --webhook-network {_embedded_address(parsed).compressed.partition('%')[0]}`"
             )
 
     def is_allowed_host(self, host: str) -> bool:

@@ -9,10 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkFiles, TaskContext
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
+try:
+    from pyspark import SparkFiles, TaskContext
+    from pyspark.sql import Column, DataFrame, Window, WindowSpec
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("bizverify.distributed.spark needs pyspark: pip install 'bizverify[spark]'") from error
 
 from bizverify.api import AnyEngine
 from bizverify.distributed.batch_verifier import FOUND, BatchVerifier, verify_batches

@@ -107,7 +107,8 @@ class ConnectionTable:
         if now - self._logged >= _LOGGED_EVERY:
             self._logged = now
             _log.warning(
-                "%s has %d connections, as many as one address may have; if it is a proxy, give --trusted-proxy",
+                "%s has %d connections, as many as one address may have; if it is a proxy of yours, start the server "
+                "with `bizverify serve --trusted-proxy ADDRESS`",
                 site,
                 self._per_address,
             )

@@ -116,8 +116,7 @@ class WatchScheduler:
 
     async def _bring_forward(self) -> None:
         """Let no watch wait longer than its plan says, though the plan was another, or the clock was wrong."""
-        now = self._clock.now()
-        late = await self._store.read(lambda db: self._overdue(db, now))
+        late = await self._store.read(lambda db: self._overdue(db, self._clock.now()))
         for owner, until in late:
             forward = partial(watch_store.bring_forward, owner=owner, until=until, limit=CHUNK)
             while numbers := await self._store.write(forward):
