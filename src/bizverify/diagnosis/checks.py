@@ -83,7 +83,7 @@ def look_at_model(name: str | Path | None) -> Iterator[Finding]:
 def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
     """Look at the registry, and how old it is for a scorecard."""
     if path is None:
-        remedy = f"give `registry=`, or have statuses fetched with `--status nts`; {_DATA}"
+        remedy = f"give `registry=`, or have statuses fetched with `status='nts'`; {_DATA}"
         yield Finding("registry", "note", "none was given, so the local engine knows no status by itself", remedy)
         return
     registry = Registry.open(path)
