@@ -27,6 +27,7 @@ from signals import heed_stop_signals
 
 if TYPE_CHECKING:
     from bizverify.testing import FakeService
+    from nightly_jobs import Nights
 
 heed_stop_signals()  # before polars is there, which puts its own handler before the one it finds
 sys.dont_write_bytecode = False  # hundreds of processes would compile every module, each worker every test
@@ -274,3 +275,15 @@ def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
         monkeypatch.setenv("BIZVERIFY_API_KEY", service.api_key)
         yield address
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    """A job over twelve active businesses; see ``nightly_jobs``."""
+    from customers import numbers
+    from nightly_jobs import Nights
+
+    found = Nights(tmp_path, statuses=dict.fromkeys(numbers(12), "active"))
+    found.write_inputs()
+    found.write_job()
+    return found

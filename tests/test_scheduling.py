@@ -6,9 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bizverify as bv
 from bizverify.scheduling import changes
 from bizverify.scheduling.changes import (
     BEFORE,
@@ -32,65 +29,15 @@ from bizverify.scheduling.changes import (
     of_kinds,
     settle,
 )
-from bizverify.scheduling.job import run_job
 from bizverify.scheduling.job_file import CHANGES, TEMPLATE, json_schema, load_job_file
 from bizverify.scheduling.run_store import RunStore, state_folder
-from bizverify.schema import SEOUL
 from bizverify.testing import FakeService
 from conftest import write
 from customers import KEY as API_KEY
 from customers import customers, numbers
+from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-WORDS = {"active": "계속사업자", "suspended": "휴업자", "closed": "폐업자"}
-FIRST_NIGHT = datetime(2026, 11, 20, 2, tzinfo=SEOUL).timestamp()
-DAY = 86_400.0
-
-
-@dataclass
-class Nights:
-    """A folder with a job that runs each night over ``in.csv`` with ``registry.parquet``; both change between."""
-
-    folder: Path
-    job: str = ""
-    statuses: dict[str, str] = field(default_factory=dict)
-    night: int = 0
-
-    def write_job(self, text: str = "", inputs: str = 'path = "in.csv"', end: str = "") -> None:
-        write(
-            self.folder / "job.toml", f"{text}\n[[inputs]]\n{inputs}\n[reference]\nregistry = 'registry.parquet'\n{end}"
-        )
-
-    def write_inputs(self, rows: Sequence[str] | None = None) -> None:
-        """Write the list of customers, and the registry of this night."""
-        rows = list(self.statuses) if rows is None else rows
-        lines = [f"{b_no},상사 {b_no},서울시 중구 세종대로 {int(b_no) % 97}" for b_no in rows]
-        write(self.folder / "in.csv", "\n".join(["사업자번호,상호,주소", *lines, ""]))
-        lines = [f"{b_no},{WORDS[status]}" for b_no, status in self.statuses.items()]
-        source = write(self.folder / "statuses.txt", "\n".join(["b_no,상태", *lines, ""]))
-        day = datetime.fromtimestamp(self.now(), SEOUL).date()
-        bv.build_registry([source], self.folder / "registry.parquet", as_of=day)
-
-    def now(self) -> float:
-        return FIRST_NIGHT + self.night * DAY
-
-    def run(self, **more: Any) -> bv.JobReport:
-        """Run the job of this night; the next call is the next night's."""
-        report = run_job(self.folder / "job.toml", now=self.now, **more)
-        self.night += 1
-        return report
-
-
-@pytest.fixture
-def nights(tmp_path: Path) -> Nights:
-    found = Nights(tmp_path, statuses=dict.fromkeys(numbers(12), "active"))
-    found.write_inputs()
-    found.write_job()
-    return found
-
-
-def kinds(report: bv.JobReport) -> dict[str, int]:
-    return {kind: count for kind, count in report.counts.items() if count}
 
 
 # ── the job file ─────────────────────────────────────────────────────────────────────────────────────────────────

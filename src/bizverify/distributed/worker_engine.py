@@ -54,7 +54,9 @@ class WorkerEngine:
         other.today = engine.today or seoul_day()
         other.registry = other.gazetteer = None
         if engine.status is not None and engine.status.path is not None:  # of a file; statuses are few, and travel
-            other.status = StatusOverlay(pl.read_parquet(engine.status.path), aged_before=engine.status.aged_before)
+            other.status = StatusOverlay(
+                pl.read_parquet(engine.status.path, glob=False), aged_before=engine.status.aged_before
+            )
         registry, gazetteer = engine.registry, engine.gazetteer
         return cls(
             FileVersion(str(registry.path.absolute()), registry.version) if registry else None,

@@ -79,8 +79,10 @@ class Registry:
         if not path.is_file():
             raise RegistryError(f"{path}: there is no such registry file; {remedy}")
         try:
-            text = pl.read_parquet_metadata(path).get(METADATA_KEY)
-            schema = pl.read_parquet_schema(path)
+            with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
+                text = pl.read_parquet_metadata(file).get(METADATA_KEY)
+                file.seek(0)
+                schema = pl.read_parquet_schema(file)
         except (pl.exceptions.PolarsError, OSError) as error:
             raise RegistryError(f"{path}: is not a registry (not even a Parquet file); {remedy}") from error
         if text is None:

@@ -434,7 +434,8 @@ def _newest(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 def _read_metadata(path: Path) -> MailingMetadata:
     try:
-        text = pl.read_parquet_metadata(path)[METADATA_KEY]
+        with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
+            text = pl.read_parquet_metadata(file)[METADATA_KEY]
         return msgspec.json.decode(text, type=MailingMetadata)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError, msgspec.MsgspecError, OSError) as error:
         raise _damaged_file(path, error) from error
@@ -443,7 +444,7 @@ def _read_metadata(path: Path) -> MailingMetadata:
 def _scan(path: Path) -> pl.LazyFrame:
     """Return the rows of a mailing's file; raise :class:`LabelError` unless it has the columns of one."""
     try:
-        frame = pl.scan_parquet(path)
+        frame = pl.scan_parquet(path, glob=False)
         schema = frame.collect_schema()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise _damaged_file(path, error) from error

@@ -161,7 +161,8 @@ def check_registry_name(output: Path) -> None:
 
 def read_about(path: Path) -> dict[str, Any]:
     """Return what a registry's file says about itself: ``version``, ``built``, ``sources``, ``rows``, ``format``."""
-    return parse_json_object(pl.read_parquet_metadata(path).get(METADATA_KEY, ""))
+    with path.open("rb") as file:
+        return parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
 
 
 def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def refresh_registry(
     """
     registry = Registry.open(path)
     registry.check()
-    before = pl.read_parquet(path, columns=["b_no", "as_of"])
+    before = pl.read_parquet(path, columns=["b_no", "as_of"], glob=False)
     fetch = _fetch(before["b_no"], before, options, watch, cancel)
     with StatusStore(options.store) as store:
         overlay = StatusOverlay(store.read(before["b_no"]))

@@ -1,6 +1,6 @@
 """Scheduled jobs: one file says what is enriched every night, and every run says what changed since the one before.
 
-``job_file`` is the file, ``inputs`` finds what it names, ``recorder`` takes down the answers of a run, ``changes``
-compares them with the run before, ``run_store`` keeps both in one SQLite file, ``run_message`` tells them, ``job`` puts
-it together, and ``earlier_runs`` looks back.
+``job_file`` is the file, ``inputs`` finds what it names, ``output_files`` makes folders and copies, ``recorder`` takes
+down the answers of a run, ``changes`` compares them with the run before, ``run_store`` keeps both in one SQLite file,
+``run_message`` tells them, ``job`` puts it together, and ``earlier_runs`` looks back.
 """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date
-from glob import has_magic
+from itertools import count
 from pathlib import Path
 from string import Formatter
 from typing import Final
@@ -27,6 +29,7 @@ _SUFFIXES: Final = frozenset(
 _PACKED: Final = frozenset({".gz", ".zst"})
 _READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
 """Formats that are read and come back as another."""
+_TABLES_OF_CHANGES: Final = (".xlsx", ".csv")
 _FIELDS: Final = frozenset({"name", "ext", "date", "job"})
 
 
@@ -50,14 +53,35 @@ class OutputNames:
 
     def fill(self, pattern: str, input: Path | None = None) -> Path:
         """Return the path of a pattern; raise :class:`UsageError` for a field that there is not."""
-        fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
+        try:
+            fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
+        except ValueError as error:
+            raise UsageError(f"the pattern {pattern!r} cannot be read: {error}; write a brace itself twice") from None
         known = _FIELDS if input is not None else _FIELDS - {"name", "ext"}
         if unknown := sorted(fields - known):
             raise UsageError(
                 f"the pattern {pattern!r} has a field {{{unknown[0]}}}; known are {', '.join(sorted(known))}"
             )
         stem, ext = ("", "") if input is None else _stem_and_ext(input)
-        return self.folder / pattern.format(name=stem, ext=ext, date=self.day.isoformat(), job=self.job)
+        try:
+            filled = pattern.format(name=stem, ext=ext, date=self.day.isoformat(), job=self.job)
+        except ValueError as error:
+            raise UsageError(
+                f"the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}"
+            ) from None
+        return self.folder / Path(filled).expanduser()
+
+    def changes(self, pattern: str) -> Path:
+        """Return where what changed is written: beside the file of an earlier run of the day, not in its place."""
+        named = self.fill(pattern)
+        if named.suffix.lower() not in _TABLES_OF_CHANGES:
+            raise UsageError(
+                f"output.changes: {named} is to be a table for people; its name must end with .xlsx or .csv"
+            )
+        others = (named.with_name(f"{named.stem}.{place}{named.suffix}") for place in count(2))
+        if "{date}" not in pattern or not named.exists():
+            return named
+        return next(path for path in others if not path.exists())
 
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
@@ -69,28 +93,57 @@ def _stem_and_ext(path: Path) -> tuple[str, str]:
 
 
 def find_inputs(
-    job: JobFile, folder: Path, names: OutputNames, written: Collection[str]
+    job: JobFile, folder: Path, names: OutputNames, written: Collection[str], changes: Path | None = None
 ) -> tuple[list[JobInput], dict[str, str]]:
     """Return the files of a job in the order of its file, those of a glob or folder by name; and what is not there.
 
-    ``written``: what the job ever wrote, which is no input whatever a glob says. The second value has a sentence for
-    each name, glob or folder without a file. Raises :class:`UsageError` where two inputs would be written to one
-    output.
+    ``written``: what the job ever wrote, which is no input whatever a glob says; nor are the files that the job file
+    names otherwise. The second value has a sentence for each name, glob or folder without a file, and for each file
+    whose name is no text. Raises :class:`UsageError` where two inputs would be written to one output, or an input
+    would be replaced by what is written (``changes``: where to).
     """
+    used = {str(path) for path in (*_written_files(job, folder), *_read_files(job, folder))}
     found: dict[Path, JobInput] = {}
     missing: dict[str, str] = {}
     for part in job.inputs:
         try:
-            named = [path for path in _expand(folder, part.path) if str(path) not in written]
+            named = _expand(folder, part.path)
         except InputError as error:
             missing[part.path] = str(error)
             continue
-        outputs = {names.fill(job.output.path, path).resolve() for path in named}
+        is_list = len(named) > 1 or named[0] != folder / Path(part.path).expanduser()
         for path in named:
-            if path not in outputs and path not in found:
+            if not _is_text(path):
+                shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+                missing[shown] = f"{shown}: the name is not UTF-8, so it cannot be remembered; rename the file"
+            elif str(path) not in written and path not in found and not (is_list and str(path) in used):
                 found[path] = _job_input(job, names, path, part)
-    _refuse_one_output(found.values())
+    _refuse_one_output(found.values(), [*_written_files(job, folder), *([changes] if changes else [])])
     return list(found.values()), missing
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _written_files(job: JobFile, folder: Path) -> list[Path]:
+    """The files that a job writes beside its outputs."""
+    named = (job.notify.file, job.run.metrics)
+    return [path.resolve() for path in (_path(folder, name) for name in named) if path is not None]
+
+
+def _read_files(job: JobFile, folder: Path) -> list[Path]:
+    """The files that a job reads beside its inputs."""
+    reference, engine, status = job.reference, job.engine, job.status
+    named = (
+        *(reference.registry, reference.gazetteer, reference.model),
+        *(engine.ledger, engine.key_file, status.key_file, status.store),
+    )
+    return [path.resolve() for path in (_path(folder, name) for name in named) if path is not None]
 
 
 def _job_input(job: JobFile, names: OutputNames, path: Path, part: InputPart) -> JobInput:
@@ -105,11 +158,11 @@ def _expand(folder: Path, pattern: str) -> list[Path]:
     place = folder / Path(pattern).expanduser()
     if place.is_dir():
         paths = [path for path in place.iterdir() if _is_table(path)]
-    elif has_magic(pattern):
-        base = Path(place.anchor)
-        paths = list(base.glob(str(place.relative_to(base))))
-    elif place.is_file():
+    elif place.is_file():  # before a glob: a name may have brackets in it
         return [place.resolve()]
+    elif glob.has_magic(pattern):
+        named = Path(glob.escape(str(folder))) / Path(pattern).expanduser()
+        paths = list(Path(named.anchor).glob(str(named.relative_to(named.anchor))))
     else:
         raise InputError(f"{place}: does not exist; check `path` of the job file's inputs")
     files = sorted(path.resolve() for path in paths if path.is_file() and not path.name.startswith((".", "~$")))
@@ -123,8 +176,10 @@ def _is_table(path: Path) -> bool:
     return bool(suffixes) and (suffixes[-1] if suffixes[-1] not in _PACKED else "".join(suffixes[-2:-1])) in _SUFFIXES
 
 
-def _refuse_one_output(inputs: Collection[JobInput]) -> None:
+def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -> None:
+    """Refuse what would write two files to one name, or over an input; ``others``: what the job writes besides."""
     taken: dict[Path, Path] = {}
+    read = {one.path for one in inputs}
     for one in inputs:
         for output in filter(None, (one.output, one.latest)):
             other = taken.setdefault(output.resolve(), one.path)
@@ -132,6 +187,14 @@ def _refuse_one_output(inputs: Collection[JobInput]) -> None:
                 raise UsageError(
                     f"{output}: would be written from {one.path} and is {other}'s; put {{name}} into the pattern"
                 )
+            if output.resolve() in read:
+                raise UsageError(
+                    f"{output}: is an input, and would be replaced by the output of {one.path}; write outputs into "
+                    "another folder, or, if an earlier run wrote it, move it away"
+                )
+    for path in others:
+        if path.resolve() in read or path.resolve() in taken:
+            raise UsageError(f"{path}: is an input, or the output of one, and would be written besides; name another")
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path) -> str:
@@ -151,7 +214,7 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path) -> str:
 
 def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:
     for name in (job.reference.registry, job.reference.gazetteer):
-        if name is not None and (path := folder / name).exists():
+        if (path := _path(folder, name)) is not None and path.exists():
             yield path
     labels = LabelStore(_path(folder, job.reference.labels)).folder
     yield from sorted(labels.glob("*")) if labels.is_dir() else ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,11 +37,11 @@ from bizverify.scheduling.inputs import JobInput, OutputNames, find_inputs, fing
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bizverify.scheduling.metrics_file import write_metrics
+from bizverify.scheduling.output_files import copy_file, make_folder, set_mode
 from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore, state_folder
 from bizverify.schema import SEOUL
-from bizverify.tables import publish_file
 
 _log = logging.getLogger(__name__)
 
@@ -155,10 +154,17 @@ class _Run:
         self._budget = job.engine.budget
         self._verified: dict[str, pl.DataFrame] = {}
         self._known: dict[str, KnownInput] = {}
+        self._changes: Path | None = None
+        self._problems: list[str] = []
+        self._mode = int(job.output.mode, 8)
 
     def carry_out(self) -> JobReport:
         """Verify what must be, compare, write, remember, tell."""
-        inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs())
+        pattern = self._job.output.changes
+        self._changes = self._names.changes(pattern) if pattern is not None else None
+        inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
+        outputs = [path for one in inputs for path in (one.output, one.latest)]
+        self._store.note_outputs(path for path in (*outputs, self._changes) if path is not None)
         runs, earlier = self._store.runs(), self._store.known_inputs()
         outcomes = [self._take(one, earlier.get(str(one.path))) for one in inputs]
         outcomes += [InputOutcome(path, "failed", exit_code=2, error=error) for path, error in missing.items()]
@@ -176,10 +182,13 @@ class _Run:
         )
         report = replace(report, message=self._compose(report))
         self._remember(report, after, changed)
-        report = replace(report, problems=tuple(self._tell()))
+        self._problems += self._tell()
         if (metrics := self._path(self._job.run.metrics)) is not None:
-            write_metrics(report, metrics)
-        return report
+            try:
+                write_metrics(report, metrics)
+            except BizverifyError as error:
+                self._problems.append(str(error))
+        return replace(report, problems=tuple(self._problems))
 
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
@@ -231,20 +240,20 @@ class _Run:
 
     def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
         if Path(known.output) != one.output:
-            self._copy(Path(known.output), one.output)
+            copy_file(Path(known.output), one.output, self._mode)
         if one.latest is not None and not one.latest.exists():
-            self._copy(one.output, one.latest)
+            copy_file(one.output, one.latest, self._mode)
         self._known[str(one.path)] = replace(known, output=str(one.output))
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
 
     def _verify(self, one: JobInput, fingerprint: str) -> InputOutcome:
         recorder = AnswerRecorder(str(one.path), self._job.changes.key)
-        one.output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
             report = self._enrich(one, recorder)
-        self._set_mode(one.output)
+        set_mode(one.output, self._mode)
         if one.latest is not None:
-            self._copy(one.output, one.latest)
+            copy_file(one.output, one.latest, self._mode)
         self._verified[str(one.path)] = recorder.snapshot()
         finished = fingerprint if not report.exit_code else ""  # what is not finished is not as before tomorrow
         self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), report.rows)
@@ -312,26 +321,21 @@ class _Run:
     def _path(self, name: str | None) -> Path | None:
         return None if name is None else self._folder / Path(name).expanduser()
 
-    def _copy(self, source: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with publish_file(target) as temporary:
-            shutil.copyfile(source, temporary)
-        self._set_mode(target)
-
-    def _set_mode(self, path: Path) -> None:
-        mode = int(self._job.output.mode, 8)
-        if path.stat().st_mode & 0o777 != mode:
-            path.chmod(mode)
-
     def _write_changes(self, changes: pl.DataFrame) -> str | None:
-        """Write what changed to the job's file of changes, where there is one and anything changed."""
-        if self._job.output.changes is None or changes.is_empty():
+        """Write what changed to the job's file of changes, where there is one and anything changed.
+
+        Where that fails the run goes on: what changed is remembered, and told.
+        """
+        if self._changes is None or changes.is_empty():
             return None
-        target = self._names.fill(self._job.output.changes)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_changes(changes, target)
-        self._set_mode(target)
-        return str(target)
+        try:
+            make_folder(self._changes.parent)
+            write_changes(changes, self._changes)
+            set_mode(self._changes, self._mode)
+        except BizverifyError as error:
+            self._problems.append(f"{error} (write it again: `bizverify runs diff JOB last-1 last -o FILE`)")
+            return None
+        return str(self._changes)
 
     def _compose(self, report: JobReport) -> str | None:
         """Return what this run has to tell; ``None`` where ``when`` says that it has nothing."""
@@ -352,8 +356,6 @@ class _Run:
         return compose_message(self._job.lang, self._name, report.rows, since, counts, failed, paused)
 
     def _remember(self, report: JobReport, snapshot: pl.DataFrame | None, changed: pl.DataFrame) -> None:
-        outputs = [one.output for one in report.inputs if one.output]
-        latest = [str(one) for one in self._latest_files()]
         run = JobRun(
             report.run_id,
             self._start.at.timestamp(),
@@ -364,13 +366,7 @@ class _Run:
             [one.as_dict() for one in report.inputs],
             report.message,
         )
-        written = [*outputs, *latest, *([report.changes_file] if report.changes_file else [])]
-        self._store.commit_run(run, snapshot, changed, self._known, written, self._job.run.keep_runs)
-
-    def _latest_files(self) -> Sequence[Path]:
-        if self._job.output.latest is None:
-            return ()
-        return [self._names.fill(self._job.output.latest, Path(path)) for path in self._known]
+        self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs)
 
     def _tell(self) -> list[str]:
         """Deliver this run's message, and those of runs that were stopped before they could."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -159,6 +159,11 @@ class RunStore:
         with RUN_FILE.errors(self.path):
             return {path for (path,) in self._db.execute("SELECT path FROM outputs")}
 
+    def note_outputs(self, paths: Iterable[Path]) -> None:
+        """Note what a run is about to write, before it does: after a kill it is no input of the next run either."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
+
     def runs(self) -> list[JobRun]:
         """Return the runs, the oldest first."""
         with RUN_FILE.errors(self.path):
@@ -182,13 +187,12 @@ class RunStore:
         snapshot: pl.DataFrame | None,
         changes: pl.DataFrame,
         known: Mapping[str, KnownInput],
-        written: Sequence[str],
         keep: int,
     ) -> None:
         """Write a run down: all of it or nothing.
 
         ``snapshot``: ``None`` where it stays; inputs that it does not hold are forgotten. ``known``: inputs that were
-        verified; ``written``: paths of outputs; ``keep``: runs that are remembered.
+        verified; ``keep``: runs that are remembered.
         """
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.execute(
@@ -208,7 +212,6 @@ class RunStore:
                 "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?)",
                 [(path, one.fingerprint, one.verified, one.output, one.rows) for path, one in known.items()],
             )
-            self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(path,) for path in written])
             self._db.execute(
                 "DELETE FROM runs WHERE number <= (SELECT max(number) FROM runs) - ?"
                 " AND (message IS NULL OR delivered IS NOT NULL)",

@@ -1,0 +1,34 @@
+"""Files that a job writes: their folders, copies and modes. All functions raise :class:`OutputError`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bizverify.errors import OutputError
+from bizverify.tables import publish_file
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for the owner alone, where there is none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise OutputError(f"{folder}: the folder cannot be made: {error.strerror}; check [output]") from error
+
+
+def copy_file(source: Path, target: Path, mode: int) -> None:
+    """Copy a file: the copy appears whole or not at all."""
+    make_folder(target.parent)
+    with publish_file(target) as temporary:
+        shutil.copyfile(source, temporary)
+    set_mode(target, mode)
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Set who may read a file, where that is not so yet."""
+    try:
+        if path.stat().st_mode & 0o777 != mode:
+            path.chmod(mode)
+    except OSError as error:
+        raise OutputError(f"{path}: its mode cannot be made {mode:o}: {error.strerror}; check `mode`") from error

@@ -1,0 +1,154 @@
+"""Which files scheduled jobs read and write: whatever lies about, none is lost, and none is read that is no list."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bizverify.errors import UsageError
+from bizverify.scheduling.run_store import RunStore
+from conftest import write
+from customers import numbers
+from nightly_jobs import Nights, kinds
+
+LATER: Final = '[output]\npath = "{name}.{date}.csv"\n'
+
+
+def names(nights: Nights) -> list[str]:
+    return [Path(one.path).name for one in nights.run().inputs]
+
+
+def close(nights: Nights, place: int = 0) -> str:
+    """Have one more business closed; return its number."""
+    number = list(nights.statuses)[place]
+    nights.statuses[number] = "closed"
+    nights.write_inputs()
+    return number
+
+
+@pytest.mark.parametrize(
+    ("inputs", "end"),
+    [
+        ('path = "in.csv"\n[[inputs]]\npath = "in.out.csv"', '[output]\npath = "{name}.out.csv"\n'),
+        ('path = "*.csv"', '[output]\npath = "{name}.out.csv"\n'),
+        ('path = "in.csv"\n[[inputs]]\npath = "in.out.csv"', '[output]\nlatest = "in.out.csv"\n'),
+        ('path = "in.out.csv"', '[output]\npath = "out/{name}.csv"\nchanges = "in.out.csv"\n'),
+        ('path = "in.out.csv"', '[output]\npath = "out/{name}.csv"\n[notify]\nfile = "in.out.csv"\n'),
+        ('path = "in.out.csv"', '[output]\npath = "out/{name}.csv"\n[run]\nmetrics = "in.out.csv"\n'),
+        ('path = "in.out.csv"', '[output]\npath = "out/a.csv"\nchanges = "out/a.csv"\n'),
+    ],
+)
+def test_nothing_that_is_written_replaces_an_input(inputs: str, end: str, nights: Nights) -> None:
+    """A list of the user's is refused before anything is done where an output, or anything else, has its name."""
+    held = (nights.folder / "in.csv").read_bytes()
+    (nights.folder / "in.out.csv").write_bytes(held)
+    nights.write_job(inputs=inputs, end=end)
+    with pytest.raises(UsageError, match=r"\.csv: is an input|besides"):
+        nights.run()
+    assert (nights.folder / "in.out.csv").read_bytes() == held
+
+
+def test_what_a_killed_run_wrote_is_no_input_of_the_next(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between its output and its notes, a run leaves an output that the next night's does not read."""
+    nights.write_job(inputs='path = "*.csv"', end=LATER)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "commit_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            nights.run()
+    nights.night += 1
+    assert names(nights) == ["in.csv"]
+
+
+def test_files_that_the_job_names_otherwise_are_no_lists(nights: Nights) -> None:
+    """A folder with the registry, the file of messages and that of figures in it is read as its list alone."""
+    (nights.folder / "statuses.txt").unlink()
+    more = '[notify]\nfile = "told.txt"\nwhen = "always"\n[run]\nmetrics = "figures.txt"\n'
+    nights.write_job(inputs='path = "."', end=more)
+    assert [names(nights) for _ in range(3)] == [["in.csv"]] * 3
+
+
+def test_brackets_in_names_of_files_and_folders_are_no_patterns(tmp_path: Path) -> None:
+    """`거래처[본사].csv` is a file; a folder `[team]` is one, for a glob and for the registry in it."""
+    folder = tmp_path / "[team] a"
+    folder.mkdir()
+    nights = Nights(folder, statuses=dict.fromkeys(numbers(3), "active"))
+    nights.write_inputs()
+    (folder / "in.csv").rename(folder / "거래처[본사].csv")
+    for inputs in ('path = "거래처[본사].csv"', 'path = "거*.csv"'):
+        nights.write_job(inputs=inputs, end='[output]\npath = "out/{name}.{ext}"\n')
+        report = nights.run()
+        assert (report.exit_code, [Path(one.path).name for one in report.inputs]) == (0, ["거래처[본사].csv"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are text on Windows")
+def test_a_name_that_is_not_utf_8_fails_alone(nights: Nights) -> None:
+    """It is told of in bytes, with the remedy, to the receiver too; the other inputs are verified and compared."""
+    nights.write_job(inputs='path = "*.csv"', end='[output]\npath = "out/{name}.csv"\n[notify]\nfile = "told.txt"\n')
+    Path(os.fsdecode(os.fsencode(nights.folder) + b"/b\xb0\xa1.csv")).write_bytes(b"b_no\n")
+    report = nights.run()
+    assert (report.exit_code, [one.what for one in report.inputs]) == (2, ["verified", "failed"])
+    assert r"b\xb0\xa1.csv: the name is not UTF-8" in (nights.folder / "told.txt").read_text("utf-8")
+    close(nights)
+    assert kinds(nights.run())["closed"] == 1
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a.{date", "a.{date!x}.csv", "a.{0}.csv", "a.{}.csv", "a.{date.x}.csv", "a.{no}.csv"]
+)
+@pytest.mark.parametrize("field", ["path", "latest", "changes"])
+def test_a_pattern_that_cannot_be_filled_is_said_before_anything_is_done(
+    field: str, pattern: str, nights: Nights
+) -> None:
+    """Exit code 2 with the pattern; nothing was verified, or bought."""
+    nights.write_job(end=f'[output]\n{field} = "{pattern}"\n')
+    before = sorted(nights.folder.iterdir())
+    with pytest.raises(UsageError, match="pattern"):
+        nights.run()
+    assert sorted(nights.folder.iterdir()) == before
+
+
+def test_a_folder_of_outputs_that_cannot_be_made_is_said(nights: Nights) -> None:
+    """The input fails with the folder's name; what was known stays."""
+    (nights.folder / "held").write_text("")
+    nights.write_job(end='[output]\npath = "held/{name}.csv"\n')
+    report = nights.run()
+    assert (report.exit_code, "held: the folder cannot be made" in (report.inputs[0].error or "")) == (2, True)
+
+
+def test_changes_and_figures_that_cannot_be_written_stop_nothing(nights: Nights) -> None:
+    """The run is written down and told all the same; why they are not there is said."""
+    (nights.folder / "held").write_text("")
+    end = '[output]\nchanges = "held/c.csv"\n[run]\nmetrics = "held/m.prom"\n[notify]\nfile = "told.txt"\n'
+    nights.write_job(end=end)
+    nights.run()
+    close(nights)
+    report = nights.run()
+    assert (kinds(report)["closed"], report.changes_file, len(report.problems)) == (1, None, 2)
+    assert "1 newly closed" in (nights.folder / "told.txt").read_text("utf-8")
+    assert kinds(nights.run()) == {}
+
+
+def test_a_second_run_of_a_day_keeps_what_the_first_wrote(nights: Nights) -> None:
+    """What changed in each of two runs of one day can be read in the evening."""
+    nights.write_job(end='[output]\nchanges = "out/changes.{date}.csv"\n')
+    nights.run()
+    found = []
+    for place in range(2):
+        found.append(close(nights, place))
+        nights.run()
+        nights.night -= 1
+    written = sorted((nights.folder / "out").iterdir())
+    assert [path.name for path in written] == ["changes.2026-11-21.2.csv", "changes.2026-11-21.csv"]
+    assert all(number in path.read_text("utf-8-sig") for number, path in zip(reversed(found), written, strict=True))
+
+
+def test_a_registry_in_the_home_folder_is_noticed(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`~` in a path means the same for what is read and for whether it is another than last night."""
+    monkeypatch.setenv("HOME", str(nights.folder))
+    write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n[reference]\nregistry = "~/registry.parquet"\n')
+    nights.run()
+    close(nights)
+    assert kinds(nights.run())["closed"] == 1
