@@ -312,6 +312,7 @@ def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
         assert b" 503 " in refused
         assert b"retry-after" in refused.lower()
         assert b"as many as its plan allows" in refused
+        assert b'"bound":"jobs","limit":4' in refused
         assert upload(server, other).status_code == 200
         assert b"more jobs wait than the server takes on" in told_without_a_body(server, other)
         held.go.set()

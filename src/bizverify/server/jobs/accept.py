@@ -196,7 +196,8 @@ class _QueueLoad:
         if waiting + self.all > self.queue:
             raise busy("more jobs wait than the server takes on", _AGAIN)
         if own + self.own > self.jobs:
-            raise busy(f"this key has {self.jobs} jobs that wait or run, as many as its plan allows", _AGAIN)
+            message = f"this key has {self.jobs} jobs that wait or run, as many as its plan allows"
+            raise busy(message, _AGAIN, bound="jobs", limit=self.jobs)
 
 
 def _count_down(counts: Counter[str], key_id: str) -> None:
