@@ -25,6 +25,7 @@ from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_store import StatusStore
 from bizverify.server.clock import as_text
 from bizverify.server.forget import ServerErasure
+from bizverify.server.jobs import results, worker
 from bizverify.server.status.circuit_breaker import FAILURES, PAUSES, CircuitBreaker
 from bizverify.server.status.single_statuses import WAIT
 from bizverify.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
@@ -418,6 +419,25 @@ def test_a_stop_does_not_wait_for_a_job_and_loses_nothing(tmp_path: Path, monkey
         assert fake.numbers == 2000 + fake.asked_again
         assert fake.asked_again == 0
         assert set(fake.asks) == set(numbers)
+
+
+def test_a_job_that_is_deleted_while_it_asks_stays_paid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tax authority is being asked for is not given back: uploads and deletions would spend the day's numbers.
+
+    Rows that are no number, and slices that were not begun, are given back.
+    """
+    read_here(monkeypatch)
+    for module in (worker, results):
+        monkeypatch.setattr(module, "ROWS", 300)
+    fake = known()
+    fake.faults.add(Fault("status", Hang(), when=lambda _: fake.calls > 2))
+    with asking(tmp_path, fake, concurrency=1) as it:
+        file = ("a.csv", "\n".join(["b_no", "12-34", *(fresh(number) for number in range(500)), ""]).encode())
+        job = it.ask("POST", "/batch", files={"file": file}).json()["job_id"]
+        until(lambda: fake.calls > 2)
+        fake.faults.release()
+        assert it.ask("DELETE", f"/batch/{job}").json()["given_back"] == 501 - 299
+        assert it.ask("GET", "/me").json()["quota"]["used"] == 299
 
 
 # -------------------------------------------------------------------------------------------------- the watch list

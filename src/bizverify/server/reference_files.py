@@ -173,10 +173,18 @@ async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: f
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
     """Return the business numbers of ``rows`` that can be looked up: UInt64, each once, in their order."""
+    return _keys_of(rows).unique(maintain_order=True).collect().to_series()
+
+
+def count_lookups(rows: pl.LazyFrame) -> int:
+    """Return how many of ``rows`` can be looked up."""
+    return int(_keys_of(rows).select(pl.len()).collect().item())
+
+
+def _keys_of(rows: pl.LazyFrame) -> pl.LazyFrame:
     if ROW_PROBLEM in rows.collect_schema():
         rows = rows.filter(pl.col(ROW_PROBLEM).is_null())
-    keys = rows.select(business_number.key_expr(pl.col("b_no"))).drop_nulls().unique(maintain_order=True)
-    return keys.collect().to_series()
+    return rows.select(business_number.key_expr(pl.col("b_no"))).drop_nulls()
 
 
 class RegistrySnapshot:

@@ -22,7 +22,13 @@ from bizverify.server.jobs.disk_use import DiskUse
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
 from bizverify.server.logs import loggable_message
 from bizverify.server.metrics.counts import ServerMetrics
-from bizverify.server.reference_files import StatusSource, StatusSources, fetch_statuses_of
+from bizverify.server.reference_files import (
+    FetchingSource,
+    StatusSource,
+    StatusSources,
+    count_lookups,
+    fetch_statuses_of,
+)
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table, open_server_file
 from bizverify.server.store.job_table import StoredJob
@@ -55,7 +61,7 @@ class _JobAttempt:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ended: anyio.Event = field(default_factory=anyio.Event)
     answered: int = 0
-    """Rows that have an answer, without those that need none."""
+    """Rows that have an answer, or whose status is being asked for, without those that need none."""
 
 
 class JobWorker:
@@ -101,9 +107,9 @@ class JobWorker:
         Returns how many lookups were given back: those of rows without an answer. The row goes first: what a kill
         leaves then are files without a job, which the next start removes.
         """
-        attempt = self._attempt
-        answered = attempt.answered if attempt is not None and attempt.job_id == job_id else 0
-        given_back = await self._store.write(lambda db: job_table.delete_job(db, key_id, job_id, answered))
+        given_back = await self._store.write(
+            lambda db: job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
+        )
         if given_back is None:
             return None
         attempt = self._attempt
@@ -116,6 +122,11 @@ class JobWorker:
         else:
             self._disk.drop_jobs([job_id])
         return given_back
+
+    def _answered_rows(self, job_id: str) -> int:
+        """Return how many rows of a job are not given back; called in the writer's thread, too."""
+        attempt = self._attempt
+        return attempt.answered if attempt is not None and attempt.job_id == job_id else 0
 
     async def run(self) -> None:
         """Work on the jobs, in order, as long as the server lives."""
@@ -216,7 +227,7 @@ class JobWorker:
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
-                await fetch_statuses_of(source, scan_slice(records, first))
+                await self._fetch_statuses(source, scan_slice(records, first))
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
                 self._processed[job.id] = min(first + ROWS, job.total)
@@ -228,6 +239,15 @@ class JobWorker:
         finally:
             await anyio.to_thread.run_sync(_remove_folder, folder)
         return tally
+
+    async def _fetch_statuses(self, source: StatusSource, rows: pl.LazyFrame) -> None:
+        """Let a source ask for the statuses of a slice, whose rows count as answered from now on.
+
+        Whoever uploads and deletes again and again would else spend the tax authority's numbers for the day, unpaid.
+        """
+        if isinstance(source, FetchingSource) and self._attempt is not None:
+            self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
+        await fetch_statuses_of(source, rows)
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
