@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -213,6 +214,31 @@ def test_what_a_former_pool_kept_of_a_key_is_erased_and_exported_too(kept: Kept,
     assert len(list(former.glob("*.parquet"))) == 1
     assert not (former / f"{kept.job}.parquet").exists()
     assert kept.named(NUMBER) == []
+
+
+def leave_training(kept: Kept) -> Path:
+    """What a server that is killed while it learns for the pool leaves: letters of both keys, put together."""
+    training = kept.files / "learning" / "pool-training" / "labels"
+    training.mkdir(mode=0o700, parents=True)
+    for path in (kept.files / "learning").glob("*/labels/*.parquet"):
+        shutil.copy(path, training / path.name)
+    assert len(list(training.iterdir())) == 2
+    return training
+
+
+def test_what_a_kill_has_left_of_learning_for_the_pool_is_erased_too(kept: Kept) -> None:
+    """Letters that were put together to learn from are removed with a key, whoever's they are: the keys have them."""
+    leave_training(kept)
+    keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    erased(kept)
+    assert kept.named(OTHERS)
+
+
+def test_a_start_removes_what_a_kill_has_left_of_learning_for_the_pool(kept: Kept) -> None:
+    """Also where the server learns no scorecards, so that nothing else would ever remove it."""
+    training, clock = leave_training(kept), HandClock()
+    with served(kept.db, clock.clock, model="builtin"):
+        clock.until(lambda: not training.exists(), seconds=1)
 
 
 def test_nothing_is_erased_unasked_or_under_a_running_server(kept: Kept) -> None:

@@ -21,6 +21,7 @@ from bizverify.server.store import open_server_file
 from handclock import HandClock
 from outcome_scene import ADDRESSEES, Asking, Scene, scene
 from serving import HTTP, read_here, rows_of
+from test_keys_cli import keys
 
 MOVED = "이사불명"
 EVERY_HOUR: dict[str, Any] = {"learn_hours": 1}
@@ -185,6 +186,24 @@ def test_who_leaves_the_pool_takes_its_outcomes_along(here: Scene, change: str) 
             f"UPDATE keys SET {change} WHERE id = (SELECT min(id) FROM keys WHERE id IN (SELECT key_id FROM jobs))"
         )
     here.clock.until(lambda: victim.verify() == before, minutes=10)
+
+
+def test_who_is_erased_takes_its_outcomes_along(tmp_path: Path) -> None:
+    """Of three that agree one is erased: with the next start nobody hears of it, and two others with a new one do."""
+    clock = HandClock()
+    with scene(tmp_path, clock, **EVERY_HOUR) as one:
+        secret = one.server.key(pool=True)
+        victim = Asking(one.server.url, secret)
+        before, three = victim.verify(), members(one, 3)
+        tell(one, three)
+        clock.until(lambda: victim.verify() != before, minutes=10)
+        after, gone = victim.verify(), HTTP.get(f"{three[0].url}/me", headers=three[0].headers).json()["key_id"]
+    keys("erase", gone, "--db", tmp_path / "db.sqlite", "--yes")
+    with scene(tmp_path, clock, **EVERY_HOUR) as one:
+        victim = Asking(one.server.url, secret)
+        assert victim.verify() == before
+        tell(one, members(one, 1))
+        clock.until(lambda: victim.verify() == after, minutes=10)
 
 
 def test_who_leaves_learns_no_more(here: Scene) -> None:

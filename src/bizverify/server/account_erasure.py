@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from bizverify.errors import UsageError
-from bizverify.server.engine_pool import learning_folder
+from bizverify.server.engine_pool import learning_folder, remove_training_folder
 from bizverify.server.former_pool import FORMER_POOL
 from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
@@ -129,6 +129,7 @@ class AccountErasure:
                 audit_table.record_action(self._db, now, "keys erase", self.key_id, {"begun": True})
             jobs = job_table.list_job_ids(self._db, self.key_id)
             remove_files(self._files, self.key_id, jobs)
+            remove_training_folder(self._files)
             with self._db:
                 self._db.execute("BEGIN IMMEDIATE")
                 erase_rows(self._db, self.key_id)

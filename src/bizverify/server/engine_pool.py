@@ -9,7 +9,9 @@ One that was given out stays usable, also when its files have been replaced.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import OrderedDict
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import date
@@ -40,6 +42,8 @@ _SCOPES: Final = 256
 """Scopes that are kept loaded at most, those used last."""
 POOL: Final = "pool"
 """Where the scorecards of the pool are kept; no key has this id."""
+POOL_TRAINING: Final = "pool-training"
+"""The folder where the letters of the pool's keys are put together to learn from, for as long as that takes."""
 _OF_POOL: Final = "pool-"
 _LOOKS: Final = 5
 """How often a label store that was changed while it was read is read once more."""
@@ -315,6 +319,12 @@ def make_learning_folder(files: Path, name: str) -> Path:
     for folder in (home, home / name):
         folder.mkdir(mode=0o700, exist_ok=True)
     return home / name
+
+
+def remove_training_folder(files: Path) -> None:
+    """Remove :data:`POOL_TRAINING` that a killed server has left, with letters of all keys; raise OSError if not."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(learning_folder(files) / POOL_TRAINING)
 
 
 def _letters_behind(card: Scorecard) -> int:

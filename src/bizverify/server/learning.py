@@ -8,7 +8,6 @@ once more after a crash, it changes nothing. What was known of each letter is re
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -31,7 +30,7 @@ from bizverify.labels.outcomes import reason_code
 from bizverify.learning import Calibrated, calibrate
 from bizverify.schema import REASON_SEPARATOR, SEOUL
 from bizverify.server.clock import Clock, WakeUp
-from bizverify.server.engine_pool import POOL, EnginePool, learning_folder, make_learning_folder
+from bizverify.server.engine_pool import POOL, POOL_TRAINING, EnginePool, make_learning_folder, remove_training_folder
 from bizverify.server.jobs import results
 from bizverify.server.pool_agreement import find_agreed, write_training_store
 from bizverify.server.settings import Settings
@@ -147,7 +146,6 @@ _TOGETHER: Final = 100_000
 _MANY: Final = 1_000
 """New outcomes of a scope for which its next calibration is not waited for."""
 _AGAIN: Final = 3600.0
-_TRAINING: Final = "pool-training"
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
 
@@ -170,6 +168,7 @@ class OutcomeLearner:
 
     async def run(self) -> None:
         """Take new outcomes into the label stores soon after they were reported, and calibrate when it is due."""
+        await anyio.to_thread.run_sync(remove_training_folder, self._settings.files)
         for scope in [POOL, *await self._keys_with_labels()]:
             self._due.setdefault(scope, 0.0)
         while True:
@@ -298,9 +297,9 @@ def training_folder(files: Path) -> Iterator[Path]:
 
     It lies where erasing a business finds label stores, should the server be killed.
     """
-    shutil.rmtree(learning_folder(files) / _TRAINING, ignore_errors=True)
-    home = make_learning_folder(files, _TRAINING)
+    remove_training_folder(files)
+    home = make_learning_folder(files, POOL_TRAINING)
     try:
         yield home / "labels"
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        remove_training_folder(files)
