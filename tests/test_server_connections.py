@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -109,6 +108,7 @@ def test_half_open_connections_of_many_addresses_lock_nobody_out(
 @pytest.mark.scale
 def test_two_thousand_half_open_connections_lock_nobody_out(tmp_path: Path) -> None:
     """As many as the server takes on in all, from one address and from eight."""
+    resource = pytest.importorskip("resource", reason="this system counts no open files")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 9_000), hard))
     with served(tmp_path / "db.sqlite") as server, ExitStack() as stack:

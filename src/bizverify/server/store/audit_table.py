@@ -6,7 +6,6 @@ secrets, no addresses of webhooks, no notes of keys, and no business numbers.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import sqlite3
@@ -54,9 +53,11 @@ def operator_name() -> str:
     """Return the user of the system as which this process runs, and who became it by ``sudo``, as sudo says."""
     try:
         import pwd
-
+    except ImportError:  # Windows has no such book
+        return os.environ.get("USERNAME") or "unknown"
+    try:
         name = pwd.getpwuid(os.getuid()).pw_name  # not `LOGNAME`, which anybody may set
-    except (ImportError, KeyError):
-        name = getpass.getuser() if os.name == "nt" else f"uid {os.getuid()}"
+    except KeyError:  # a container's user without a line in it
+        name = f"uid {os.getuid()}"
     before = os.environ.get("SUDO_USER")
     return name if before in (None, "", name) else f"{name} (sudo: {before})"
