@@ -384,6 +384,15 @@ def _forward(stopping: set[signal.Signals], ignored: set[signal.Signals], interr
             interrupt(main_thread)
 
 
+def interrupt_main_thread() -> None:
+    """Do what Ctrl-C does, from another thread, and in a background job that ignores Ctrl-C, too."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        signal.raise_signal(signal.SIGINT)
+    elif (main_thread := threading.main_thread().ident) is not None:
+        is_blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        (_interrupt_though_blocked if is_blocked else _interrupt)(main_thread)
+
+
 def _interrupt(main_thread: int) -> None:
     signal.pthread_kill(main_thread, signal.SIGINT)
 

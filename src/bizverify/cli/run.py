@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
-import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +12,7 @@ import click
 
 from bizverify.cli.console import (
     freeze_imports,
+    interrupt_main_thread,
     print_json,
     print_out,
     print_table,
@@ -66,17 +64,9 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     if log_json:
         _log_as_json()
     with progress_shown("none" if quiet or log_json else "auto") as progress:
-        report = run_job(job, deadline=seconds, progress=progress, interrupt=_interrupter())
+        report = run_job(job, deadline=seconds, progress=progress, interrupt=interrupt_main_thread)
     _show(report, quiet=quiet, log_json=log_json, as_json=as_json)
     click.get_current_context().exit(report.exit_code)
-
-
-def _interrupter() -> Callable[[], None]:
-    """Return what raises KeyboardInterrupt in this thread, called from another."""
-    thread = threading.get_ident()
-    if not hasattr(signal, "pthread_kill"):  # not on Windows
-        return lambda: signal.raise_signal(signal.SIGINT)
-    return lambda: signal.pthread_kill(thread, signal.SIGINT)
 
 
 def _show(report: JobReport, *, quiet: bool, log_json: bool, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.model_store import resolve_model
 from bizverify.report import sha256_of
 from bizverify.scheduling.job_file import InputPart, JobFile
+from bizverify.scheduling.output_files import about_file
 
 _SUFFIXES: Final = frozenset(
     {".csv", ".tsv", ".txt", ".xlsx", ".xlsm", ".xls", ".xlsb", ".ods", ".json", ".jsonl", ".ndjson", ".parquet"}
@@ -207,8 +208,7 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path) -> str:
     digest.update(msgspec.json.encode(parts))
     digest.update(resolve_model(_path(folder, job.reference.model)).version.encode())
     for path in _reference_files(job, folder):
-        about = path.stat()
-        digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}".encode())
+        digest.update(f"{path}\0{about_file(path)}".encode())
     return digest.hexdigest()
 
 

@@ -37,9 +37,9 @@ from bizverify.scheduling.inputs import JobInput, OutputNames, find_inputs, fing
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bizverify.scheduling.metrics_file import write_metrics
-from bizverify.scheduling.output_files import copy_file, make_folder, set_mode
+from bizverify.scheduling.output_files import about_file, copy_file, make_folder, set_mode
 from bizverify.scheduling.recorder import AnswerRecorder
-from bizverify.scheduling.run_message import compose_message, deliver_message
+from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore, state_folder
 from bizverify.schema import SEOUL
 
@@ -92,7 +92,7 @@ class _Deadline:
 
     def __init__(self, seconds: float | None, cancel: CancelToken, interrupt: Callable[[], None] | None) -> None:
         self.cancel = cancel
-        self.is_over = False
+        self.is_over = seconds is not None and seconds <= 0  # a timer would let something begin
         self._interrupt = interrupt
         self._interruptible = False
         self._lock = threading.Lock()
@@ -231,11 +231,13 @@ class _Run:
             return InputOutcome(path, "failed", exit_code=error.exit_code, error=str(error))
 
     def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
-        age = self._now() - known.verified
+        """Whether all is as before, the output too, and no answer is older than the job wants."""
+        age, ages = self._now() - known.verified, (self._job.engine.max_age, self._job.status.max_age)
+        days = min(self._job.run.skip_unchanged_days, *(days for days in ages if days is not None))
         return (
             known.fingerprint == fingerprint
-            and 0 <= age < self._job.run.skip_unchanged_days * _DAY
-            and Path(known.output).is_file()
+            and 0 <= age < days * _DAY
+            and about_file(Path(known.output)) == known.written
         )
 
     def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
@@ -243,7 +245,7 @@ class _Run:
             copy_file(Path(known.output), one.output, self._mode)
         if one.latest is not None and not one.latest.exists():
             copy_file(one.output, one.latest, self._mode)
-        self._known[str(one.path)] = replace(known, output=str(one.output))
+        self._known[str(one.path)] = replace(known, output=str(one.output), written=about_file(one.output))
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
 
     def _verify(self, one: JobInput, fingerprint: str) -> InputOutcome:
@@ -256,7 +258,8 @@ class _Run:
             copy_file(one.output, one.latest, self._mode)
         self._verified[str(one.path)] = recorder.snapshot()
         finished = fingerprint if not report.exit_code else ""  # what is not finished is not as before tomorrow
-        self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), report.rows)
+        written = about_file(one.output)
+        self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), written, report.rows)
         paid = report.purchase.paid if report.purchase else 0
         if self._budget is not None:
             self._budget = max(0, self._budget - paid)
@@ -369,12 +372,18 @@ class _Run:
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs)
 
     def _tell(self) -> list[str]:
-        """Deliver this run's message, and those of runs that were stopped before they could."""
-        problems: list[str] = []
+        """Deliver this run's message, and those of earlier runs, to the channels that have not taken them.
+
+        A channel that fails is left alone until the next run, so that its messages stay in order.
+        """
+        part, problems = self._job.notify, list[str]()
+        working = set(channels_of(part))
         for run in self._store.runs():
             if run.waits:
-                failed = deliver_message(self._job.notify, self._folder, run.message or "")
-                problems += failed
-                if not failed:
-                    self._store.mark_delivered(run.id, self._now())
+                outcome = deliver_message(part, self._folder, run.message or "", working.difference(run.taken))
+                working -= {channel for channel, error in outcome.items() if error is not None}
+                problems += filter(None, outcome.values())
+                taken = {*run.taken, *(channel for channel, error in outcome.items() if error is None)}
+                delivered = self._now() if taken.issuperset(channels_of(part)) else None
+                self._store.mark_taken(run.id, taken, delivered)
         return problems

@@ -1,4 +1,4 @@
-"""Files that a job writes: their folders, copies and modes. All functions raise :class:`OutputError`."""
+"""Files that a job writes: their folders, copies and modes. What fails raises :class:`OutputError`."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ def set_mode(path: Path, mode: int) -> None:
             path.chmod(mode)
     except OSError as error:
         raise OutputError(f"{path}: its mode cannot be made {mode:o}: {error.strerror}; check `mode`") from error
+
+
+def about_file(path: Path) -> str:
+    """Return size and time of change of a file, as one text; nothing where there is none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return ""
+    return f"{about.st_size} {about.st_mtime_ns}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -61,6 +61,9 @@ _SENTENCES: Final[Mapping[Lang, Mapping[str, str]]] = {
 }
 _COMMAND_SECONDS: Final = 60.0
 
+Channel = Literal["file", "webhook", "command"]
+"""Where a message goes."""
+
 
 def compose_message(
     lang: Lang,
@@ -88,29 +91,36 @@ def compose_message(
     return "\n".join([text, *ends])
 
 
-def deliver_message(part: NotificationPart, folder: Path, text: str) -> list[str]:
-    """Send a message everywhere it goes; return why it did not arrive, where it did not. Raises nothing."""
-    problems = []
-    for deliver in (_append, _post, _run_command):
-        try:
-            deliver(part, folder, text)
-        except (BizverifyError, OSError, subprocess.SubprocessError) as error:
-            problems.append(str(error))
-    return problems
+def channels_of(part: NotificationPart) -> frozenset[Channel]:
+    """Return where the messages of a job go."""
+    named: dict[Channel, object] = {"file": part.file, "webhook": part.webhook_env, "command": part.command}
+    return frozenset(channel for channel, value in named.items() if value)
+
+
+def deliver_message(
+    part: NotificationPart, folder: Path, text: str, channels: Collection[Channel]
+) -> dict[Channel, str | None]:
+    """Send a message to ``channels``; return why it did not arrive, ``None`` where it did. Raises nothing."""
+    outcome: dict[Channel, str | None] = {}
+    for channel, deliver in _DELIVER.items():
+        if channel in channels:
+            try:
+                deliver(part, folder, text)
+                outcome[channel] = None
+            except (BizverifyError, OSError, ValueError) as error:
+                outcome[channel] = str(error)
+    return outcome
 
 
 def _append(part: NotificationPart, folder: Path, text: str) -> None:
-    if part.file is not None:
-        append_lines(folder / Path(part.file).expanduser(), text.splitlines())
+    append_lines(folder / Path(part.file or "").expanduser(), text.splitlines())
 
 
 def _post(part: NotificationPart, _: Path, text: str) -> None:
     """POST ``{"text": …}``, the form that Slack and what imitates it take."""
-    if part.webhook_env is None:
-        return
     from bizverify.client.webhook import WebhookSender, WebhookUrl
 
-    value = os.environ.get(part.webhook_env, "").strip()
+    value = _url_of(part)
     if not value:
         raise UsageError(f"the variable {part.webhook_env} holds no URL; set it, or take `webhook_env` out")
     url, body = WebhookUrl.parse(value), msgspec.json.encode({"text": text})
@@ -122,17 +132,32 @@ def _post(part: NotificationPart, _: Path, text: str) -> None:
         raise OutputError(f"{url}: the message was not taken: {error}")
 
 
+def _url_of(part: NotificationPart) -> str:
+    return os.environ.get(part.webhook_env or "", "").strip()
+
+
 def _run_command(part: NotificationPart, folder: Path, text: str) -> None:
-    if not part.command:
-        return
-    done = subprocess.run(  # noqa: S603 - the operator's own command, without a shell
-        part.command,
-        input=f"{text}\n",
-        text=True,
-        cwd=folder,
-        timeout=_COMMAND_SECONDS,
-        capture_output=True,
-        check=False,
-    )
+    """Run the operator's own command, without a shell; its arguments, which may be secrets, are never shown."""
+    name = part.command[0]
+    try:
+        done = subprocess.run(  # noqa: S603 - see above
+            part.command,
+            input=f"{text}\n".encode(),
+            cwd=folder,
+            timeout=_COMMAND_SECONDS,
+            capture_output=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise OutputError(f"{name}: had not ended after {_COMMAND_SECONDS:g} s, and was stopped") from None
     if done.returncode:
-        raise OutputError(f"{part.command[0]}: ended with {done.returncode}: {done.stderr.strip()[:200]}")
+        said = done.stderr.decode(errors="replace").strip()
+        said = said.replace(url, "(the webhook's URL)") if (url := _url_of(part)) else said
+        raise OutputError(f"{name}: ended with {done.returncode}: {said[:200]}")
+
+
+_DELIVER: Final[Mapping[Channel, Callable[[NotificationPart, Path, str], None]]] = {
+    "file": _append,
+    "webhook": _post,
+    "command": _run_command,
+}

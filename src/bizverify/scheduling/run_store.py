@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -35,6 +35,7 @@ CREATE TABLE runs (
     inputs TEXT NOT NULL,
     changes BLOB,
     message TEXT,
+    taken TEXT NOT NULL DEFAULT '[]',
     delivered REAL
 ) STRICT;
 
@@ -43,6 +44,7 @@ CREATE TABLE inputs (
     fingerprint TEXT NOT NULL,
     verified REAL NOT NULL,
     output TEXT NOT NULL,
+    written TEXT NOT NULL,
     rows INTEGER NOT NULL CHECK (rows >= 0)
 ) STRICT, WITHOUT ROWID;
 
@@ -54,7 +56,7 @@ RUN_FILE: Final = FileKind("the state of a scheduled job", "job", 0x6276526E, DD
 _TAKEN: Final = "a run of this job is under way, so nothing was done; wait for it, or stop it"
 _PART: Final = 1_000_000
 """Rows of a snapshot that are kept in one cell: SQLite's cells end at a gigabyte."""
-_RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, delivered"
+_RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, taken, delivered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class JobRun:
     """One run of a job, as it is remembered; times in seconds since 1970.
 
     ``counts``: rows by kind of change; ``inputs``: what became of each, as ``bizverify run --json`` says it.
-    ``delivered``: when ``message`` was, ``None`` where it is still to be.
+    ``taken``: the channels that took ``message``; ``delivered``: when the last of them did, ``None`` where one is still
+    to.
     """
 
     id: str
@@ -73,6 +76,7 @@ class JobRun:
     counts: Mapping[str, int]
     inputs: Sequence[Mapping[str, Any]] = field(repr=False)
     message: str | None = None
+    taken: Sequence[str] = ()
     delivered: float | None = None
 
     @property
@@ -92,11 +96,15 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows."""
+    """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows.
+
+    ``written``: size and time of the output as it was written, by which one that somebody has edited is told.
+    """
 
     fingerprint: str
     verified: float
     output: str
+    written: str
     rows: int
 
 
@@ -151,7 +159,7 @@ class RunStore:
     def known_inputs(self) -> dict[str, KnownInput]:
         """Return what was verified, by the path of the input."""
         with RUN_FILE.errors(self.path):
-            rows = self._db.execute("SELECT path, fingerprint, verified, output, rows FROM inputs").fetchall()
+            rows = self._db.execute("SELECT path, fingerprint, verified, output, written, rows FROM inputs").fetchall()
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
@@ -209,8 +217,8 @@ class RunStore:
                 held = json.dumps(snapshot["input"].unique().to_list())
                 self._db.execute("DELETE FROM inputs WHERE path NOT IN (SELECT value FROM json_each(?))", (held,))
             self._db.executemany(
-                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?)",
-                [(path, one.fingerprint, one.verified, one.output, one.rows) for path, one in known.items()],
+                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?, ?)",
+                [(path, *astuple(one)) for path, one in known.items()],
             )
             self._db.execute(
                 "DELETE FROM runs WHERE number <= (SELECT max(number) FROM runs) - ?"
@@ -225,10 +233,11 @@ class RunStore:
         if snapshot.is_empty():
             self._db.execute("INSERT INTO snapshot VALUES (0, ?)", (_pack(snapshot),))
 
-    def mark_delivered(self, run_id: str, now: float) -> None:
-        """Note that a run's message was delivered."""
+    def mark_taken(self, run_id: str, channels: Collection[str], delivered: float | None) -> None:
+        """Note which channels have taken a run's message, and when it was ``delivered`` to all."""
         with RUN_FILE.errors(self.path), self._transaction():
-            self._db.execute("UPDATE runs SET delivered = ? WHERE id = ?", (now, run_id))
+            taken = json.dumps(sorted(channels))
+            self._db.execute("UPDATE runs SET taken = ?, delivered = ? WHERE id = ?", (taken, delivered, run_id))
 
     def holdings(self, numbers: Sequence[str]) -> dict[str, int]:
         """Return how many rows are held of business numbers, by kind."""
@@ -283,5 +292,7 @@ def _unpack(blob: bytes) -> pl.DataFrame:
 
 
 def _run(row: tuple[Any, ...]) -> JobRun:
-    id_, started, finished, exit_code, rows, counts, inputs, message, delivered = row
-    return JobRun(id_, started, finished, exit_code, rows, json.loads(counts), json.loads(inputs), message, delivered)
+    id_, started, finished, exit_code, rows, counts, inputs, *tail = row
+    message, taken, delivered = tail
+    done = (json.loads(counts), json.loads(inputs))
+    return JobRun(id_, started, finished, exit_code, rows, *done, message, tuple(json.loads(taken)), delivered)

@@ -1,0 +1,84 @@
+"""What a scheduled job tells: each receiver once, nothing of what is secret, whatever a command does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bizverify.scheduling import run_message
+from nightly_jobs import Nights, kinds
+
+
+def notify(nights: Nights, code: str, *arguments: str, more: str = "") -> None:
+    command = [sys.executable, "-c", code, *arguments]
+    nights.write_job(end=f'[notify]\nwhen = "always"\ncommand = {json.dumps(command)}\n{more}')
+
+
+def told(nights: Nights) -> list[str]:
+    return (nights.folder / "told.txt").read_text("utf-8").splitlines()
+
+
+def test_a_receiver_that_took_a_message_is_not_told_again(nights: Nights) -> None:
+    """While one receiver does not work, the other gets each night's message once; the one gets all when it works."""
+    mail = (
+        "import sys, pathlib\n"
+        "if not pathlib.Path('works').exists(): sys.exit(1)\n"
+        "pathlib.Path('mail.txt').open('ab').write(sys.stdin.buffer.read())"
+    )
+    notify(nights, mail, more='file = "told.txt"\n')
+    for night in range(3):
+        assert len(nights.run().problems) == 1
+        assert len(told(nights)) == night + 1
+    (nights.folder / "works").touch()
+    assert nights.run().problems == ()
+    assert (nights.folder / "mail.txt").read_text("utf-8").splitlines() == told(nights)
+    assert len(told(nights)) == 4
+
+
+def test_a_command_whose_words_are_no_text_stops_nothing(nights: Nights) -> None:
+    """What it says in another encoding is shown as far as it goes, and the run ends as others do."""
+    notify(nights, r"import sys; sys.stderr.buffer.write(b'\xb0\xa1 no'); sys.exit(3)")
+    (problem,) = nights.run().problems
+    assert "ended with 3: \ufffd\ufffd no" in problem
+
+
+def test_a_command_that_hangs_is_stopped_and_its_arguments_are_not_shown(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token among a command's arguments is in no message."""
+    monkeypatch.setattr(run_message, "_COMMAND_SECONDS", 0.3)
+    notify(nights, "import time; time.sleep(60)", "t0ken")
+    (problem,) = nights.run().problems
+    assert "had not ended after 0.3 s" in problem
+    assert "t0ken" not in problem
+
+
+def test_a_command_that_prints_the_webhook_shows_it_to_nobody(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL that is a secret stays one where the command that is given it complains."""
+    url = "https://hooks.example.com/T0/secret"
+    monkeypatch.setenv("HOOK", url)
+    monkeypatch.setattr(run_message, "_DELIVER", {"command": run_message._run_command})
+    notify(nights, "import os, sys; sys.exit(os.environ['HOOK'] + ' is down')", more='webhook_env = "HOOK"\n')
+    (problem,) = nights.run().problems
+    assert "(the webhook's URL) is down" in problem
+    assert "secret" not in problem
+
+
+def test_an_output_that_somebody_edited_is_not_handed_on(nights: Nights) -> None:
+    """The next night's output is the answer, not what was left of the last one's."""
+    nights.write_job(end='[output]\npath = "out/{name}.{date}.csv"\n')
+    first = Path(nights.run().inputs[0].output or "")
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-20])
+    report = nights.run()
+    assert Path(report.inputs[0].output or "").read_bytes() == whole
+    assert kinds(report) == {}
+
+
+def test_answers_older_than_the_job_wants_are_not_handed_on(nights: Nights) -> None:
+    """`max_age` bounds for how long an input is left as it was."""
+    nights.write_job(end="[status]\nmax_age = 2\n")
+    assert [nights.run().inputs[0].what for _ in range(4)] == ["verified", "unchanged", "verified", "unchanged"]
