@@ -273,6 +273,20 @@ def test_a_damaged_book_file_is_named(tmp_path: Path, content: bytes | None) -> 
             query()
 
 
+def test_a_copy_of_a_book_file_is_not_learned_from_twice(tmp_path: Path) -> None:
+    """It is named with the remedy; only where the right one is gone the copy may have its name."""
+    book = LabelStore(tmp_path)
+    path = book.record(batch([(8, True, None)])).path
+    copy = path.with_name("run-20261005 (1).parquet")
+    copy.write_bytes(path.read_bytes())
+    for learn in (book.evidence, lambda: bv.calibrate(labels=tmp_path, today=DAY)):
+        with pytest.raises(LabelError, match=r"\(1\)\.parquet: is a copy of run-20261005\.parquet"):
+            learn()
+    path.unlink()
+    copy.rename(path)
+    assert book.evidence().collect().height == 1
+
+
 def _record(folder: Path, row: int) -> None:
     LabelStore(folder).record(batch([(row, True, None)], str(row)))
 

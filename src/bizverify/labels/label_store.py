@@ -190,14 +190,14 @@ class LabelStore:
 
         ``mailings``: their ids, by default all. ``unread``: with the rows of which no scorecard gave the reasons (the
         hosted service's), and a column ``unread`` that tells them; probabilities are there, levels are null.
-        ``addressee``: with ``b_no`` and ``address_key``.
+        ``addressee``: with ``b_no`` and ``address_key``. Raises :class:`LabelError` for a copy, whose letters would
+        count twice.
         """
         wanted = None if mailings is None else set(mailings)
-        parts = [
-            _scan(path).with_columns(pl.lit(path.stem).alias("mailing"))
-            for path in self._files()
-            if wanted is None or path.stem in wanted
-        ]
+        paths = [path for path in self._files() if wanted is None or path.stem in wanted]
+        for path in paths:
+            _refuse_other_name(path)
+        parts = [_scan(path).with_columns(pl.lit(path.stem).alias("mailing")) for path in paths]
         empty = pl.LazyFrame(schema=STORE_SCHEMA | {"mailing": pl.String})
         rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
         if not unread:
@@ -439,6 +439,11 @@ def _read_metadata(path: Path) -> MailingMetadata:
         return msgspec.json.decode(text, type=MailingMetadata)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError, msgspec.MsgspecError, OSError) as error:
         raise _damaged_file(path, error) from error
+
+
+def _refuse_other_name(path: Path) -> None:
+    if (name := f"{_read_metadata(path).id}.parquet") != path.name:
+        raise LabelError(f"{path}: is a copy of {name} or was renamed; move it away, or, if {name} is gone, name it so")
 
 
 def _scan(path: Path) -> pl.LazyFrame:
