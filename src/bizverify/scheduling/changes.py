@@ -29,6 +29,7 @@ SNAPSHOT: Final = pl.Schema(
 )
 _SHOWN: Final = (*ANSWER, "bounce_prob")
 _PLACE: Final = "place"
+_NOW: Final = "_now"
 BEFORE: Final = "_before"
 """What stands behind the name of a column that says how it was before."""
 CHANGE_SCHEMA: Final = pl.Schema(
@@ -53,6 +54,7 @@ def advance(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, pl
 
     Most rows are as they were: they are known by a hash of 64 bits of all that is compared, and joined with nothing.
     """
+    before = recognize(before, after)
     compared = (KEY, *ANSWER, "row_status")
     is_other = ~_hash(after, *compared).is_in(_hash(before, *compared).implode())
     others = after.with_row_index(_PLACE).filter(is_other)
@@ -66,6 +68,26 @@ def advance(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, pl
     return whole, compare(old.filter(is_touched), moved)
 
 
+def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Return ``before`` with the keys that its rows have ``after``: an edited name or address makes no other row.
+
+    Such a row is known by its business number, where one row of it went and one came. Otherwise a closure of the same
+    night would be a row gone and a row new, and told to nobody.
+    """
+    gone, came = (
+        rows.filter(pl.col("b_no").is_not_null() & ~_hash(rows, KEY).is_in(_hash(others, KEY).implode()))
+        .unique(KEY)
+        .filter(pl.len().over("b_no") == 1)
+        .select("b_no", KEY)
+        for rows, others in ((before, after), (after, before))
+    )
+    keys = gone.join(came, "b_no", suffix=_NOW).select(KEY, f"{KEY}{_NOW}")
+    if keys.is_empty():
+        return before
+    now = pl.coalesce(f"{KEY}{_NOW}", KEY).alias(KEY)
+    return before.join(keys, KEY, "left", maintain_order="left").with_columns(now).select(before.columns)
+
+
 def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
     return rows.select(pl.struct(columns).hash()).to_series()
 
@@ -73,14 +95,18 @@ def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
 def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
     """Return the rows ``after`` with what was known ``before`` where a question was left open.
 
-    A row that was not answered keeps its whole answer; a status that could not be found out keeps the status.
+    A row that was not answered keeps its whole answer. A status that could not be found out keeps the status, and what
+    is judged by it unless the address is another: an outage would raise the risk of all, and its end lower it again.
     """
     known = before.unique(KEY, keep="first", maintain_order=True)
-    joined = after.join(known.select(KEY, *(pl.col(name).alias(f"{name}{BEFORE}") for name in _SHOWN)), KEY, "left")
+    names = (*_SHOWN, "address")
+    joined = after.join(known.select(KEY, *(pl.col(name).alias(f"{name}{BEFORE}") for name in names)), KEY, "left")
     unanswered = ~pl.col("row_status").is_in(_ANSWERED)
-    unknown = (pl.col("biz_status") == "unknown") & pl.col(f"biz_status{BEFORE}").is_not_null()
+    unknown = (pl.col("biz_status") == "unknown") & (pl.col(f"biz_status{BEFORE}") != "unknown")
+    judged = unknown & pl.col("address").eq_missing(pl.col(f"address{BEFORE}"))
+    left_open = {"biz_status": unknown} | dict.fromkeys(("grade", "action", "bounce_prob"), judged)
     kept = [
-        pl.when(unanswered | unknown if name == "biz_status" else unanswered)
+        pl.when(unanswered | left_open.get(name, False))
         .then(pl.col(f"{name}{BEFORE}"))
         .otherwise(pl.col(name))
         .alias(name)
@@ -150,9 +176,9 @@ def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
     steps = pl.concat([frame.with_columns(pl.lit(place).alias("step")) for place, frame in enumerate(changes)])
     first, last = (steps.unique(KEY, keep=keep, maintain_order=True) for keep in ("first", "last"))
     was_new, went = pl.col(CHANGE).list.contains("new"), pl.col(CHANGE).list.contains("gone")
-    return compare(
-        _side(first.filter(~was_new.fill_null(False)), BEFORE), _side(last.filter(~went.fill_null(False)), "")
-    )
+    before = _side(first.filter(~was_new.fill_null(False)), BEFORE)
+    after = _side(last.filter(~went.fill_null(False)), "")
+    return compare(recognize(before, after), after)
 
 
 def _side(changes: pl.DataFrame, end: str) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.errors import ColumnError
 from bizverify.run.records import DIGITS, ROW_ID
 from bizverify.scheduling.changes import KEY, SNAPSHOT, key_expr
 
@@ -26,6 +27,11 @@ class AnswerRecorder:
     def observe(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         """Return the same rows; as they pass, from any thread and in any order, they are taken down."""
         names = set(answers.collect_schema().names())
+        if not names.intersection(self._key) and not (DIGITS in names and "b_no" in self._key):
+            raise ColumnError(
+                f"{self._input}: has none of the columns by which rows are known again ({', '.join(self._key)}), so "
+                "all would be one; name it with `columns` of the input, or choose another `key` in [changes]"
+            )
         digits = pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)
         cells = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _RECORD}
         cells["b_no"] = pl.coalesce(digits, cells["b_no"])
