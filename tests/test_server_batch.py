@@ -300,7 +300,7 @@ def sources(server: Served, *better: Any) -> None:
 
 
 def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
-    """More jobs than plan or server take on: 503 with Retry-After, told before a byte of the body was sent."""
+    """More jobs than the plan allows are 429, than the server takes on 503, told before a byte of the body was sent."""
     held = Held()
     with served(tmp_path / "db.sqlite", queue=4) as server:
         sources(server, held)
@@ -309,10 +309,11 @@ def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
         assert held.began.wait(60)
         assert look(server, key, jobs[0]).json()["status"] == "running"
         refused = told_without_a_body(server, key)
-        assert b" 503 " in refused
+        assert b" 429 " in refused
         assert b"retry-after" in refused.lower()
         assert b"as many as its plan allows" in refused
-        assert b'"bound":"jobs","limit":4' in refused
+        assert b'"code":"limit_exceeded"' in refused
+        assert b'"bound":"jobs","limit":4,"used":4' in refused
         assert upload(server, other).status_code == 200
         assert b"more jobs wait than the server takes on" in told_without_a_body(server, other)
         held.go.set()

@@ -365,24 +365,26 @@ def test_plans_of_before_get_bounds(tmp_path: Path) -> None:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Served]:
     """A server whose plan lets a key ask hardly at all."""
-    allowed = plans(requests_per_second=30, request_burst=10, requests_at_once=2, uploads=1, jobs=4)
+    allowed = plans(requests_per_second=30, request_burst=10, requests_at_once=2, uploads=1, jobs=1)
     with served(tmp_path / "db.sqlite", plans=allowed) as server:
         yield server
 
 
 @pytest.mark.parametrize("engine", ["verify", "batch"])
 def test_a_run_waits_where_the_server_says_too_often(small: Served, tmp_path: Path, engine: str) -> None:
-    """Our client goes on after 429 that is not the quota: every row is answered, and each lookup is paid once."""
+    """Our client goes on after 429 that is not the quota: every lookup is answered and paid once, none in doubt."""
     key, count = small.key(), 14
     table = tmp_path / "in.csv"
     table.write_text("\n".join(["b_no,name", *(f"{number},x" for number in numbers(count))]))
     options = bv.ServiceOptions(
-        base_url=small.url, api_key=key, ledger=tmp_path / "ledger", concurrency=8, rate=1_000.0, chunk=2, poll=0.02
+        base_url=small.url, api_key=key, ledger=tmp_path / "ledger", concurrency=8, rate=1_000.0, chunk=5, poll=0.02
     )
     report = bv.enrich(table, tmp_path / "out.csv", engine=bv.ServiceEngine(engine, options))
     assert report.exit_code == 0
     refusals = generate_latest(small.app.state.metrics.registry).decode()
     assert 'code="limit_exceeded"' in refusals
+    busy = [line for line in refusals.splitlines() if line.startswith("bizverify_refusals_total") and '"busy"' in line]
+    assert [line.rpartition(" ")[2] for line in busy] == ["0.0"]  # after 503 a run does not know whether it paid
     assert rows_of(small.db, "SELECT used FROM usage") == [(count,)]
     assert not any("quota is used up" in str(warning) for warning in report.warnings)
 

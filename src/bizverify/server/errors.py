@@ -118,10 +118,7 @@ def conflict(message: str, code: str) -> Refusal:
     return Refusal(409, code, message)
 
 
-def busy(message: str, seconds: int, **more: object) -> Refusal:
-    """The server has as much to do as it takes on; nothing of the request was done.
-
-    ``more`` has ``bound`` where it is a key that has as much under way as its plan allows, and not the server.
-    """
+def busy(message: str, seconds: int) -> Refusal:
+    """The server has as much to do as it takes on; nothing of the request was done."""
     text = f"{message}; nothing was done, try again in {seconds} s"
-    return Refusal(503, "busy", text, headers={"Retry-After": str(seconds)}, **more)
+    return Refusal(503, "busy", text, headers={"Retry-After": str(seconds)})

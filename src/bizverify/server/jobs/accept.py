@@ -107,7 +107,7 @@ class JobAcceptance:
 
     @asynccontextmanager
     async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[QueuePlace]:
-        """Count an upload and hold a place in the queue for it; raises :class:`Refusal` 503 where there is none."""
+        """Count an upload and hold a place in the queue for it; raises :class:`Refusal` 429 and 503."""
         with self.count_upload(key, plan):
             place = QueuePlace(self._coming, key, plan, self._disk)
             try:
@@ -191,13 +191,13 @@ class _QueueLoad:
     jobs: int
 
     def refuse(self, db: sqlite3.Connection) -> None:
-        """Raise :class:`Refusal` 503 if that is too many."""
+        """Raise :class:`Refusal` if that is too many: 503 for the server, 429 for the plan."""
         waiting, own = job_table.count_active(db, self.key_id)
         if waiting + self.all > self.queue:
             raise busy("more jobs wait than the server takes on", _AGAIN)
         if own + self.own > self.jobs:
             message = f"this key has {self.jobs} jobs that wait or run, as many as its plan allows"
-            raise busy(message, _AGAIN, bound="jobs", limit=self.jobs)
+            raise limit_exceeded("jobs", self.jobs, own + self.own - 1, message, _AGAIN)
 
 
 def _count_down(counts: Counter[str], key_id: str) -> None:
