@@ -120,6 +120,7 @@ def test_a_mailing_of_returns_only_is_quarantined_and_the_others_are_used(tmp_pa
     assert result.labels == 400
     assert list(result.set_aside) == ["returns"]
     assert "one class only" in result.set_aside["returns"][1][0]
+    assert "`bizverify calibrate --audit-sample PATH`" in str(result)
     assert result.exit_code == 3
     assert "quarantined" in [event.kind for event in ModelStore().history()]
     assert resolve_model(None) == Scorecard.load()

@@ -25,6 +25,10 @@ from bizverify.schema import pluralize
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
+_TO_RELEASE: Final = (
+    "docs/labels.md says what each reason points at; rows to look up, by which they may be released: "
+    "`bizverify calibrate --audit-sample PATH`"
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -90,6 +94,8 @@ class Calibrated(Shown):
             ("quarantined", f"{pluralize(letters, 'letter')} of mailing {mailing}: {'; '.join(why)}")
             for mailing, (letters, why) in self.set_aside.items()
         ]
+        if self.set_aside:
+            found.append(("", _TO_RELEASE))
         if not self.labels:
             return [*found, ("decision", f"{self.champion} stays: there is nothing to learn from")]
         return [*found, *self._findings()]
