@@ -205,6 +205,27 @@ def test_outcomes_of_a_job_that_is_deleted_stay_learned(tmp_path: Path) -> None:
         assert rows_of(server.db, "SELECT count(*) FROM labels") == [(0,)]
 
 
+def test_a_job_whose_outcomes_cannot_be_recorded_is_not_deleted(tmp_path: Path) -> None:
+    """An outcome that no label store takes is not lost with its job: 503 until one takes it."""
+    hand = HandClock()
+    with served(tmp_path / "db.sqlite", hand.clock) as server:
+        key = server.key()
+        job_id = upload(server, key, "b_no\n1248100998\n2208162517\n").json()["job_id"]
+        until(server, key, job_id)
+        learning = tmp_path / "db.sqlite.files" / "learning"
+        learning.rename(tmp_path / "aside")
+        learning.write_text("in the way")
+        tell(server, key, job_id, 0)
+        refused = delete(server, key, job_id)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+        assert look(server, key, job_id).json()["status"] == "done"
+        learning.unlink()
+        (tmp_path / "aside").rename(learning)
+        assert delete(server, key, job_id).status_code == 200
+        (labels,) = learning.glob("*/labels")
+        assert [mailing.bounced for mailing in LabelStore(labels).mailings()] == [1]
+
+
 def test_a_kill_between_row_and_files_leaves_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row goes first; files of a job that is not known are removed when the server starts again."""
     db = tmp_path / "db.sqlite"

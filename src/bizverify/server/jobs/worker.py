@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.engine_pool import EnginePool
+from bizverify.server.errors import busy
 from bizverify.server.jobs import results
 from bizverify.server.jobs.disk_use import DiskUse
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
@@ -40,6 +42,8 @@ ATTEMPTS: Final = 3
 STARTS: Final = 10
 """How often a job may have been begun when the server ended each time: it might be what ends the server."""
 PAUSES: Final = (1.0, 5.0)
+_AGAIN: Final = 30
+"""Seconds after which it is worth to try a deletion again."""
 _NO_ROOM: Final = 60.0
 """Seconds until a job is tried again for which the disk had no room: that is no failure of the job's."""
 _SHOWN_AT_ONCE: Final = 2
@@ -105,11 +109,16 @@ class JobWorker:
         """Delete a key's job and its files, and cancel it where it is under way; ``None`` where there is none.
 
         Returns how many lookups were given back: those of rows without an answer. The row goes first: what a kill
-        leaves then are files without a job, which the next start removes.
+        leaves then are files without a job, which the next start removes. Raises :class:`Refusal` 503 where an outcome
+        of it is in no label store yet: it would be lost.
         """
-        given_back = await self._store.write(
-            lambda db: job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
-        )
+
+        def remove_row(db: sqlite3.Connection) -> int | None:
+            if job_table.has_unlearned(db, key_id, job_id):
+                raise busy("outcomes that were told of this job cannot be recorded now", _AGAIN)
+            return job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
+
+        given_back = await self._store.write(remove_row)
         if given_back is None:
             return None
         attempt = self._attempt
