@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bizverify.scheduling import run_message
 from nightly_jobs import Nights, kinds
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def notify(nights: Nights, code: str, *arguments: str, more: str = "") -> None:
@@ -82,3 +86,11 @@ def test_answers_older_than_the_job_wants_are_not_handed_on(nights: Nights) -> N
     """`max_age` bounds for how long an input is left as it was."""
     nights.write_job(end="[status]\nmax_age = 2\n")
     assert [nights.run().inputs[0].what for _ in range(4)] == ["verified", "unchanged", "verified", "unchanged"]
+
+
+def test_every_line_of_the_log_is_json(nights: Nights, run: Run) -> None:
+    """With `--log-json` a run that could not begin says so in JSON, too, with its exit code."""
+    for text, exit_code in (("[[inputs]]\npath = 'in.csv'\n", 0), ("[[inputs]]\npath = 'no.csv'\n", 2), ("no", 2)):
+        (nights.folder / "job.toml").write_text(text, "utf-8")
+        done = run("run", "job.toml", "--log-json")
+        assert [json.loads(line) for line in done.stderr.splitlines()][-1]["exit_code"] == done.returncode == exit_code

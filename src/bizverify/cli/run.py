@@ -22,7 +22,7 @@ from bizverify.cli.console import (
     warn,
 )
 from bizverify.cli.options import PATH, json_option
-from bizverify.errors import OutputError, UsageError
+from bizverify.errors import BizverifyError, OutputError, UsageError
 from bizverify.schema import SEOUL
 
 if TYPE_CHECKING:
@@ -63,8 +63,14 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
         raise click.UsageError(f"--deadline: {error}.") from None
     if log_json:
         _log_as_json()
-    with progress_shown("none" if quiet or log_json else "auto") as progress:
-        report = run_job(job, deadline=seconds, progress=progress, interrupt=interrupt_main_thread)
+    try:
+        with progress_shown("none" if quiet or log_json else "auto") as progress:
+            report = run_job(job, deadline=seconds, progress=progress, interrupt=interrupt_main_thread)
+    except BizverifyError as error:
+        if not log_json:
+            raise
+        say(json.dumps({"job": str(job), "exit_code": error.exit_code, "error": str(error), "at": _now()}))
+        click.get_current_context().exit(error.exit_code)
     _show(report, quiet=quiet, log_json=log_json, as_json=as_json)
     click.get_current_context().exit(report.exit_code)
 
