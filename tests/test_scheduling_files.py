@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from bizverify.errors import UsageError
+from bizverify.scheduling.job import run_job
 from bizverify.scheduling.run_store import RunStore
 from conftest import write
 from customers import numbers
@@ -152,3 +153,16 @@ def test_a_registry_in_the_home_folder_is_noticed(nights: Nights, monkeypatch: p
     nights.run()
     close(nights)
     assert kinds(nights.run())["closed"] == 1
+
+
+def test_two_job_files_do_not_share_a_name_and_a_moved_one_keeps_it(nights: Nights) -> None:
+    """A copy with the same name is refused, since each would have lost the other's rows; a moved file goes on."""
+    nights.write_job('name = "customers"')
+    nights.run()
+    job = nights.folder / "job.toml"
+    copy = write(nights.folder / "copy.toml", job.read_text("utf-8"))
+    with pytest.raises(UsageError, match=r"copy\.toml: the name 'customers' is that of the job .*job\.toml"):
+        run_job(copy, now=nights.now)
+    job.unlink()
+    close(nights)
+    assert kinds(run_job(copy, now=nights.now))["closed"] == 1

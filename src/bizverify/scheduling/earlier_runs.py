@@ -10,8 +10,8 @@ import polars as pl
 
 from bizverify.errors import StoreError, UsageError
 from bizverify.scheduling.changes import CHANGE_SCHEMA, combine
-from bizverify.scheduling.job import job_place
 from bizverify.scheduling.job_file import load_job_file
+from bizverify.scheduling.job_place import job_place
 from bizverify.scheduling.run_store import JobRun, RunStore
 
 _LAST: Final = re.compile(r"last(?:-(\d+))?")

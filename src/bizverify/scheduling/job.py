@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
@@ -35,12 +34,13 @@ from bizverify.scheduling.changes import (
 )
 from bizverify.scheduling.inputs import JobInput, OutputNames, find_inputs, fingerprint
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
+from bizverify.scheduling.job_place import job_place, refuse_shared_name
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bizverify.scheduling.metrics_file import write_metrics
 from bizverify.scheduling.output_files import about_file, copy_file, make_folder, set_mode
 from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
-from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore, state_folder
+from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
 
 _log = logging.getLogger(__name__)
@@ -75,16 +75,10 @@ def run_job(
     seconds = parse_duration(job.run.deadline) if deadline is None else deadline
     with ExitStack() as stack:
         store = stack.enter_context(RunStore.alone(state))
+        refuse_shared_name(path, name, store.job_file())
+        store.note_job_file(path)
         limit = stack.enter_context(_Deadline(seconds, cancel or CancelToken(), interrupt))
         return _Run(job, name, path.parent, store, now, limit, progress).carry_out()
-
-
-def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
-    """Return a job's name and the file of its state. Without a name in it, a job file is a job where it lies."""
-    if job.name is not None:
-        return job.name, state_folder() / f"{job.name}.sqlite"
-    place = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
-    return path.stem, state_folder() / f"{path.stem}-{place}.sqlite"
 
 
 class _Deadline:

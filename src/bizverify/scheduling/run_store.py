@@ -48,6 +48,8 @@ CREATE TABLE inputs (
     rows INTEGER NOT NULL CHECK (rows >= 0)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE job_file (one INTEGER PRIMARY KEY CHECK (one = 1), path TEXT NOT NULL) STRICT;
+
 CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 
 CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
@@ -166,6 +168,18 @@ class RunStore:
         """Return the paths of all that this job ever wrote: no input of it, whatever a glob says."""
         with RUN_FILE.errors(self.path):
             return {path for (path,) in self._db.execute("SELECT path FROM outputs")}
+
+    def job_file(self) -> Path | None:
+        """Return the job file of the newest run, ``None`` before the first."""
+        with RUN_FILE.errors(self.path):
+            row = self._db.execute("SELECT path FROM job_file").fetchone()
+        return None if row is None else Path(row[0])
+
+    def note_job_file(self, path: Path) -> None:
+        """Note which job file is run."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            text = str(path).encode(errors="backslashreplace").decode()
+            self._db.execute("INSERT OR REPLACE INTO job_file VALUES (1, ?)", (text,))
 
     def note_outputs(self, paths: Iterable[Path]) -> None:
         """Note what a run is about to write, before it does: after a kill it is no input of the next run either."""
