@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Final
 
+import polars as pl
 import pytest
 
-from bizverify.errors import UsageError
+from bizverify.errors import StoreError, UsageError
 from bizverify.scheduling.job import run_job
 from bizverify.scheduling.run_store import RunStore
 from conftest import write
@@ -166,3 +167,23 @@ def test_two_job_files_do_not_share_a_name_and_a_moved_one_keeps_it(nights: Nigh
     job.unlink()
     close(nights)
     assert kinds(run_job(copy, now=nights.now))["closed"] == 1
+
+
+def test_a_full_disk_is_called_one_and_the_next_run_comes_to_the_same(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the state cannot grow, the state before is left whole, and the closure is told when there is space."""
+    nights.run()
+    close(nights)
+    put = RunStore._put_snapshot
+
+    def put_on_full_disk(store: RunStore, rows: pl.DataFrame) -> None:
+        store._db.execute("PRAGMA max_page_count = 1")  # no more than there are
+        put(store, rows)
+        store._db.execute("INSERT INTO snapshot VALUES (9, zeroblob(1000000))")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "_put_snapshot", put_on_full_disk)
+        with pytest.raises(StoreError, match="the disk is full"):
+            nights.run()
+    assert kinds(nights.run())["closed"] == 1

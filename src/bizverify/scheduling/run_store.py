@@ -288,7 +288,8 @@ class RunStore:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # SQLite has undone it by itself where the disk is full
+                self._db.execute("ROLLBACK")
             raise
 
 
