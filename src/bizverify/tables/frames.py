@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import polars as pl
 
 from bizverify.errors import InputError
 from bizverify.tables.columns import has_role
 from bizverify.tables.table import Enriched, Table, column_ids, positional
+
+_NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, NotImplementedError)
+"""What polars raises where it has no such type; pyarrow's errors are among these."""
 
 
 def read(frame: Any) -> Table:
@@ -52,7 +55,7 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
         columns = [_series(frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
         return pl.LazyFrame(columns), tuple(map(str, frame.columns))
     if home == "pyarrow" and hasattr(frame, "rename_columns"):
-        converted = pl.from_arrow(frame.rename_columns(column_ids(frame.num_columns)))
+        converted = _from_arrow(frame)
         if isinstance(converted, pl.DataFrame):
             return converted.lazy(), tuple(frame.column_names)
     raise InputError(
@@ -60,11 +63,26 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
     )
 
 
+def _from_arrow(frame: Any) -> pl.DataFrame | pl.Series:
+    """A pyarrow table under positional names; raises :class:`InputError` naming a column of a type polars has not."""
+    try:
+        return pl.from_arrow(frame.rename_columns(column_ids(frame.num_columns)))
+    except _NOT_CONVERTED:
+        for place, name in enumerate(frame.column_names):
+            column = frame.column(place)
+            try:
+                pl.from_arrow(column)
+            except _NOT_CONVERTED:
+                message = f"column {name!r}: {column.type} values cannot be read; make them text, or leave it out"
+                raise InputError(message) from None
+        raise
+
+
 def _series(column: Any) -> pl.Series:
     """A pandas column; as text where its objects are of several types."""
     try:
         return cast(pl.Series, pl.from_pandas(column))
-    except (pl.exceptions.PolarsError, TypeError, ValueError, NotImplementedError):  # pyarrow's errors are among these
+    except _NOT_CONVERTED:
         if column.dtype != object:
             raise InputError(f"column {column.name!r}: {column.dtype} values cannot be read; make them text") from None
         # only such columns are gone through value by value: no type of polars or pyarrow holds them
