@@ -201,6 +201,13 @@ def test_a_slow_body_is_refused(tmp_path: Path, every: float | None) -> None:
     assert rows_of(tmp_path / "db.sqlite", "SELECT total(used) FROM usage") == [(0.0,)]
 
 
+@pytest.mark.parametrize("head", [b"x" * 100_000 + b": 1\r\n", b"x: " + b"1" * 100_000 + b"\r\n", b"x: 1\r\n" * 10_000])
+def test_the_head_of_a_part_is_bounded(server: Served, head: bytes) -> None:
+    """Its bytes and its lines, for they are kept in memory until the file begins: 400."""
+    body = b"--b\r\n" + head + form((FILE, ROWS)).removeprefix(b"--b\r\n")
+    assert refusal(send(server, server.key(), body)) == (400, "invalid_request")
+
+
 def raw(server: Served, key: str, length: str, body: bytes, every: float | None = None) -> bytes:
     """The answer to a request of which ``body`` is sent, and then a space every so many seconds."""
     place = urlsplit(server.url)
