@@ -336,6 +336,25 @@ def test_what_is_paid_is_what_is_new(
     assert [report.exit_code for report in reports] == [5, 5, 0, 0]
 
 
+def test_a_row_that_is_edited_alone_is_paid_again(
+    nights: Nights, service: FakeService, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over nights, rows that are new or edited are paid, each once; rows that repeat others, moved or go are not."""
+    monkeypatch.setenv("NIGHTLY_KEY", API_KEY)
+    path = customers(nights.folder / "in.csv", 10)
+    head, *rows = path.read_text("utf-8").splitlines()
+    engine = f'[engine]\nname = "verify"\nbase_url = "{url}"\nkey_env = "NIGHTLY_KEY"\n'
+    write(nights.folder / "job.toml", f'[[inputs]]\npath = "in.csv"\n{engine}')
+    edited = [row.replace("상사 3,", "상사 삼,") for row in rows]
+    lists = [rows, rows, edited, [*edited, *edited[:4]], edited[::-1], edited[2:], rows]
+    paid = []
+    for one in lists:
+        write(path, "\n".join([head, *one, ""]))
+        paid.append(nights.run().inputs[0].paid)
+    assert paid == [10, 0, 1, 0, 0, 0, 0]
+    assert (service.paid_total, service.paid_again) == (11, 0)
+
+
 def test_the_deadline_ends_a_run_in_good_order(nights: Nights) -> None:
     """Inputs that do not begin before it are left for the next run, with exit code 5, and lose nothing."""
     nights.run()

@@ -12,6 +12,7 @@ import pytest
 
 from bizverify.scheduling.job import run_job
 from nightly_jobs import Nights
+from signals import IGNORING
 
 pytestmark = pytest.mark.crash
 
@@ -72,3 +73,23 @@ def test_a_run_that_is_stopped_tells_each_closure_and_reads_no_output(step: str,
         assert [Path(one.path).name for one in report.inputs] == ["in.csv"]
     told = (nights.folder / "told.log").read_text("utf-8")
     assert told.count("1 newly closed") == (2 if step == "sent" else 1)
+
+
+INTERRUPTED = """
+import threading, time
+from bizverify.cli.console import interrupt_main_thread, let_stop_signals_interrupt
+let_stop_signals_interrupt()
+try:
+    threading.Timer(0.1, interrupt_main_thread).start()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("ended")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("before", [(), IGNORING])
+def test_a_deadline_ends_a_run_in_the_background_of_a_script_too(before: tuple[str, ...]) -> None:
+    """There SIGINT is ignored, as a shell does with `&`: the deadline was, too, and the run went on to its end."""
+    done = subprocess.run([*before, sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=50)
+    assert done.stdout == "ended\n"
