@@ -322,6 +322,14 @@ def test_runs_are_listed_shown_and_compared(nights: Nights, run: Run) -> None:
     assert run("runs", "diff", "job.toml", "last", "last-1").returncode == 2
 
 
+def test_no_cell_of_a_file_of_changes_begins_a_formula(tmp_path: Path) -> None:
+    """A name that a spreadsheet would take for a formula stands behind an apostrophe in a CSV file."""
+    changed = compare(snapshot(), snapshot(a={"name": '=HYPERLINK("http://x")', "address": "-1", "b_no": "1248100998"}))
+    changes.write_changes(changed, tmp_path / "changes.csv")
+    found = pl.read_csv(tmp_path / "changes.csv", infer_schema=False)
+    assert found.select("name", "address", "b_no").row(0) == ('\'=HYPERLINK("http://x")', "'-1", "1248100998")
+
+
 def test_what_is_paid_is_what_is_new(
     nights: Nights, service: FakeService, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,9 @@ class ControlGroup:
 
     def describe_uncertainty(self) -> str | None:
         """Why it cannot be said yet whether returns are recorded, and what to do; ``None`` where they are."""
-        groups = ((self.letters, self.returned), self.riskiest)
+        groups = [(self.letters, self.returned)]
+        if self.letters < _ENOUGH or interval(self.returned, self.letters, _LIKELY)[1] >= _HALF:
+            groups.append(self.riskiest)  # where the control group speaks against it, they do not outweigh it
         shown = any(n >= _ENOUGH and interval(returned, n, _LIKELY)[0] > _SHOWN for n, returned in groups)
         if self.complete or shown:
             return None

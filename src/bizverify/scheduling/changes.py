@@ -15,6 +15,7 @@ import polars as pl
 from bizverify.scheduling.job_file import CHANGES, Change
 from bizverify.schema import ACTIONS, GRADES
 from bizverify.tables import frames, publish_file, write_table
+from bizverify.tables.csv.write import escape_formula
 from bizverify.tables.detect import output_format
 
 KEY: Final = "key"
@@ -206,5 +207,8 @@ def write_changes(changes: pl.DataFrame, target: Path) -> None:
     format = output_format(target)
     with publish_file(target) as temporary:
         shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]
-        written = frames.as_written(changes.select(pl.col(CHANGE).list.join(", "), *shown, "input"))
+        rows = changes.select(pl.col(CHANGE).list.join(", "), *shown, "input")
+        if format == "csv":  # in a file of ours no cell of theirs is to begin a formula
+            rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in RECORD)
+        written = frames.as_written(rows)
         write_table(written, temporary, format, "utf-8-sig" if format == "csv" else None)

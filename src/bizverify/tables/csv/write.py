@@ -116,10 +116,10 @@ def _escape_formulas(result: Enriched) -> pl.LazyFrame:
     """Our own texts with a ``'`` before what a spreadsheet would take for a formula."""
     schema = result.frame.collect_schema()
     ours = [name for name, _ in result.layout if name in OUR_COLUMNS and schema[name] == pl.String]
-    return result.frame.with_columns(pl.coalesce(_escape_formula(pl.col(name)), name).alias(name) for name in ours)
+    return result.frame.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in ours)
 
 
-def _escape_formula(text: pl.Expr) -> pl.Expr:
+def escape_formula(text: pl.Expr) -> pl.Expr:
     """A text that begins a formula with a ``'`` in front, null for any other: one comparison tells most of them."""
     low = pl.when(text < _ABOVE_FORMULA).then(text)
     return "'" + pl.when(low.str.slice(0, 1).is_in(_FORMULA)).then(low)
