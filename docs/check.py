@@ -1,4 +1,4 @@
-"""Checks the documentation against the code; ``python docs/check.py --write`` regenerates ``docs/cli.md``.
+"""Checks documentation and translations against the code; ``--write`` regenerates ``docs/cli.md`` and the catalogues.
 
 Run by the tests and by CI: the command reference is the one the code gives, links lead somewhere, files that are named
 exist.
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import click
+import translations
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "cli.md"
@@ -73,8 +74,9 @@ def unknown_tests(text: str) -> list[str]:
 def main() -> None:
     if "--write" in sys.argv:
         REFERENCE.write_text(reference(), encoding="utf-8")
-    found = faults()
-    print("\n".join(found) or "the documentation agrees with the code")
+        translations.write()
+    found = [*faults(), *translations.faults()]
+    print("\n".join(found) or "documentation and translations agree with the code")
     sys.exit(bool(found))
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 heed_stop_signals()  # before polars is there, which puts its own handler before the one it finds
 sys.dont_write_bytecode = False  # hundreds of processes would compile every module, each worker every test
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["BIZVERIFY_LANG"] = "en"  # what the tests expect, on a Korean machine, too
 # no deadline: a loaded machine is no wrong answer; derandomized: a red run is the change's doing, not the dice's
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)  # HYPOTHESIS_PROFILE=explore looks for more

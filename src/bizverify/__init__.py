@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from bizverify.schema import Verification as Verification
     from bizverify.status_lookup import afetch_status as afetch_status
     from bizverify.status_lookup import fetch_status as fetch_status
+    from bizverify.translation import set_language as set_language
 
 if TYPE_CHECKING:
     number = business_number
@@ -102,6 +103,7 @@ _HOMES = {
     "label": "labels.labelling",
     "plan": "api",
     "run_job": "scheduling.job",
+    "set_language": "translation",
     "verify": "api",
     "verify_frame": "api",
 }

@@ -65,7 +65,7 @@ class EnrichKeywords(ServiceKeywords, total=False):
     model: str | Path | Scorecard | None
     status: Status
     max_status_age: float | None
-    lang: Lang
+    lang: Lang | None
     today: date | str | None
     sheet: str | None
     encoding: str | None
@@ -96,7 +96,7 @@ def enrich(
     model: str | Path | Scorecard | None = None,
     status: Status = "auto",
     max_status_age: float | None = None,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     today: date | str | None = None,
     sheet: str | None = None,
     encoding: str | None = None,
@@ -254,7 +254,7 @@ def verify_frame(
     model: str | Path | Scorecard | None = None,
     status: Status = "auto",
     max_status_age: float | None = None,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     today: date | str | None = None,
     prefix: str = "",
     labels: Labels = None,
@@ -310,7 +310,7 @@ def verify(
     model: str | Path | Scorecard | None = None,
     status: Status = "auto",
     max_status_age: float | None = None,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     today: date | str | None = None,
     labels: Labels = None,
     engine: AnyEngine = "local",
@@ -375,7 +375,7 @@ class EngineRequest:
             self._service = service_options(engine, service)
             return
         refuse_unknown(service)
-        said = [*service, *(name for name, value in self._of_local.items() if value not in (None, "en"))]
+        said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
         if said:
             raise UsageError(
                 f"{parameter(said[0])} is said when an engine is made; it is given as {parameter('engine')}"

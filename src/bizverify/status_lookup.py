@@ -25,6 +25,7 @@ from bizverify.run.output_layout import keep_apart
 from bizverify.schema import Lang, seoul_day
 from bizverify.tables import frames, open_table, reading
 from bizverify.tables.publish import same_file
+from bizverify.translation import current_language
 
 COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
 """The columns of :func:`fetch_status`."""
@@ -48,7 +49,7 @@ def fetch_status(
     numbers: Any,
     options: StatusOptions | None = None,
     *,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> pl.DataFrame:
@@ -76,7 +77,7 @@ async def afetch_status(
     numbers: Any,
     options: StatusOptions | None = None,
     *,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> pl.DataFrame:
@@ -84,7 +85,9 @@ async def afetch_status(
     return _frame_of(await _fetch(numbers, options, lang, progress, cancel or CancelToken()))
 
 
-def look_up_statuses(numbers: Any, options: StatusOptions | None = None, *, lang: Lang = "en") -> FetchedStatuses:
+def look_up_statuses(
+    numbers: Any, options: StatusOptions | None = None, *, lang: Lang | None = None
+) -> FetchedStatuses:
     """Do what :func:`fetch_status` does; what cannot be asked, a refused key too, is in the report alone."""
     token = CancelToken()
     return run_async(lambda: _fetch(numbers, options, lang, None, token), token)
@@ -135,7 +138,7 @@ def _frame_of(found: FetchedStatuses) -> pl.DataFrame:
 
 
 async def _fetch(
-    numbers: Any, options: StatusOptions | None, lang: Lang, progress: Progress | None, cancel: CancelToken
+    numbers: Any, options: StatusOptions | None, lang: Lang | None, progress: Progress | None, cancel: CancelToken
 ) -> FetchedStatuses:
     options = choose_options("options", options, StatusOptions())
     given = _texts(numbers)
@@ -150,7 +153,7 @@ async def _fetch(
     with StatusStore(options.store) as store:
         known = store.read(distinct)
         in_vain = store.find_unanswered(distinct, seoul_day())
-    return FetchedStatuses(_answer_rows(rows, known, in_vain, fetch, options, lang), fetch)
+    return FetchedStatuses(_answer_rows(rows, known, in_vain, fetch, options, lang or current_language()), fetch)
 
 
 def _answer_rows(

@@ -23,6 +23,7 @@ from bizverify.cli.enrich import enrich, plan
 from bizverify.cli.forget import forget
 from bizverify.cli.keys import keys
 from bizverify.cli.label import label
+from bizverify.cli.language import LocalizedGroup, add_language_option, language_of
 from bizverify.cli.ledger import ledger, me, resolve
 from bizverify.cli.model import model
 from bizverify.cli.notices import notifications
@@ -36,7 +37,7 @@ from bizverify.errors import BizverifyError
 __all__ = ["app", "main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="bizverify")
 def app() -> None:
     """Verify a file of Korean business customers before you mail it.
@@ -68,6 +69,7 @@ app.add_command(forget)
 app.add_command(serve)
 app.add_command(keys)
 app.add_command(notifications)
+add_language_option(app)
 
 
 def main() -> None:
@@ -76,6 +78,11 @@ def main() -> None:
     escape_what_stdout_lacks()
     set_up_logging()
     let_stop_signals_interrupt()
+    with language_of(sys.argv[1:]):
+        _run()
+
+
+def _run() -> None:
     stdout = sys.stdout
     try:
         code = app.main(standalone_mode=False) or 0

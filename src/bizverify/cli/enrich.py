@@ -20,7 +20,6 @@ from bizverify.cli.options import (
     given_options,
     json_option,
     labels_option,
-    lang_option,
     model_option,
     no_labels_option,
     registry_option,
@@ -89,7 +88,6 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Add bounced, bounce_reason and bounced_at: what became of the last letter, as `bizverify label` recorded it.",
 )
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default the input's.")
-@lang_option
 @click.option("--manifest", type=PATH, help="Where the run's record goes; by default into the state directory.")
 @click.option("--dry-run", is_flag=True, help="Plan only: write nothing, spend nothing.")
 @click.option(

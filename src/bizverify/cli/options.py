@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from bizverify.options import STATUS_SOURCES, ServiceKeywords, StatusOptions
-from bizverify.schema import LANGS
 
 if TYPE_CHECKING:
     _ColumnsBase = click.ParamType[dict[str, str], str]
@@ -299,11 +298,4 @@ encoding_option: Final[Decorator] = click.option(
 )
 json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
-)
-lang_option: Final[Decorator] = click.option(
-    "--lang",
-    type=click.Choice(LANGS),
-    default="en",
-    show_default=True,
-    help="The language of reasons and notes.",
 )

@@ -16,7 +16,6 @@ from bizverify.cli.options import (
     PATH,
     chosen_status,
     gazetteer_option,
-    lang_option,
     model_option,
     nts_key_file_option,
     registry_option,
@@ -54,7 +53,6 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
 @registry_option
 @gazetteer_option
 @model_option
-@lang_option
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="What each plan allows, in place of the built-in plans.")
 @click.option(
     "--notices", type=PATH, metavar="FILE.jsonl", help="Append each closure that is found on a watch list to this file."

@@ -8,15 +8,14 @@ from typing import Any
 import click
 
 from bizverify.cli.console import print_json, print_table, say
-from bizverify.cli.options import chosen_status, fetch_options, json_option, lang_option
+from bizverify.cli.options import chosen_status, fetch_options, json_option
 
 
 @click.command(short_help="Ask the tax authority for the status of businesses.")
 @click.argument("numbers", nargs=-1, required=True, metavar="B_NO…")
 @fetch_options
-@lang_option
 @json_option
-def status(numbers: tuple[str, ...], lang: Any, as_json: bool, **options: Any) -> None:
+def status(numbers: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Ask the tax authority's free API for the status of businesses by their numbers, readable or as JSON.
 
     What was fetched in the last `--max-status-age` days is not asked again. Exit code 2 if one cannot be a business
@@ -24,7 +23,7 @@ def status(numbers: tuple[str, ...], lang: Any, as_json: bool, **options: Any) -
     """
     from bizverify.status_lookup import look_up_statuses
 
-    found = look_up_statuses(numbers, chosen_status(options), lang=lang)
+    found = look_up_statuses(numbers, chosen_status(options))
     rows = found.frame.to_dicts()
     if as_json:
         print_json({"statuses": rows, "halt": found.fetch.halt})

@@ -18,7 +18,6 @@ from bizverify.cli.options import (
     given_options,
     json_option,
     labels_option,
-    lang_option,
     model_option,
     no_labels_option,
     registry_option,
@@ -41,7 +40,6 @@ _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 @model_option
 @labels_option
 @no_labels_option
-@lang_option
 @single_options
 @json_option
 def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:

@@ -22,7 +22,6 @@ from bizverify.cli.options import (
     gazetteer_option,
     json_option,
     labels_option,
-    lang_option,
     model_option,
     no_labels_option,
     nts_key_file_option,
@@ -185,7 +184,6 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
 @model_option
 @labels_option
 @no_labels_option
-@lang_option
 @click.option(
     "--every",
     type=click.FloatRange(0, min_open=True),

@@ -61,7 +61,7 @@ def verify_batches(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     today: date | str | None = None,
     prefix: str = "",
     labels: Labels = None,

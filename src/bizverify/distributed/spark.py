@@ -50,7 +50,7 @@ def enrich(
     registry: str | Path | Registry | None = None,
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     today: date | str | None = None,
     prefix: str = "",
     labels: Labels = None,

@@ -24,6 +24,7 @@ from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.engine.text_values import day_expr, day_given, may_be_days
 from bizverify.errors import GazetteerError, RegistryError, UsageError
 from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, seoul_day
+from bizverify.translation import current_language, gettext
 
 _HOME: Final = "row:"
 """Stands before the names of the caller's columns while the engine works, so that none can be one of its own."""
@@ -74,7 +75,8 @@ class LocalEngine:
     where both are of one day that of the tax authority; the reasons say which it is.
     ``gazetteer``: one built by ``bizverify data build-gazetteer`` (without one no address is corrected, and a postal
     code is only held against the district that the address names).
-    ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes.
+    ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes, by
+    default the current one (:func:`bizverify.translation.current_language`).
     ``today``: the day on which ages are reckoned, by default Korea's. ``history``: what became of earlier letters,
     as :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
 
@@ -89,17 +91,17 @@ class LocalEngine:
         status: StatusOverlay | pl.DataFrame | Registry | str | Path | None = None,
         gazetteer: str | Path | Gazetteer | None = None,
         model: str | Path | Scorecard | None = None,
-        lang: Lang = "en",
+        lang: Lang | None = None,
         today: date | str | None = None,
         history: pl.LazyFrame | None = None,
     ) -> None:
-        if lang not in LANGS:
-            raise UsageError(f"unknown language {lang!r}; use {' or '.join(LANGS)}")
+        if lang not in (None, *LANGS):
+            raise UsageError(gettext("unknown language {lang!r}; use {known}", lang=lang, known=" / ".join(LANGS)))
         self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
         self.status = status if status is None or isinstance(status, StatusOverlay) else StatusOverlay(status)
         self.gazetteer = Gazetteer.open(gazetteer) if isinstance(gazetteer, str | Path) else gazetteer
         self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
-        self.lang: Lang = lang
+        self.lang: Lang = lang or current_language()
         self.today = day_given("today", today)
         self.history = history
 

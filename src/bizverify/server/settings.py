@@ -103,7 +103,7 @@ class Settings:
     registry: Path | None = None
     gazetteer: Path | None = None
     model: str | Path | None = None
-    lang: Lang = "en"
+    lang: Lang | None = None
     plans: Mapping[str, ServicePlan] = field(default_factory=load_plans)
     notices: Path | None = None
     webhook_networks: tuple[IpNetwork, ...] = ()

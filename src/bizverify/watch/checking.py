@@ -167,7 +167,7 @@ def check(
     gazetteer: str | Path | Gazetteer | None = None,
     model: str | Path | Scorecard | None = None,
     labels: Labels = None,
-    lang: Lang = "en",
+    lang: Lang | None = None,
     today: date | str | None = None,
     every: float = EVERY,
     everything: bool = False,

@@ -1,0 +1,259 @@
+"""Collects the messages of the code, and checks that each is said in Korean.
+
+A message is what :mod:`bizverify.translation` translates, and every help text of the command line. ``--write`` adds new
+messages to the ``.po`` file without a translation, drops those that are gone, and compiles the ``.mo`` file.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+
+from babel.messages import pofile
+from babel.messages.catalog import Catalog, Message
+from babel.messages.extract import extract_python
+from babel.messages.mofile import write_mo
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "bizverify"
+CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bizverify.po"
+CLICK = CATALOGUE.with_name("click.po")
+"""What click itself says: kept by hand, since its messages are not ours to collect."""
+
+KEYWORDS = {"gettext": 1, "gettext_noop": 1, "ngettext": 2}
+"""Functions that take messages, and how many forms each takes."""
+
+HELP = {"help", "short_help", "epilog"}
+COMMANDS = {"command", "group"}
+
+NOT_FOR_PEOPLE = {
+    "testing": "a fake service for tests of developers",
+    "server/openapi.py": "documents of the interface, which developers read",
+    "server/routes.py": "documents of the interface, which developers read",
+    "server/metrics": "what a monitor shows; its names are in docs/runbook.md",
+}
+"""Where English texts stay as they are, and why."""
+
+NOT_YET = (
+    "__init__.py",
+    "api.py",
+    "business_number.py",
+    "cli",
+    "client",
+    "diagnosis",
+    "dispatch",
+    "distributed",
+    "engine",
+    "enrichment.py",
+    "erasure.py",
+    "labels",
+    "learning",
+    "ledger",
+    "model_store.py",
+    "options.py",
+    "purchase",
+    "reference",
+    "report.py",
+    "report_display.py",
+    "run",
+    "scheduling",
+    "schema.py",
+    "server",
+    "service.py",
+    "status_lookup.py",
+    "storage",
+    "tables",
+    "watch",
+)
+"""Files and packages whose messages are not translated yet."""
+
+
+# collecting
+
+
+def messages() -> Catalog:
+    """All messages of the code, with the files that they stand in."""
+    found = Catalog(project="bizverify", charset="utf-8")
+    for path in sorted(PACKAGE.rglob("*.py")):
+        where = [(path.relative_to(ROOT / "src").as_posix(), None)]
+        source = path.read_bytes()
+        for _, function, given, _ in extract_python(io.BytesIO(source), KEYWORDS, (), {"encoding": "utf-8"}):
+            texts = (given,) if isinstance(given, str) else tuple(given or ())[: KEYWORDS[function]]
+            if texts and all(texts):  # what is translated here and written elsewhere is marked there
+                found.add(texts[0] if len(texts) == 1 else texts, locations=where)
+        if path.parent.name == "cli":
+            for text in _help_texts(ast.parse(source)):
+                found.add(text, locations=where)
+    return found
+
+
+def _help_texts(tree: ast.Module) -> Iterator[str]:
+    """The help of options and commands, and the docstrings of commands, as click holds them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield from (text for word in node.keywords if word.arg in HELP and (text := _constant(word.value)))
+        if isinstance(node, ast.FunctionDef) and any(_is_command(one) for one in node.decorator_list):
+            yield inspect.cleandoc(ast.get_docstring(node, clean=False) or "").split("\f")[0].strip()
+
+
+def _is_command(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Attribute) and called.attr in COMMANDS
+
+
+def _constant(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+# the catalogue
+
+
+def read_catalogue(path: Path = CATALOGUE) -> Catalog:
+    """The Korean as it is stored."""
+    with path.open("rb") as file:
+        return pofile.read_po(file, locale="ko")
+
+
+def updated() -> Catalog:
+    """The catalogue with the messages of the code as they are now."""
+    template = messages()
+    catalogue = read_catalogue() if CATALOGUE.exists() else Catalog(locale="ko")
+    translations = {one.id: one.string for one in catalogue if one.id}
+    renewed = Catalog(locale="ko", project="bizverify", charset="utf-8")
+    for one in template:
+        if one.id:
+            renewed.add(one.id, translations.get(one.id), locations=one.locations)
+    return renewed
+
+
+def rendered(catalogue: Catalog) -> bytes:
+    """The ``.po`` file, without dates and line numbers: what does not change is the same bytes."""
+    out = io.BytesIO()
+    pofile.write_po(out, catalogue, width=120, sort_output=True, omit_header=True, include_lineno=False)
+    head = (
+        'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=utf-8\\n"\n"Plural-Forms: nplurals=1; plural=0;\\n"\n'
+    )
+    return head.encode() + b"\n" + out.getvalue()
+
+
+def compiled(path: Path) -> bytes:
+    """The ``.mo`` file of a ``.po`` file."""
+    out = io.BytesIO()
+    write_mo(out, read_catalogue(path))
+    return out.getvalue()
+
+
+def write() -> None:
+    """Bring the catalogues up to date."""
+    CATALOGUE.parent.mkdir(parents=True, exist_ok=True)
+    CATALOGUE.write_bytes(rendered(updated()))
+    for path in (CATALOGUE, CLICK):
+        path.with_suffix(".mo").write_bytes(compiled(path))
+
+
+# checking
+
+
+def faults() -> list[str]:
+    """What is wrong with the translations, one line each."""
+    stale = [] if CATALOGUE.read_bytes() == rendered(updated()) else [_stale(CATALOGUE)]
+    stale += [
+        _stale(path.with_suffix(".mo"))
+        for path in (CATALOGUE, CLICK)
+        if not path.with_suffix(".mo").exists() or path.with_suffix(".mo").read_bytes() != compiled(path)
+    ]
+    due = [one for one in updated() if one.id and not all(_is_not_yet(path[10:]) for path, _ in one.locations)]
+    return [*stale, *(fault for one in due for fault in message_faults(one)), *unmarked()]
+
+
+def _is_not_yet(name: str) -> bool:
+    return any(name == one or name.startswith(f"{one}/") for one in NOT_YET)
+
+
+def _stale(path: Path) -> str:
+    return f"{path.relative_to(ROOT)} is not what the code gives; run: python docs/translations.py --write"
+
+
+def message_faults(message: Message) -> list[str]:
+    """What is wrong with one message's Korean."""
+    originals = [message.id] if isinstance(message.id, str) else list(message.id)
+    korean = [message.string] if isinstance(message.string, str) else list(message.string)
+    if not all(korean):
+        return [f"no Korean yet: {originals[0]!r}"]
+    wanted, used = {fields(one) for one in originals}, fields(korean[0])
+    return [] if used in wanted else [f"other fields in Korean than in {originals[0]!r}"]
+
+
+def fields(text: str) -> frozenset[str]:
+    """The fields of a message; one that is no format has none."""
+    try:
+        return frozenset(name for _, name, _, _ in Formatter().parse(text) if name)
+    except ValueError:
+        return frozenset()
+
+
+_SENTENCE = re.compile(r"[A-Za-z']{2,}[,;:]? [a-z']{2,}[,;:]? [a-z'{]")
+"""Three words one after the other: English for people, not a name."""
+_TECHNICAL = re.compile(
+    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON) |\(\?|\\[bdsw]"
+)
+_SILENT = {"gettext", "gettext_noop", "ngettext", "debug", "info", "AssertionError", "NotImplementedError", "_doc"}
+
+
+def unmarked() -> list[str]:
+    """English texts of the code that nothing translates."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if not _is_not_yet(name) and not any(name == one or name.startswith(f"{one}/") for one in NOT_FOR_PEOPLE):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found += [f"{name}:{line}: nothing translates {text[:80]!r}" for line, text in _unmarked_texts(tree)]
+    return found
+
+
+def _unmarked_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    passed = {id(inner) for node in ast.walk(tree) for one in _passed_by(node) for inner in ast.walk(one)}
+    for node in ast.walk(tree):
+        if id(node) in passed or not isinstance(node, (ast.Constant, ast.JoinedStr)):
+            continue
+        text = _whole_text(node)
+        if _SENTENCE.search(text) and not _TECHNICAL.search(text):
+            yield node.lineno, text
+        if isinstance(node, ast.JoinedStr):
+            passed.update(id(one) for one in ast.walk(node))
+
+
+def _passed_by(node: ast.AST) -> list[ast.AST]:
+    """The parts of a node whose texts are translated elsewhere, or are not for people."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return [node.value]  # a docstring
+    if isinstance(node, ast.Call):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in _SILENT:
+            return list(node.args)
+        return [word.value for word in node.keywords if word.arg in HELP and _constant(word.value)]
+    return []
+
+
+def _whole_text(node: ast.Constant | ast.JoinedStr) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    return "".join(one.value if isinstance(one, ast.Constant) else "{}" for one in node.values)
+
+
+def main() -> None:
+    if "--write" in sys.argv:
+        write()
+    found = faults()
+    print("\n".join(found) or "every message is said in Korean")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
