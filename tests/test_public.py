@@ -61,6 +61,7 @@ def test_the_public_names_are_these() -> None:
         "number",
         "plan",
         "run_job",
+        "set_language",
         "verify",
         "verify_frame",
         "watch",
