@@ -9,10 +9,12 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from bizverify.engine import Scorecard
 from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES, parse_reasons
+from bizverify.engine.risk.reason_texts import earlier_wordings, terms_of
 from bizverify.schema import Lang
 from examples import examples
 from test_reasons import LEVELS, cards, frame_of, rows
@@ -208,3 +210,25 @@ def test_points_that_do_not_come_to_the_probability_are_unread(given: float | No
     text = f"{BASE} | [kind -3] a company by its number (number)"
     assert one(text, bounce_prob=given, model=card.version)["unread"] is unread
     assert one(text, bounce_prob=given, model="another")["unread"] is False
+
+
+@pytest.mark.parametrize("form", ["text", "list"])
+def test_korean_reasons_of_the_release_before_are_read_back(form: str) -> None:
+    """What scorecards said in Korean before their texts were reworded tells the same levels and score as today's."""
+    card = Scorecard.load()
+    worded = {(term.feature, term.name): earlier for term in terms_of(card) for earlier in earlier_wordings(term)}
+    assert len(worded) > 40
+    before = msgspec.structs.replace(
+        card,
+        base=worded[None, "base"].level,
+        features={
+            feature: {name: getattr(worded.get((feature, name)), "level", level) for name, level in levels.items()}
+            for feature, levels in card.features.items()
+        },
+    )
+    frame = enriched(before, "ko")
+    assert frame["reasons"].str.contains("일반 사업자 우편의 출발점", literal=True).any()
+    file = frame.select(pl.col("reasons").str.split(" | ") if form == "list" else "reasons", "bounce_prob")
+    found = read(file, card)
+    assert not found["unread"].any()
+    assert_frame_equal(found.select(LEVEL_DTYPES.keys()), told_levels(card, frame).select(LEVEL_DTYPES.keys()))

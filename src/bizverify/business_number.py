@@ -45,27 +45,27 @@ PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     },
     "scientific": {
         "en": "the number was rounded to scientific notation and cannot be recovered; take it from the source",
-        "ko": "지수 표기로 반올림되어 복원할 수 없습니다. 원본에서 다시 가져오세요",
+        "ko": "엑셀 지수 표기(1.248E+09)로 저장되어 원래 번호를 알 수 없습니다. 원본에서 텍스트 형식으로 다시 받아 주세요",
     },
     "rounded": {
         "en": "a 32-bit float, which holds seven digits: the number was rounded; take it from the source as text",
-        "ko": "32비트 실수는 7자리까지만 담으므로 반올림되었습니다. 원본에서 문자로 다시 가져오세요",
+        "ko": "7자리까지만 담는 숫자 형식(32비트 실수)으로 저장되어 원래 번호를 알 수 없습니다. 원본에서 텍스트 형식으로 다시 받아 주세요",
     },
     "thirteen_digits": {
         "en": "13 digits: a resident or corporate registration number, never sent anywhere",
-        "ko": "13자리: 주민등록번호 또는 법인등록번호로 보이며 어디에도 보내지 않습니다",
+        "ko": "13자리라서 주민등록번호나 법인등록번호로 보입니다. 이 번호는 어디에도 보내지 않습니다",
     },
     "letters": {
         "en": "holds other characters than digits and separators",
-        "ko": "숫자와 구분 기호가 아닌 문자가 있습니다",
+        "ko": "숫자와 하이픈(-) 외의 문자가 있습니다",
     },
     "fraction": {
         "en": "a number with decimals, not a business number",
-        "ko": "소수점이 있는 수로, 사업자등록번호가 아닙니다",
+        "ko": "소수점이 있는 숫자로, 사업자등록번호가 아닙니다",
     },
     "nine_digits": {
         "en": "nine digits: a digit is missing, often a leading zero; not padded on a guess",
-        "ko": "9자리: 한 자리가 빠졌습니다(앞자리 0일 수 있음). 추측해서 채우지 않습니다",
+        "ko": "9자리입니다. 한 자리가 빠졌으며(맨 앞의 0이 지워졌을 수 있음) 임의로 채우지 않습니다",
     },
     "too_short": {
         "en": "fewer than ten digits",
@@ -77,7 +77,7 @@ PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     },
     "grouping": {
         "en": "ten digits, but not grouped 3-2-5 (a telephone number?)",
-        "ko": "10자리이지만 3-2-5로 나뉘어 있지 않습니다(전화번호일 수 있음)",
+        "ko": "10자리이지만 3-2-5자리로 나뉘어 있지 않습니다(전화번호일 수 있음)",
     },
     "zeros": {
         "en": "all zeros",

@@ -32,7 +32,7 @@ COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", 
 
 _IN_VAIN: Final[dict[Lang, str]] = {
     "en": "the tax authority gave no answer for this number today; ask again tomorrow",
-    "ko": "오늘 국세청이 이 번호에 답하지 않았습니다. 내일 다시 조회하세요",
+    "ko": "오늘은 국세청에서 이 번호의 답을 받지 못했습니다. 내일 다시 조회해 주세요",
 }
 Progress = Callable[[int, int], None]
 

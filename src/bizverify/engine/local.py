@@ -60,7 +60,7 @@ ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     },
     "header_row": {
         "en": "the header again, not a business",
-        "ko": "머리글이 되풀이된 행으로, 사업자가 아닙니다",
+        "ko": "중간에 반복된 제목 행으로, 사업자가 아닙니다",
     },
 }
 """Codes of :data:`ROW_PROBLEM` → text in each language."""

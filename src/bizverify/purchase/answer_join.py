@@ -35,55 +35,55 @@ _SCHEMA: Final = dict.fromkeys(ADDED_COLUMNS, pl.String) | {"bounce_prob": pl.Fl
 _NOTES: Final[dict[str, dict[Lang, str]]] = {
     "in_doubt": {
         "en": "sent, but the answer is not known; settle it with `bizverify resolve`: ",
-        "ko": "요청은 보냈으나 응답을 알 수 없음; `bizverify resolve`로 정리: ",
+        "ko": "조회를 요청했으나 결과를 알 수 없음. `bizverify resolve`로 정리해 주세요: ",
     },
     "unreadable": {
         "en": "answered, but not readable; it is not bought again: ",
-        "ko": "응답을 읽을 수 없음; 다시 구매하지 않음: ",
+        "ko": "서비스의 응답을 읽을 수 없음(다시 조회하지 않음): ",
     },
     "missing": {
         "en": "sent in an upload, but no answer came back; the same command looks for it again for free, and if that "
         "does not help `bizverify resolve` settles it; it is not bought again: ",
-        "ko": "일괄 조회에서 결과가 오지 않음; 같은 명령을 다시 실행하면 무료로 다시 확인하고, "
-        "그래도 없으면 `bizverify resolve`로 정리; 다시 구매하지 않음: ",
+        "ko": "일괄 조회에서 이 행의 결과가 오지 않음. 같은 명령을 다시 실행하면 과금 없이 다시 확인하고, "
+        "그래도 없으면 `bizverify resolve`로 정리해 주세요(다시 과금하지 않음): ",
     },
     "lost": {
         "en": "given up with `bizverify resolve`; it is not bought again: ",
-        "ko": "`bizverify resolve`로 포기함; 다시 구매하지 않음: ",
+        "ko": "`bizverify resolve`로 포기함(다시 조회하지 않음): ",
     },
     "refused": {
         "en": "the service refused it, nothing was paid: ",
-        "ko": "서비스가 거절함, 비용 없음: ",
+        "ko": "서비스에서 거절됨(과금 없음): ",
     },
     "running": {
         "en": "the service is still working on it; the same command goes on waiting",
-        "ko": "서비스가 처리 중; 같은 명령을 다시 실행하면 이어서 기다림",
+        "ko": "서비스에서 처리 중. 같은 명령을 다시 실행하면 이어서 기다립니다",
     },
     "unaffordable": {
         "en": "not bought: beyond what was left of the quota",
-        "ko": "구매하지 않음: 남은 조회 한도 초과",
+        "ko": "조회하지 않음: 남은 조회 한도를 넘음",
     },
     "unchosen": {
         "en": "not bought: beyond the budget of this run",
-        "ko": "구매하지 않음: 이번 실행의 예산 초과",
+        "ko": "조회하지 않음: 이번 실행의 예산을 넘음",
     },
     "halted": {
         "en": "not bought yet; the same command goes on: ",
-        "ko": "아직 구매하지 않음; 같은 명령을 다시 실행하면 이어서 진행: ",
+        "ko": "아직 조회하지 않음. 같은 명령을 다시 실행하면 이어서 진행합니다: ",
     },
     "stopped": {
         "en": "not bought: ",
-        "ko": "구매하지 않음: ",
+        "ko": "조회하지 않음: ",
     },
     "suspect": {
         "en": "the check digit is wrong, so it is not bought unless buy_suspect is set",
-        "ko": "검증번호가 틀려 구매하지 않음; buy_suspect를 주면 구매함",
+        "ko": "검증번호가 맞지 않아 조회하지 않음(`buy_suspect=True`를 주면 조회함)",
     },
 }
 _REPLACED: Final = "\ufffd"
 _GARBLED: Final[dict[Lang, str]] = {
     "en": "the answer came in bytes that are not UTF-8, which are � in: ",
-    "ko": "응답에 UTF-8이 아닌 바이트가 있어 �로 바뀐 항목: ",
+    "ko": "응답의 글자가 깨져 �로 바뀐 항목: ",
 }
 _STATUS: Final = {
     "answered": "verified",

@@ -14,9 +14,9 @@ import polars as pl
 
 from bizverify.engine.address.regions.postal import region_level
 from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDER, matching, terms_of
+from bizverify.engine.risk.reason_texts import BASE, PLACEHOLDER, Term, earlier_wordings, matching, terms_of
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.schema import LANGS, REASON_SEPARATOR
+from bizverify.schema import LANGS, REASON_SEPARATOR, Lang
 
 LEVEL: Final = "level:"
 """Prefix of a feature's name in the columns that hold its level."""
@@ -119,6 +119,10 @@ class _Template:
     term: int
 
 
+def _identifier(term: Term, lang: Lang) -> str:
+    return f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"
+
+
 class Reader:
     """Reads batches of rows, Struct(items, model, given), with the texts of scorecards, into Struct(:data:`_READ`)."""
 
@@ -128,7 +132,12 @@ class Reader:
             for term in terms_of(card):
                 place = _TERMS.index((term.feature, term.name))
                 for lang in LANGS:
-                    places_of[f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"].add(place)
+                    places_of[_identifier(term, lang)].add(place)
+        for term in terms_of(Scorecard.load()):
+            for earlier in earlier_wordings(term):
+                text = _identifier(earlier, "ko")
+                if text not in places_of:  # what a card says now goes before what was said once
+                    places_of[text].add(_TERMS.index((term.feature, term.name)))
         # what two cards use for two levels tells neither
         sure = {text: places.copy().pop() for text, places in places_of.items() if len(places) == 1}
         self.exact = pl.DataFrame(

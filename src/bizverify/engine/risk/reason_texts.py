@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
 from bizverify.engine.risk.features import AT_BEST, LABELS
@@ -197,6 +200,18 @@ def terms_of(card: Scorecard) -> list[Term]:
     """Return the base and all levels of a card in the order of its file, whether they have points or not."""
     levels = [(feature, name, level) for feature, there in card.features.items() for name, level in there.items()]
     return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
+
+
+@cache
+def _earlier_korean() -> dict[str, dict[str, list[str]]]:
+    """Return the wordings of ``earlier_texts.toml`` by feature (or the base) and level."""
+    return tomllib.loads(files(__package__).joinpath("earlier_texts.toml").read_text(encoding="utf-8"))
+
+
+def earlier_wordings(term: Term) -> list[Term]:
+    """Return the reason as earlier releases worded it in Korean, which files of that time hold."""
+    texts = _earlier_korean().get(term.feature or BASE, {}).get(term.name, [])
+    return [Term(term.feature, term.name, msgspec.structs.replace(term.level, ko=text)) for text in texts]
 
 
 def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:

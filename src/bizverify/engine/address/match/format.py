@@ -32,7 +32,7 @@ _TEXTS: Final[dict[str, dict[Lang, str]]] = {
     "lot": {"en": "lot ", "ko": "지번 "},
     "building": {"en": "building ", "ko": "건물 "},
     "absent": {"en": "there is no number ", "ko": "없는 건물번호: "},
-    "moved": {"en": "moved from ", "ko": "이전 전 주소 "},
+    "moved": {"en": "moved from ", "ko": "이전하기 전 주소 "},
     "abolished": {"en": "abolished address ", "ko": "폐지된 주소 "},
 }
 
