@@ -1,0 +1,48 @@
+"""The drawing library (Altair, extra ``notebook``), and what all charts have in common: fonts, sizes, colours."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from bizverify.errors import UsageError
+from bizverify.translation import gettext
+
+if TYPE_CHECKING:
+    import altair as alt
+
+FONTS: Final = "'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
+"""Fonts with Hangul: those of macOS, Windows and Linux, in this order."""
+
+GRADE_COLOURS: Final = {"A": "#2166ac", "B": "#67a9cf", "C": "#f4c542", "D": "#ef8a62", "E": "#b2182b"}
+"""A colour a grade, told apart by the colour-blind, too."""
+
+NEUTRAL: Final = "#9aa0a6"
+BETTER: Final = GRADE_COLOURS["A"]
+WORSE: Final = GRADE_COLOURS["E"]
+LINE: Final = "#1f6fb2"
+
+WIDTH: Final = 460
+
+
+def altair() -> ModuleType:
+    """Return Altair; raise :class:`UsageError` where it is not installed."""
+    try:
+        import altair
+    except ImportError as error:
+        raise UsageError(gettext("charts need Altair: pip install 'bizverify[notebook]'")) from error
+    return altair
+
+
+def styled(chart: Any) -> alt.LayerChart:
+    """Return a chart with fonts that have Hangul, and without a frame around it."""
+    axis = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 420, "grid": False}
+    title = {"anchor": "start", "fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#5f6368", "offset": 10}
+    styled: alt.LayerChart = (
+        chart.configure(font=FONTS)
+        .configure_axis(**axis)
+        .configure_title(**title)
+        .configure_view(strokeWidth=0)
+        .configure_legend(titleFontWeight="normal")
+    )
+    return styled
