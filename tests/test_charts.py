@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify import charts
-from bizverify.charts.drawings import waterfall_steps
+from bizverify.charts.figures import waterfall_steps
 from bizverify.charts.provinces import TILES
 from bizverify.engine.risk.features import FEATURES
 from bizverify.errors import UsageError

@@ -5,6 +5,6 @@ that a notebook shows, ``.save("x.html")`` writes and ``.to_dict()`` gives as a 
 extra ``notebook``; without it a :class:`~bizverify.errors.UsageError` says so. Titles are in the current language.
 """
 
-from bizverify.charts.drawings import grade_history, grades, reasons, regions, reliability, waterfall
+from bizverify.charts.figures import grade_history, grades, reasons, regions, reliability, waterfall
 
 __all__ = ["grade_history", "grades", "reasons", "regions", "reliability", "waterfall"]

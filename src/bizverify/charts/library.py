@@ -34,7 +34,7 @@ def altair() -> ModuleType:
     return altair
 
 
-def styled(chart: Any) -> alt.LayerChart:
+def apply_style(chart: Any) -> alt.LayerChart:
     """Return a chart with fonts that have Hangul, and without a frame around it."""
     axis = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 420, "grid": False}
     title = {"anchor": "start", "fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#5f6368", "offset": 10}

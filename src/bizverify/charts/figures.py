@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.charts.library import BETTER, GRADE_COLOURS, LINE, NEUTRAL, WIDTH, WORSE, altair, styled
+from bizverify.charts.library import BETTER, GRADE_COLOURS, LINE, NEUTRAL, WIDTH, WORSE, altair, apply_style
 from bizverify.charts.provinces import TILES
 from bizverify.schema import GRADES
 from bizverify.translation import current_language, gettext, ngettext
@@ -45,7 +45,7 @@ def grades(counts: Mapping[str, int], rows: int | None = None) -> alt.LayerChart
     )
     bars = base.mark_bar().encode(alt.Color("grade:N", scale=alt.Scale(domain=list(shown), range=colours), legend=None))
     labels = base.mark_text(dy=-7, fontSize=12).encode(alt.Text("rows:Q", format=","))
-    return styled((bars + labels).properties(width=WIDTH, height=220, title=gettext("Rows by grade")))
+    return apply_style((bars + labels).properties(width=WIDTH, height=220, title=gettext("Rows by grade")))
 
 
 def regions(frame: pl.DataFrame) -> alt.LayerChart:
@@ -89,7 +89,7 @@ def regions(frame: pl.DataFrame) -> alt.LayerChart:
         subtitle.append(ngettext("{count:,} row without a province.", "{count:,} rows without a province.", lost))
     title = alt.TitleParams(gettext("Return risk by province"), subtitle=subtitle)
     size = {"width": 4 * _TILE, "height": 5 * _TILE}
-    return styled((empty + squares + names + risks + counts).properties(title=title, **size))
+    return apply_style((empty + squares + names + risks + counts).properties(title=title, **size))
 
 
 def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
@@ -108,7 +108,7 @@ def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
     chart = (base.mark_bar(color=LINE) + labels).properties(
         width=WIDTH - 160, height=_BAR * max(top.height, 1), title=gettext("What weighs most in a row")
     )
-    return styled(chart)
+    return apply_style(chart)
 
 
 def reliability(frame: pl.DataFrame) -> alt.LayerChart:
@@ -137,7 +137,7 @@ def reliability(frame: pl.DataFrame) -> alt.LayerChart:
         + base.mark_point(color=LINE, filled=True, size=70, opacity=1).encode(alt.Y("rate:Q", **rate))
     )
     subtitle = gettext("On the dashed line as many letters came back as were expected.")
-    return styled(
+    return apply_style(
         chart.properties(width=340, height=340, title=alt.TitleParams(gettext("Reliability"), subtitle=subtitle))
     )
 
@@ -166,7 +166,7 @@ def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerC
     labels = base.mark_text(align="left", dx=4, fontSize=12).encode(alt.X("right:Q"), alt.Text("written:N"))
     zero = alt.Chart(pl.DataFrame({"at": [0]})).mark_rule(color="#bdc1c6").encode(alt.X("at:Q"))
     size = {"width": WIDTH - 120, "height": _BAR * steps.height}
-    return styled((zero + bars + labels).properties(title=alt.TitleParams(title, subtitle=subtitle), **size))
+    return apply_style((zero + bars + labels).properties(title=alt.TitleParams(title, subtitle=subtitle), **size))
 
 
 def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
@@ -205,4 +205,4 @@ def grade_history(frame: pl.DataFrame, levels: list[str], title: str) -> alt.Lay
     tooltip: Any = alt.Tooltip("said:N", title=gettext("change"))
     points = base.transform_filter("isValid(datum.said)").mark_point(color=LINE, filled=True, size=60, opacity=1)
     chart = base.mark_line(color=LINE, interpolate="step-after") + points.encode(tooltip=tooltip)
-    return styled(chart.properties(width=WIDTH, height=26 * max(len(levels), 2), title=title))
+    return apply_style(chart.properties(width=WIDTH, height=26 * max(len(levels), 2), title=title))
