@@ -12,6 +12,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from string import Formatter
 
@@ -144,8 +145,10 @@ def rendered(catalogue: Catalog) -> bytes:
 
 def compiled(path: Path) -> bytes:
     """The ``.mo`` file of a ``.po`` file."""
-    out = io.BytesIO()
-    write_mo(out, read_catalogue(path))
+    out, catalogue = io.BytesIO(), read_catalogue(path)
+    # the file has no dates; without these Babel writes the minute of the compilation
+    catalogue.creation_date = catalogue.revision_date = datetime(2026, 1, 1, tzinfo=UTC)
+    write_mo(out, catalogue)
     return out.getvalue()
 
 
